@@ -1,0 +1,25 @@
+"""What a person gets wrong: one clear sentence, no traceback."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class UserError(ValueError):
+    """A mistake in the input: the message says what is wrong, where, and what to do.
+
+    The command line prints the message alone and exits with code 2; in one's own code it is a `ValueError`.
+    """
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
+    """Name the closest known word for an unknown one: `unknown("method", "uait", METHODS)`."""
+    names = sorted(known)
+    close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
+    closest = [n for n in names if n.lower() in close]
+    if closest:
+        hint = f"did you mean {closest[0]!r}?"
+    elif len(names) <= 30:
+        hint = "known are " + ", ".join(names) + "."
+    else:
+        hint = "see `uiat list`."
+    return UserError(f"unknown {kind} {name!r}: {hint}")

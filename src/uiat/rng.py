@@ -1,0 +1,54 @@
+"""Randomness that no interruption can shift.
+
+Every draw comes from a generator of its own, keyed by (seed, purpose, epoch, step), and is made for the global batch and
+then cut to the rows at hand. So a resume, a change of process count, gradient accumulation or an evaluation in between
+never moves another stream.
+"""
+
+import hashlib
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+def derive(seed: int, purpose: str, epoch: int = 0, step: int = 0) -> int:
+    """Return the 63-bit seed that belongs to a key: equal keys give equal draws, others are independent."""
+    digest = hashlib.blake2b(f"{seed}/{purpose}/{epoch}/{step}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") >> 1
+
+
+def generator(
+    seed: int, purpose: str, epoch: int = 0, step: int = 0, device: torch.device | str = "cpu"
+) -> torch.Generator:
+    """Return the generator that belongs to a key, on the device that will draw from it."""
+    return torch.Generator(device).manual_seed(derive(seed, purpose, epoch, step))
+
+
+@dataclass(frozen=True)
+class Draws:
+    """The random numbers of one step, for rows [start, start + len(x)) of a global batch of `total` rows."""
+
+    seed: int = 0
+    epoch: int = 0
+    step: int = 0
+    start: int = 0
+    total: int | None = None
+    """Rows of the global batch; `None` when the rows at hand are all of it."""
+
+    def normal(self, purpose: str, like: Tensor) -> Tensor:
+        """Draw N(0, 1) in the shape of `like`."""
+        key = generator(self.seed, purpose, self.epoch, self.step, like.device)
+        return self._rows(torch.randn(self._shape(like), generator=key, device=like.device, dtype=like.dtype), like)
+
+    def uniform(self, purpose: str, like: Tensor) -> Tensor:
+        """Draw U(-1, 1) in the shape of `like`."""
+        key = generator(self.seed, purpose, self.epoch, self.step, like.device)
+        draw = torch.rand(self._shape(like), generator=key, device=like.device, dtype=like.dtype)
+        return self._rows(draw.mul_(2).sub_(1), like)
+
+    def _shape(self, like: Tensor) -> tuple[int, ...]:
+        return (like.shape[0] if self.total is None else self.total, *like.shape[1:])
+
+    def _rows(self, draw: Tensor, like: Tensor) -> Tensor:
+        return draw[self.start : self.start + like.shape[0]]
