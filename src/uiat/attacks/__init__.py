@@ -1,0 +1,41 @@
+"""Attacks find the enemy x̂ of a sample: `attack(model, x, y, draws) -> x_adv`, for x in [0, 1]."""
+
+from typing import Protocol
+
+from torch import Tensor, nn
+
+from uiat.attacks.pgd import PGD
+from uiat.attacks.single_step import FGSM, NFGSM, RSFGSM
+from uiat.rng import Draws
+
+
+class Attack(Protocol):
+    """Anything that turns samples into adversarial ones; its settings are its fields."""
+
+    @property
+    def eps(self) -> float:
+        """ε: the radius that is trained for, or attacked with."""
+
+    @property
+    def radius(self) -> float:
+        """How far from x the result can be (more than ε for N-FGSM)."""
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
+        """Return x̂ for every x, against the model in the mode it is in."""
+
+
+ATTACKS: dict[str, Attack] = {
+    "pgd": PGD(),
+    "fgsm": FGSM(),
+    "rs-fgsm": RSFGSM(),
+    "n-fgsm": NFGSM(),
+}
+
+DESCRIPTIONS: dict[str, str] = {
+    "pgd": "projected gradient ascent on cross-entropy, KL or the CW margin, in an L∞ or L2 ball",
+    "fgsm": "one sign step from the sample itself",
+    "rs-fgsm": "one sign step of 1.25 ε from a random start, projected to ε",
+    "n-fgsm": "uniform noise of 2 ε, then one sign step of ε, not projected (radius 3 ε)",
+}
+
+__all__ = ["ATTACKS", "DESCRIPTIONS", "FGSM", "NFGSM", "PGD", "RSFGSM", "Attack"]

@@ -1,0 +1,55 @@
+"""Projected gradient ascent (Madry et al., 2018), on cross-entropy, TRADES' KL or the CW margin."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from uiat.attacks.ascent import ascend, gradient_of
+from uiat.attacks.start import Start, starting_point
+from uiat.balls import BALLS, Norm
+from uiat.objectives.divergence import kl_divergence, margin
+from uiat.rng import Draws
+
+
+@dataclass(frozen=True)
+class PGD:
+    """Multi-step attack: x̂ ← Π(x̂ + α·sign ∇ℓ(x̂)), `steps` times."""
+
+    eps: float = 8 / 255
+    """ε: radius of the ball."""
+    step: float | None = 2 / 255
+    """α: length of a step; `None` is ε/4."""
+    steps: int = 10
+    """Number of gradient steps."""
+    start: Start = "uniform"
+    """Where to start: `uniform` in the ball, `gaussian` 0.001·N(0, 1), or `none`."""
+    loss: Literal["ce", "kl", "margin"] = "ce"
+    """What to climb: cross-entropy, KL(f(x) ‖ f(x̂)), or the margin of the best wrong class (CW)."""
+    norm: Norm = "linf"
+    """The ball's norm."""
+
+    @property
+    def radius(self) -> float:
+        """How far from x the result can be, in this attack's norm."""
+        return self.eps
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
+        """Return adversarial examples for x, against the model in the mode it is in (normally `eval`)."""
+        ball = BALLS[self.norm](x, self.eps)
+        start = starting_point(self.start, ball, x, draws or Draws(), "attack")
+        step = self.eps / 4 if self.step is None else self.step
+        return ascend(gradient_of(self._objective(model, x, y)), start, ball, step=step, steps=self.steps)
+
+    def _objective(self, model: nn.Module, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
+        # Sums, not means: a sample's step must not depend on the batch size, nor underflow in half precision.
+        if self.loss == "ce":
+            return lambda x_adv: F.cross_entropy(model(x_adv), y, reduction="sum")
+        if self.loss == "margin":
+            return lambda x_adv: margin(model(x_adv), y).sum()
+        with torch.no_grad():
+            log_p = model(x).log_softmax(dim=1)
+        return lambda x_adv: kl_divergence(log_p, model(x_adv).log_softmax(dim=1)).sum()

@@ -1,0 +1,76 @@
+"""Single-step attacks: one gradient, three ways to start and to bound it (Eq. S4)."""
+
+from dataclasses import dataclass
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from uiat.attacks.ascent import ascend, gradient_of
+from uiat.balls import Linf
+from uiat.rng import Draws
+
+
+@dataclass(frozen=True)
+class FGSM:
+    """Fast gradient sign method (Goodfellow et al., 2015): one step from x itself."""
+
+    eps: float = 8 / 255
+    """ε: radius of the ball."""
+    alpha: float = 1.0
+    """Length of the step, as a multiple of ε; the result is projected to ε."""
+
+    @property
+    def radius(self) -> float:
+        """How far from x the result can be."""
+        return self.eps
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
+        """Return adversarial examples for x."""
+        return _one_step(model, x, y, start=x, step=self.alpha * self.eps, radius=self.radius)
+
+
+@dataclass(frozen=True)
+class RSFGSM:
+    """FGSM from a random start (Wong et al., 2020): U(−ε, ε), a step of 1.25 ε, projected to ε."""
+
+    eps: float = 8 / 255
+    """ε: radius of the ball, and of the random start."""
+    alpha: float = 1.25
+    """Length of the step, as a multiple of ε."""
+
+    @property
+    def radius(self) -> float:
+        """How far from x the result can be."""
+        return self.eps
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
+        """Return adversarial examples for x."""
+        start = Linf(x, self.eps).random(draws or Draws(), "attack")
+        return _one_step(model, x, y, start=start, step=self.alpha * self.eps, radius=self.radius)
+
+
+@dataclass(frozen=True)
+class NFGSM:
+    """Noise FGSM (de Jorge et al., 2022): strong noise, a step of ε, and no projection to ε."""
+
+    eps: float = 8 / 255
+    """ε: the radius that the model is trained for; the result may lie up to (noise + alpha)·ε from x."""
+    noise: float = 2.0
+    """Half-width of the uniform noise, as a multiple of ε."""
+    alpha: float = 1.0
+    """Length of the step, as a multiple of ε."""
+
+    @property
+    def radius(self) -> float:
+        """How far from x the result can be: 3 ε by default, by design."""
+        return (self.noise + self.alpha) * self.eps
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
+        """Return adversarial examples for x."""
+        start = Linf(x, self.noise * self.eps).random(draws or Draws(), "attack")
+        return _one_step(model, x, y, start=start, step=self.alpha * self.eps, radius=self.radius)
+
+
+def _one_step(model: nn.Module, x: Tensor, y: Tensor, *, start: Tensor, step: float, radius: float) -> Tensor:
+    gradient = gradient_of(lambda x_adv: F.cross_entropy(model(x_adv), y, reduction="sum"))
+    return ascend(gradient, start, Linf(x, radius), step=step, steps=1)

@@ -1,0 +1,87 @@
+"""Where a perturbed sample may be: a ball around a centre, cut by the pixel range.
+
+A ball knows three verbs: `move` along a gradient, `project` back inside, and a `random` point. Everything that
+climbs or descends in this package moves through these.
+"""
+
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor
+
+from uiat.rng import Draws
+
+Norm = Literal["linf", "l2"]
+
+PIXELS = (0.0, 1.0)
+"""The range of every input: models take [0, 1] and normalise inside."""
+
+
+class Ball(Protocol):
+    """The set that a perturbation may not leave."""
+
+    def project(self, at: Tensor) -> Tensor:
+        """Return the point of the set that belongs to `at`."""
+
+    def move(self, at: Tensor, gradient: Tensor, step: float) -> Tensor:
+        """Go `step` along the norm's steepest direction (backwards if negative) and stay in the set."""
+
+    def random(self, draws: Draws, purpose: str) -> Tensor:
+        """Return a uniform random point of the ball, cut to the pixel range."""
+
+
+class Linf:
+    """{a : |a − centre| ≤ ε in every entry}, cut to `box`."""
+
+    def __init__(self, center: Tensor, eps: float, box: tuple[float, float] | None = PIXELS):
+        self.center, self.eps = center, eps
+        self.lower, self.upper = center - eps, center + eps
+        if box is not None:
+            self.lower, self.upper = self.lower.clamp_(min=box[0]), self.upper.clamp_(max=box[1])
+
+    def project(self, at: Tensor) -> Tensor:
+        """Clip every entry; ball and pixel range are one box, so one clip does both."""
+        return torch.clamp(at, self.lower, self.upper)
+
+    def move(self, at: Tensor, gradient: Tensor, step: float) -> Tensor:
+        """Sign step (Eq. 3), then project."""
+        return self.project(at + step * gradient.sign())
+
+    def random(self, draws: Draws, purpose: str) -> Tensor:
+        """Return centre + U(−ε, ε), cut to the pixel range."""
+        return self.project(self.center + self.eps * draws.uniform(purpose, self.center))
+
+
+class L2:
+    """{a : ‖a − centre‖₂ ≤ ε, sample by sample}, cut to `box`."""
+
+    def __init__(self, center: Tensor, eps: float, box: tuple[float, float] | None = PIXELS):
+        self.center, self.eps, self.box = center, eps, box
+
+    def project(self, at: Tensor) -> Tensor:
+        """Shrink a perturbation that is too long, then clip (which only shortens it, as the centre is inside)."""
+        delta = at - self.center
+        inside = self.center + delta * (self.eps / _norm(delta).clamp(min=1e-12)).clamp(max=1)
+        return inside if self.box is None else inside.clamp(*self.box)
+
+    def move(self, at: Tensor, gradient: Tensor, step: float) -> Tensor:
+        """Step of length `step` along the gradient's direction; none where the gradient is zero."""
+        return self.project(at + step * gradient / _norm(gradient).clamp(min=1e-12))
+
+    def random(self, draws: Draws, purpose: str) -> Tensor:
+        """Return a point uniform in the ball: a uniform direction, radius ε·u^(1/d)."""
+        direction = draws.normal(purpose, self.center)
+        unit = (draws.uniform("radius", self.center.flatten(1)[:, :1]) + 1) / 2
+        radius = self.eps * unit ** (1 / self.center[0].numel())
+        return self.project(self.center + direction / _norm(direction).clamp(min=1e-12) * _like(radius, direction))
+
+
+BALLS: dict[str, type[Linf] | type[L2]] = {"linf": Linf, "l2": L2}
+
+
+def _norm(a: Tensor) -> Tensor:
+    return _like(a.flatten(1).norm(dim=1), a)
+
+
+def _like(per_sample: Tensor, a: Tensor) -> Tensor:
+    return per_sample.reshape(-1, *[1] * (a.ndim - 1))

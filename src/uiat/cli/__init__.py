@@ -1,0 +1,50 @@
+"""The command line: a thin edge over the objects."""
+
+import sys
+from importlib import import_module
+
+from uiat.errors import UserError, unknown
+
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("uiat.cli.train", "train a robust classifier, or go on with a run"),
+    "evaluate": ("uiat.cli.evaluate", "measure a run on its test set, natural and attacked"),
+    "list": ("uiat.cli.listing", "methods, recipes, models, data sets and attacks, a line each"),
+}
+
+
+def main(args: list[str] | None = None) -> int:
+    """Run a command and return its exit code; what a person got wrong is one sentence and code 2."""
+    words = sys.argv[1:] if args is None else args
+    try:
+        return _dispatch(words)
+    except UserError as error:
+        print(f"uiat: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as stop:  # tyro's own usage errors and --help
+        return stop.code if isinstance(stop.code, int) else 2
+    except KeyboardInterrupt:
+        print("uiat: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help"):
+        print(_usage())
+        return 0
+    if words[0] == "--version":
+        from uiat import __version__
+
+        print(__version__)
+        return 0
+    if words[0] not in COMMANDS:
+        raise unknown("command", words[0], COMMANDS)
+    # Imported only now, so that `uiat --help` need not wait for torch and a command for another's imports.
+    command = import_module(COMMANDS[words[0]][0])
+    return int(command.main(words[1:]))
+
+
+def _usage() -> str:
+    lines = [f"  {name:<10} {line}" for name, (_, line) in COMMANDS.items()]
+    return "usage: uiat COMMAND [--help]\n\n" + "\n".join(lines)

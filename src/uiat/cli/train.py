@@ -1,0 +1,122 @@
+"""`uiat train [RECIPE] [--overrides]`, and `uiat train --resume RUN`."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Generic
+
+import torch
+import tyro
+from rich.console import Console
+
+from uiat import data, models, recipes
+from uiat.cli.numbers import REGISTRY
+from uiat.config import AnyConfig, Config, MethodT, ModelT
+from uiat.engine.loop import train
+from uiat.engine.run import RunFolder
+from uiat.engine.setup import pick_device
+from uiat.errors import UserError
+
+USAGE = "uiat train [RECIPE]"
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where a run happens; none of it changes the result."""
+
+    out: str = ""
+    """The run's folder; empty: runs/RECIPE-sSEED."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
+    data_dir: str | None = None
+    """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
+
+
+@dataclass(frozen=True)
+class Resume(Where):
+    """Go on with a run that was stopped or killed."""
+
+    resume: str = ""
+    """The run's folder."""
+
+
+@dataclass(frozen=True)
+class Command(Generic[ModelT, MethodT]):
+    """What `uiat train` takes."""
+
+    recipe: Annotated[Config[ModelT, MethodT], tyro.conf.arg(name="")]
+    where: Annotated[Where, tyro.conf.arg(name="")]
+
+
+def main(args: list[str]) -> int:
+    """Run the command."""
+    return resume_run(args) if any(a.split("=")[0] == "--resume" for a in args) else new_run(args)
+
+
+def new_run(args: list[str]) -> int:
+    """Begin a run: the recipe first, then what the flags change."""
+    name, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else (recipes.DEFAULT, args)
+    config, rest = _choose(recipes.get(name), rest)
+    config, where = parse(config, rest)
+    out = where.out or str(_free(Path("runs") / f"{name}-s{config.seed}"))
+    device = pick_device(where.device)
+    splits = data.load(config.data, where.data_dir)
+    run = RunFolder.create(out, config)
+    return _train(config, run, splits, device)
+
+
+def resume_run(args: list[str]) -> int:
+    """Go on with a run, from its own configuration."""
+    with REGISTRY:
+        chosen = tyro.cli(Resume, args=args, prog="uiat train --resume RUN", description=Resume.__doc__)
+    if chosen.out:
+        raise UserError("--out cannot be given with --resume: the run stays in its own folder.")
+    run = RunFolder.open(chosen.resume)
+    config = run.read_config()
+    return _train(config, run, data.load(config.data, chosen.data_dir), pick_device(chosen.device))
+
+
+def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
+    """Apply the flags to a recipe; the command line follows the recipe's own objects."""
+    exact: Any = Command[type(config.model), type(config.method)]  # type: ignore[misc]
+    with REGISTRY:
+        found: Command[Any, Any] = tyro.cli(
+            exact,
+            default=Command(config, Where()),
+            args=args,
+            prog=USAGE,
+            description="Train a robust classifier: a recipe (see `uiat list`), and what you change of it.",
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+    return found.recipe, found.where
+
+
+def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:
+    """Apply `--data NAME` and `--model NAME`, which choose a whole part, before the flags that change its fields."""
+    rest: list[str] = []
+    words = iter(args)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag in ("--data", "--model"):
+            value = value if equals else next(words, "")
+            if flag == "--data":
+                config = replace(config, data=replace(config.data, name=value))
+            else:
+                config = replace(config, model=models.get(value))
+        else:
+            rest.append(word)
+    return config, rest
+
+
+def _free(path: Path) -> Path:
+    """Return the path, or the first of path-2, path-3 … that is free."""
+    return next(p for p in (path, *(path.with_name(f"{path.name}-{k}") for k in range(2, 10**6))) if not p.exists())
+
+
+def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch.device) -> int:
+    console = Console(stderr=True, highlight=False)
+    console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
+    if train(config, run, splits, device):
+        console.print(f"done; next: uiat evaluate {run.path}", markup=False, soft_wrap=True)
+    else:
+        console.print(f"go on with: uiat train --resume {run.path}", markup=False, soft_wrap=True)
+    return 0

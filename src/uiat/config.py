@@ -1,0 +1,82 @@
+"""A run's configuration: one frozen dataclass that is enough to repeat it."""
+
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+from uiat.attacks import PGD
+from uiat.balls import Norm
+from uiat.data.config import DataConfig
+from uiat.engine.schedule import Schedule
+from uiat.methods import MethodConfig
+from uiat.models import ModelConfig
+
+ModelT = TypeVar("ModelT", bound=ModelConfig)
+MethodT = TypeVar("MethodT", bound=MethodConfig)
+
+
+@dataclass(frozen=True)
+class Training:
+    """How the weights are found."""
+
+    epochs: int = 100
+    """Passes over the training set."""
+    batch_size: int = 128
+    """m: samples in a step of the optimiser."""
+    micro_batch: int | None = None
+    """Gradient accumulation: at most so many samples at a time; z is still updated once a full batch."""
+    schedule: Schedule = Schedule()
+    """The learning rate over the run."""
+    momentum: float = 0.9
+    """Nesterov momentum of SGD; not cycled."""
+    weight_decay: float = 5e-4
+    """L2 penalty on all parameters."""
+    select: Literal["robust", "natural"] = "robust"
+    """Which accuracy on the validation split names the best epoch: under the validation attack, or on natural images."""
+    log_every: int = 50
+    """Steps between two step lines in metrics.jsonl; 0 writes none."""
+    checkpoint_minutes: float = 10.0
+    """Minutes between two checkpoints within an epoch; there is always one at the end of each epoch."""
+
+
+@dataclass(frozen=True)
+class Validation:
+    """The attack that watches a run on its validation split, and that `uiat evaluate` uses unless told otherwise."""
+
+    eps: float | None = None
+    """Radius; `None` is the training attack's ε (8/255 where there is none)."""
+    step: float | None = None
+    """Length of a step; `None` is ε/4."""
+    steps: int = 20
+    """Number of steps."""
+    norm: Norm | None = None
+    """Norm; `None` is the training attack's (L∞ where it has none)."""
+    batch_size: int = 256
+    """Samples attacked at a time."""
+
+    def attack(self, method: object) -> PGD:
+        """Return the attack for a run with this method."""
+        trained = getattr(method, "attack", None)
+        eps = self.eps if self.eps is not None else getattr(trained, "eps", 8 / 255)
+        norm: Norm = self.norm if self.norm is not None else getattr(trained, "norm", "linf")
+        return PGD(eps=eps, step=self.step, steps=self.steps, norm=norm)
+
+
+@dataclass(frozen=True)
+class Config(Generic[ModelT, MethodT]):
+    """Everything that decides a run's result."""
+
+    data: DataConfig
+    """The images."""
+    model: ModelT
+    """The network."""
+    method: MethodT
+    """How it is made robust."""
+    train: Training = field(default_factory=Training)
+    """How the weights are found."""
+    validate: Validation = field(default_factory=Validation)
+    """The attack that watches the run."""
+    seed: int = 0
+    """Decides every random draw of the run."""
+
+
+AnyConfig = Config[ModelConfig, MethodConfig]

@@ -1,0 +1,69 @@
+"""Fashion-MNIST: 28×28 grey images of clothes, in the idx files of its authors, packed or not."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from uiat.data import fetch
+from uiat.data.files import check_labels, is_file, reading, to_images
+from uiat.data.images import Images
+
+_CLASSES = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+_FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
+_SYSTEM = Path("/usr/share/datasets/fashion-mnist")
+"""Where Debian's package of the data set puts it."""
+
+
+def load(folder: Path, download: bool) -> tuple[Images, Images]:
+    """Return (train, test)."""
+    own = folder / "fashion-mnist"
+    for at in (own, folder / "FashionMNIST" / "raw", folder, _SYSTEM):
+        found = [path for name in _FILES if (path := _find(at, name))]
+        if len(found) == len(_FILES):
+            break
+    else:
+        wanted = fetch.Wanted("Fashion-MNIST", own, ".gz, ".join(_FILES) + ".gz")
+        found = [_find(own, name) or fetch.file(f"{name}.gz", own, wanted, download) for name in _FILES]
+    return _read(found[0], found[1]), _read(found[2], found[3])
+
+
+def _find(folder: Path, name: str) -> Path | None:
+    return next((path for path in (folder / name, folder / f"{name}.gz") if is_file(path)), None)
+
+
+def _read(images: Path, labels: Path) -> Images:
+    x, y = _idx(images, dims=3), _idx(labels, dims=1)
+    with reading(labels, "the labels of Fashion-MNIST"):
+        if len(x) != len(y):
+            raise ValueError(f"{len(y)} labels for the {len(x)} images of {images.name}")
+    with reading(images, "the images of Fashion-MNIST"):
+        if not len(x) or x.shape[1:] != (28, 28):
+            raise ValueError(f"images must be N×28×28, not {x.shape}")
+    check_labels(labels, y, len(_CLASSES))
+    return to_images(x[:, None], y, _CLASSES)
+
+
+def _idx(path: Path, dims: int) -> NDArray[np.uint8]:
+    """Read an idx file: 0, 0, 8 (bytes), how many dimensions, each as a big-endian int32, then the data."""
+    with reading(path, "an idx file"):
+        content = path.read_bytes()
+        if path.suffix == ".gz":
+            content = gzip.decompress(content)
+        if content[:4] != bytes([0, 0, 8, dims]):
+            raise ValueError(f"it starts with {content[:4].hex()} instead of 000008{dims:02}")
+        start = 4 + 4 * dims
+        shape = tuple(np.frombuffer(content[4:start], ">u4").tolist())
+        return np.frombuffer(content, np.uint8, offset=start).reshape(shape)

@@ -1,0 +1,151 @@
+"""Finding the folder of the data, and downloading the official files into it.
+
+Nothing is ever half there: a file is moved into place once its digest is right, a folder once extracted.
+"""
+
+import gzip
+import os
+import tarfile
+import tempfile
+import zlib
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from uiat.data.files import first_line, user_path
+from uiat.errors import UserError
+
+if TYPE_CHECKING:
+    import requests
+
+
+@dataclass(frozen=True)
+class Remote:
+    """Where an official file is, and the digest that it must have."""
+
+    url: str
+    digest: str
+
+
+_CIFAR = "https://www.cs.toronto.edu/~kriz/"
+_SVHN = "http://ufldl.stanford.edu/housenumbers/"
+_FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+
+OFFICIAL: dict[str, Remote] = {
+    name: Remote(site + name, digest)
+    for site, name, digest in (
+        (_CIFAR, "cifar-10-binary.tar.gz", "md5:c32a1d4ab5d03f1284b67883e8d87530"),
+        (_CIFAR, "cifar-100-binary.tar.gz", "md5:03b5dce01913d631647c71ecec9e9cb8"),
+        (_SVHN, "train_32x32.mat", "md5:e26dedcc434d2e4c54c9b2d4a06d8373"),
+        (_SVHN, "test_32x32.mat", "md5:eb5a983be6a315427106f1b164d9cef3"),
+        (_FASHION, "train-images-idx3-ubyte.gz", "md5:8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
+        (_FASHION, "train-labels-idx1-ubyte.gz", "md5:25c81989df183df01b3e8a0aad5dffbe"),
+        (_FASHION, "t10k-images-idx3-ubyte.gz", "md5:bef4ecab320f06d8554ea6380940ec79"),
+        (_FASHION, "t10k-labels-idx1-ubyte.gz", "md5:bb300cfdad3c16e7a12a480ee83cd310"),
+    )
+}
+"""The official files by name."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is missing, for the sentence that asks a person for it."""
+
+    name: str
+    folder: Path
+    files: str
+
+    def please(self, problem: str, instead: str) -> UserError:
+        """Say what went wrong, and where the files can be put by hand."""
+        by_hand = f"put {self.files} into {self.folder}, name another folder with --data-dir"
+        return UserError(f"{problem}: {by_hand}, or {instead}.")
+
+    def check(self, download: bool) -> None:
+        """Refuse to go on when downloading is switched off."""
+        if not download:
+            raise self.please(f"{self.name} is not in {self.folder}", "allow its download")
+
+
+def data_folder(data_dir: str | None) -> Path:
+    """Return the folder of all data sets: the one given, else $UIAT_DATA, else the user's cache."""
+    given = data_dir or os.environ.get("UIAT_DATA")
+    if not given:
+        import pooch  # slow to import, so only when asked for
+
+        return Path(pooch.os_cache("uiat"))
+    folder = user_path(given).absolute()
+    if os.path.exists(folder) and not folder.is_dir():
+        raise UserError(f"the data folder {folder} is a file: name a folder with --data-dir or $UIAT_DATA.")
+    return folder
+
+
+def file(name: str, folder: Path, wanted: Wanted, download: bool) -> Path:
+    """Download an official file into `folder`, where it appears only when its digest is right."""
+    import requests
+
+    wanted.check(download)
+    remote = OFFICIAL[name]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        return _retrieve(remote, folder, name)
+    except requests.RequestException as error:
+        problem = f"{wanted.name} is not in {wanted.folder} and {remote.url} did not send it ({first_line(error)})"
+        raise wanted.please(problem, "try again later") from error
+    except OSError as error:
+        raise _cannot_write(wanted.folder, error) from error
+    except ValueError as error:  # how pooch reports a digest
+        problem = f"what {remote.url} sent does not have the digest {remote.digest} and was discarded"
+        raise wanted.please(problem, "try again later") from error
+
+
+def archive(name: str, member: str, wanted: Wanted, download: bool) -> None:
+    """Download an official archive and put its folder `member` into the data folder, whole or not at all."""
+    wanted.check(download)
+    data = wanted.folder
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".download-", dir=data) as temporary:
+            packed = file(name, Path(temporary), wanted, download)
+            extracted = _extract(packed, Path(temporary) / "extracted") / member
+            if not extracted.is_dir():
+                raise UserError(f"{OFFICIAL[name].url} does not hold the folder {member} and was discarded.")
+            _publish(extracted, data / member)
+    except OSError as error:
+        raise _cannot_write(data, error) from error
+
+
+def _retrieve(remote: Remote, folder: Path, name: str) -> Path:
+    import pooch
+
+    with ExitStack() as stack:  # pooch leaves the connection open when a download fails
+
+        def close_later(response: "requests.Response", **_: object) -> None:
+            stack.callback(response.close)
+
+        downloader = pooch.HTTPDownloader(progressbar=True, timeout=30, hooks={"response": close_later})
+        path = Path(pooch.retrieve(remote.url, remote.digest, name, folder, downloader=downloader))
+    path.chmod(0o644)  # pooch leaves the mode of a temporary file, which nobody else may read
+    return path
+
+
+def _extract(packed: Path, into: Path) -> Path:
+    try:
+        with tarfile.open(packed) as tar:
+            tar.extractall(into, filter="data")
+    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        why = first_line(error)
+        raise UserError(f"{packed.name} is no archive that can be trusted and was discarded ({why}).") from error
+    return into
+
+
+def _publish(extracted: Path, target: Path) -> None:
+    try:
+        extracted.rename(target)
+    except OSError:
+        if not target.is_dir():  # else another process was faster, with the same bytes
+            raise
+
+
+def _cannot_write(folder: Path, error: OSError) -> UserError:
+    return UserError(f"cannot write to {folder} ({first_line(error)}): name another folder with --data-dir.")

@@ -1,0 +1,57 @@
+"""What every reader of files shares."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from uiat.data.images import Images
+from uiat.errors import UserError
+
+
+def first_line(error: BaseException) -> str:
+    """Return what an error of another library says, short enough to be part of a sentence."""
+    lines = str(error).strip().splitlines()
+    text = lines[0].rstrip(".:") if lines else ""
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+
+
+def user_path(given: str) -> Path:
+    """Return a path that a person typed; unlike `Path.expanduser`, leave an unknown ~name as it is."""
+    return Path(os.path.expanduser(given))
+
+
+def is_file(path: Path) -> bool:
+    """Tell whether a file is there; unlike `Path.is_file`, never raise over a forbidden folder."""
+    return os.path.isfile(path)
+
+
+@contextmanager
+def reading(path: Path, kind: str) -> Iterator[None]:
+    """Turn whatever a parser raises over a damaged file into one sentence that names the file."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:  # parsers raise nearly anything on damaged bytes
+        raise UserError(
+            f"{path} cannot be read as {kind} ({first_line(error)}): replace it with an intact copy."
+        ) from error
+
+
+def check_labels(path: Path, labels: NDArray[np.integer], classes: int, first: int = 0) -> None:
+    """Refuse labels outside first … first + classes − 1, naming the file that has them."""
+    if labels.size and not first <= labels.min() <= labels.max() < first + classes:
+        bad = labels.min() if labels.min() < first else labels.max()
+        raise UserError(
+            f"{path} has label {bad}, outside {first}…{first + classes - 1}: replace it with an intact copy."
+        )
+
+
+def to_images(x: NDArray[np.uint8], y: NDArray[np.integer], classes: tuple[str, ...]) -> Images:
+    """Copy arrays of images (N, C, H, W) and labels into tensors that own their memory."""
+    return Images(torch.from_numpy(x.copy(order="C")), torch.from_numpy(y.astype(np.int64)), classes)

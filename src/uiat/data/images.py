@@ -1,0 +1,112 @@
+"""A set of labelled images, how it is split by class, and how it is resized."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.nn.functional import interpolate
+
+from uiat.errors import UserError
+from uiat.rng import generator
+from uiat.types import DataSpec
+
+SMALLEST, LARGEST = 8, 1024
+"""Sides of an image, in pixels, that the models here can make sense of."""
+_CHUNK = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class Images:
+    """Images as they are stored: uint8 (N, C, H, W), int64 labels (N,), and the name of each class."""
+
+    x: Tensor
+    y: Tensor
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    @property
+    def spec(self) -> DataSpec:
+        """What a method and a model need to know of these images."""
+        return DataSpec(len(self.classes), len(self), tuple(self.x.shape[1:]))
+
+    def take(self, index: Tensor) -> "Images":
+        """Return the images at these positions, in this order."""
+        return replace(self, x=self.x[index], y=self.y[index])
+
+    def check(self, where: str) -> None:
+        """Raise a `UserError` that names `where` unless these are images that one can train on."""
+        wrong = self._wrong()
+        if wrong:
+            raise UserError(f"{where} {wrong}.")
+
+    def _wrong(self) -> str | None:
+        x, y, classes = self.x, self.y, len(self.classes)
+        if x.ndim != 4 or x.dtype != torch.uint8:
+            return f"must be uint8 images (N, C, H, W), but is {x.dtype} of shape {tuple(x.shape)}"
+        if y.ndim != 1 or y.dtype != torch.int64:
+            return f"must have int64 labels (N,), but has {y.dtype} of shape {tuple(y.shape)}"
+        if len(x) != len(y):
+            return f"has {len(x)} images but {len(y)} labels: give one label an image"
+        if not len(x):
+            return "holds no images"
+        if x.shape[1] not in (1, 3):
+            return f"has images of {x.shape[1]} channels: convert them to 1 (grey) or 3 (RGB)"
+        if min(x.shape[2:]) < SMALLEST:
+            return f"has images of {x.shape[2]}×{x.shape[3]} pixels: each side needs at least {SMALLEST}"
+        if classes < 2:
+            return "has fewer than two classes, so there is nothing to classify"
+        low, high = int(y.min()), int(y.max())
+        if low < 0 or high >= classes:
+            bad = low if low < 0 else high
+            return f"has label {bad}, outside 0…{classes - 1} for its {classes} classes"
+        return None
+
+
+def stratified(y: Tensor, fraction_or_count: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Choose positions at random with each class in its proportion, and return (chosen, rest), both sorted.
+
+    A float is a fraction of the samples, an int is their number. What rounding down leaves over goes to the
+    classes with the largest remainders, the lower class first where these are equal.
+    """
+    n = len(y)
+    whole = isinstance(fraction_or_count, int)
+    if not 0 <= fraction_or_count <= (n if whole else 1):
+        raise UserError(f"cannot choose {fraction_or_count} of {n} samples: give 0 to {n}, or a fraction.")
+    count = int(fraction_or_count) if whole else round(fraction_or_count * n)
+    sizes = y.bincount()
+    shares = count * sizes  # in units of 1/n, so that the arithmetic is exact
+    quota = shares // max(n, 1)
+    leftover = count - int(quota.sum())
+    quota[(shares % max(n, 1)).argsort(descending=True, stable=True)[:leftover]] += 1
+
+    shuffled = torch.randperm(n, generator=generator(seed, "split"))
+    grouped = shuffled[y[shuffled].argsort(stable=True)]  # by class, in random order within each
+    label = y[grouped]
+    rank = torch.arange(n) - (sizes.cumsum(0) - sizes)[label]
+    chosen = rank < quota[label]
+    return grouped[chosen].sort().values, grouped[~chosen].sort().values
+
+
+def hold_out(images: Images, fraction_or_count: float, seed: int = 0) -> tuple[Images, Images]:
+    """Split by `stratified` and return (what stays, what is held out)."""
+    held, rest = stratified(images.y, fraction_or_count, seed)
+    return images.take(rest), images.take(held)
+
+
+def resize(images: Images, size: int) -> Images:
+    """Scale to size × size: a side that shrinks is averaged over areas, one that grows is interpolated."""
+    if not SMALLEST <= size <= LARGEST:
+        raise UserError(f"cannot resize images to {size}×{size}: give a size from {SMALLEST} to {LARGEST}.")
+    count, channels, height, width = images.x.shape
+    if (height, width) == (size, size):
+        return images
+    out = torch.empty(count, channels, size, size, dtype=torch.uint8, device=images.x.device)
+    small = (min(height, size), min(width, size))
+    for start in range(0, count, _CHUNK):  # the float copy of a whole set would not fit where its bytes do
+        x = images.x[start : start + _CHUNK].float()
+        x = x if small == (height, width) else interpolate(x, small, mode="area")
+        x = x if small == (size, size) else interpolate(x, (size, size), mode="bilinear", align_corners=False)
+        out[start : start + _CHUNK] = x.round_()
+    return replace(images, x=out)

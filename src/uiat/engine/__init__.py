@@ -1,0 +1,1 @@
+"""The engine: loop, step, schedule, checkpoints, and the run folder."""

@@ -1,0 +1,52 @@
+"""HAT's helper: a naturally trained network, given or trained first."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from uiat.config import AnyConfig
+from uiat.engine.run import RunFolder
+from uiat.engine.setup import build_model
+from uiat.engine.weights import load_weights
+from uiat.methods import HAT, Natural
+from uiat.types import DataSpec
+
+
+def helper_config(config: AnyConfig, method: HAT) -> AnyConfig:
+    """Return the run that trains a helper: the same network on the same data, naturally."""
+    epochs = config.train.epochs if method.helper_epochs is None else method.helper_epochs
+    train = replace(config.train, epochs=epochs, select="natural")
+    return replace(config, method=Natural(), train=train, validate=config.validate)
+
+
+def get_helper(
+    config: AnyConfig,
+    run: RunFolder,
+    data: DataSpec,
+    device: torch.device,
+    train: Callable[[AnyConfig, RunFolder], bool],
+) -> tuple[bool, nn.Module | None]:
+    """Return whether to go on, and the helper if the method asks for one.
+
+    A helper that is not given is a run of its own in the run's folder `helper`, so it is trained once, can be stopped,
+    and goes on where it was.
+    """
+    method = config.method
+    if not isinstance(method, HAT):
+        return True, None
+    weights = Path(method.helper)
+    if not method.helper:
+        own = RunFolder(run.helper)
+        if not own.config.exists():
+            own = RunFolder.create(run.helper, helper_config(config, method))
+        if not train(own.read_config(), own):
+            return False, None
+        weights = own.best
+    elif weights.is_dir():
+        weights = RunFolder.open(weights).best
+    helper = build_model(config, data, device)
+    load_weights(helper, weights)
+    return True, helper.requires_grad_(False)

@@ -1,0 +1,139 @@
+"""The training loop: one visible function, in the order things happen."""
+
+import json
+import time
+from typing import Any
+
+import torch
+
+from uiat.config import AnyConfig
+from uiat.data import Splits
+from uiat.data.loader import Loader
+from uiat.engine.checkpoint import Checkpointer
+from uiat.engine.files import write_json, write_tensors
+from uiat.engine.helper import get_helper
+from uiat.engine.progress import Reporter
+from uiat.engine.run import RunFolder
+from uiat.engine.setup import build_state
+from uiat.engine.signals import StopSignal
+from uiat.engine.state import State
+from uiat.engine.step import train_step
+from uiat.evaluation.accuracy import accuracy
+from uiat.evaluation.card import environment
+from uiat.rng import derive
+from uiat.serialize import to_json
+from uiat.types import Clock
+
+
+def train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device) -> bool:
+    """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal)."""
+    with run.lock():
+        return _train(config, run, splits, device)
+
+
+def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device) -> bool:
+    plan = config.train
+    go_on, helper = get_helper(config, run, splits.spec, device, lambda c, r: train(c, r, splits, device))
+    if not go_on:
+        return False
+    state = build_state(config, splits.spec, device, helper)
+    checkpoints = Checkpointer(run)
+    resumed = checkpoints.load(state, device)
+    loader = Loader(
+        splits.train,
+        plan.batch_size,
+        config.seed,
+        crop=config.data.crop,
+        flip=config.data.flip,
+        device=device,
+    )
+    steps = loader.steps_per_epoch
+    done = (state.epoch - 1) * steps + state.step
+    began = saved = time.monotonic() - state.seconds
+
+    def save() -> None:
+        nonlocal saved
+        saved = time.monotonic()
+        state.seconds = saved - began
+        checkpoints.save(state)
+
+    with StopSignal() as stop, Reporter(run.log, plan.epochs, steps, done) as report:
+        if resumed and state.epoch <= plan.epochs:
+            report.say(f"going on in epoch {state.epoch}, step {state.step + 1} of {steps}")
+        while state.epoch <= plan.epochs:
+            for step, batch in loader.epoch(state.epoch, start=state.step):
+                now = (state.epoch - 1) * steps + step
+                clock = Clock(state.epoch, step, plan.epochs)
+                lr = plan.schedule.at(now, plan.epochs * steps)
+                train_step(state, batch, clock, lr=lr, micro_batch=plan.micro_batch)
+                state.step = step + 1
+                log_now = plan.log_every > 0 and (now + 1) % plan.log_every == 0
+                means = state.meter.means() if log_now else None
+                if means is not None:
+                    _append(run, {"kind": "step", "epoch": state.epoch, "step": step + 1, "lr": lr, **means})
+                report.step(state.epoch, step, means)
+                if stop.requested:
+                    save()
+                    report.say(f"stopped in epoch {state.epoch} after step {step + 1}; all is saved in {run.path}")
+                    return False
+                if time.monotonic() - saved > 60 * plan.checkpoint_minutes:
+                    save()
+            record = _validate(config, state, splits, device)
+            better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0)
+            if better:
+                state.best = {name: record[name] for name in ("epoch", "val_natural", "val_robust")}
+                write_tensors(run.best, state.model.state_dict())
+            write_tensors(run.last, state.model.state_dict())
+            _append(run, {"kind": "epoch", **record, "seconds": round(time.monotonic() - began, 3)})
+            report.epoch(record, better)
+            state.epoch, state.step, state.meter = state.epoch + 1, 0, type(state.meter)()
+            save()
+        if not run.result.exists():
+            write_json(run.result, _card(config, splits, state, device))
+    return True
+
+
+def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, Any]:
+    """Return the epoch's record: means over the training batches, and accuracies on the validation split."""
+    counts = dict(state.passes.counts)
+    record: dict[str, Any] = {"epoch": state.epoch, **state.meter.means()}
+    attack = config.validate.attack(config.method)
+    for name, enemy in (("val_natural", None), ("val_robust", attack)):
+        found = accuracy(
+            state.model,
+            splits.validation,
+            enemy,
+            batch_size=config.validate.batch_size,
+            seed=derive(config.seed, "validation"),
+            device=device,
+        )
+        record[name] = found.value
+    state.passes.counts.update(counts)  # a run's cost is its training; watching it is on top
+    return record
+
+
+def _append(run: RunFolder, record: dict[str, Any]) -> None:
+    with run.metrics.open("a", encoding="utf-8") as metrics:
+        metrics.write(json.dumps(record) + "\n")
+
+
+def _card(config: AnyConfig, splits: Splits, state: State, device: torch.device) -> dict[str, Any]:
+    """Return the run's result card; `uiat evaluate` adds test accuracies to it."""
+    return {
+        "schema": 1,
+        "config": to_json(config),
+        "data": {
+            "name": config.data.name,
+            "classes": list(splits.train.classes),
+            "shape": list(splits.spec.shape),
+            "train": len(splits.train),
+            "validation": len(splits.validation),
+            "test": len(splits.test),
+        },
+        "parameters": sum(p.numel() for p in state.model.parameters()),
+        "best": state.best,
+        "training_seconds": round(state.seconds, 1),
+        "training_passes": state.passes.counts,
+        "environment": environment(device),
+        "evaluations": {},
+    }

@@ -1,0 +1,82 @@
+"""What a person sees of a long run: a live bar on a terminal, plain lines elsewhere, and log.txt in both cases."""
+
+import time
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+QUIET_SECONDS = 30.0
+"""How often a plain line says how far an epoch is."""
+
+
+class Reporter:
+    """Shows a run's progress and keeps its log."""
+
+    def __init__(self, log: Path, epochs: int, steps: int, done: int, console: Console | None = None):
+        self.console = console or Console(stderr=True, highlight=False)
+        self.log, self.epochs, self.steps = log, epochs, steps
+        self.total, self.first, self.done = epochs * steps, done, done
+        self.began = self.spoken = time.monotonic()
+        self.bar: Progress | None = None
+        if self.console.is_terminal:
+            self.bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("steps, left"),
+                TimeRemainingColumn(),
+                TextColumn("{task.fields[note]}"),
+                console=self.console,
+            )
+            self.task = self.bar.add_task("training", total=self.total, completed=done, note="")
+
+    def __enter__(self) -> "Reporter":
+        if self.bar is not None:
+            self.bar.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.bar is not None:
+            self.bar.stop()
+
+    def step(self, epoch: int, step: int, means: dict[str, float] | None = None) -> None:
+        """Count one step; `means` are shown when they are at hand."""
+        self.done += 1
+        if self.bar is not None:
+            self.bar.update(self.task, completed=self.done, description=f"epoch {epoch}/{self.epochs}")
+            if means:
+                self.bar.update(self.task, note=_values(means))
+        elif time.monotonic() - self.spoken > QUIET_SECONDS:
+            self.say(f"epoch {epoch}/{self.epochs}  step {step + 1}/{self.steps}  left {self.left()}")
+
+    def say(self, line: str) -> None:
+        """Print a line, above the bar if there is one, and keep it in log.txt."""
+        self.spoken = time.monotonic()
+        self.console.print(line, markup=False, soft_wrap=True)
+        with self.log.open("a", encoding="utf-8") as log:
+            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+
+    def epoch(self, record: dict[str, float], best: bool) -> None:
+        """Report a finished epoch."""
+        means = {name: value for name, value in record.items() if name.startswith("loss")}
+        self.say(
+            f"epoch {record['epoch']:.0f}/{self.epochs}  {_values(means)}  "
+            f"train {record['train_accuracy']:.1%}  natural {record['val_natural']:.1%}  "
+            f"attacked {record['val_robust']:.1%}  left {self.left()}{'  best so far' if best else ''}"
+        )
+
+    def left(self) -> str:
+        """Estimate the remaining time from the steps this process has made."""
+        made = self.done - self.first
+        if not made:
+            return "?"
+        seconds = int((time.monotonic() - self.began) / made * (self.total - self.done))
+        return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+
+
+def _values(means: dict[str, float]) -> str:
+    return "  ".join(f"{name.removeprefix('loss_')} {value:.3f}" for name, value in means.items())

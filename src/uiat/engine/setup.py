@@ -1,0 +1,39 @@
+"""From a configuration to the moving parts of a run."""
+
+import torch
+from torch import nn
+
+from uiat.config import AnyConfig
+from uiat.engine.passes import PassCounter
+from uiat.engine.state import State
+from uiat.engine.step import make_optimizer
+from uiat.errors import UserError
+from uiat.rng import derive
+from uiat.types import DataSpec
+
+
+def pick_device(name: str) -> torch.device:
+    """Return the device of a name; `auto` is the GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise UserError(f"the device {name!r} cannot be used here: give --device cpu, or leave it out.") from None
+    return device
+
+
+def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.Module:
+    """Return the network with the weights that the seed gives it."""
+    torch.manual_seed(derive(config.seed, "weights"))
+    return config.model.build(data).to(device)
+
+
+def build_state(config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None) -> State:
+    """Return the run's state before its first step."""
+    model = build_model(config, data, device)
+    method = config.method.build(data, seed=config.seed, helper=helper).to(device)
+    optimizer = make_optimizer(model, config.train.momentum, config.train.weight_decay)
+    torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
+    return State(model, method, optimizer, PassCounter(model))

@@ -1,0 +1,57 @@
+"""Everything of a run that changes: what a checkpoint must hold for the run to go on in the same bits."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from uiat.engine.meter import Meter
+from uiat.engine.passes import PassCounter
+from uiat.methods import Method
+
+
+@dataclass
+class State:
+    """The moving parts of a run, and the place it is at."""
+
+    model: nn.Module
+    method: Method
+    optimizer: torch.optim.Optimizer
+    passes: PassCounter
+    epoch: int = 1
+    """The epoch at hand, from 1."""
+    step: int = 0
+    """The next step of that epoch, from 0."""
+    meter: Meter = field(default_factory=Meter)
+    best: dict[str, float] = field(default_factory=dict)
+    """The best epoch so far: its number and its validation accuracies."""
+    seconds: float = 0.0
+    """Time spent on the run up to its last checkpoint."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all but the method's state, which may be large and is saved on its own terms."""
+        return {
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "passes": dict(self.passes.counts),
+            "epoch": self.epoch,
+            "step": self.step,
+            "meter": self.meter.state_dict(),
+            "best": dict(self.best),
+            "seconds": self.seconds,
+            "rng": torch.get_rng_state(),
+            "rng_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+        }
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        self.model.load_state_dict(saved["model"])
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.passes.counts.update(saved["passes"])
+        self.epoch, self.step, self.best = saved["epoch"], saved["step"], saved["best"]
+        self.meter.load_state_dict(saved["meter"])
+        self.seconds = saved["seconds"]
+        torch.set_rng_state(saved["rng"])
+        if torch.cuda.is_available() and saved["rng_cuda"]:
+            torch.cuda.set_rng_state_all(saved["rng_cuda"])

@@ -1,0 +1,34 @@
+"""One step of the optimiser, whole or in micro-batches."""
+
+import torch
+
+from uiat.engine.state import State
+from uiat.types import Batch, Clock
+
+
+def train_step(state: State, batch: Batch, clock: Clock, *, lr: float, micro_batch: int | None = None) -> None:
+    """Update the weights from one batch.
+
+    With `micro_batch` the batch goes through the network in parts, and still equals one step: every x̂ is crafted and z
+    is updated from all parts before the first p is taken, and the gradients add up to the whole batch's mean.
+    """
+    model, method = state.model, state.method
+    model.train()
+    parts = batch.split(micro_batch)
+    views = [method.craft(model, part, clock) for part in parts]
+    method.prepare(model, views, clock)
+    for part, view in zip(parts, views, strict=True):
+        loss = method.loss(view, clock)
+        (loss.total * (len(part) / len(batch))).backward()
+        logits = view.clean if method.attack is None else view.adversarial
+        state.meter.add(loss, (logits.detach().argmax(dim=1) == part.y).sum(), len(part))
+    for group in state.optimizer.param_groups:
+        group["lr"] = lr
+    state.optimizer.step()
+    state.optimizer.zero_grad(set_to_none=True)
+
+
+def make_optimizer(model: torch.nn.Module, momentum: float, weight_decay: float) -> torch.optim.SGD:
+    """Return SGD with Nesterov momentum, as in A.2; its learning rate is set at every step."""
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return torch.optim.SGD(trained, lr=0.0, momentum=momentum, nesterov=momentum > 0, weight_decay=weight_decay)

@@ -1,0 +1,1 @@
+"""Evaluation: accuracy under attack, with intervals, and the result card."""

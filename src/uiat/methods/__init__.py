@@ -1,0 +1,73 @@
+"""Methods: every row is attack × target × terms, with its hyper-parameters in a frozen dataclass."""
+
+from uiat.attacks import NFGSM, RSFGSM
+from uiat.errors import unknown
+from uiat.methods.hat import HAT
+from uiat.methods.inverse import IAT, UIAT, UIATOneOff
+from uiat.methods.mart import MART
+from uiat.methods.method import Method, MethodConfig
+from uiat.methods.natural import Natural
+from uiat.methods.sat import SAT
+from uiat.methods.single_step import GradAlign, SingleStep, UIATPlugIn
+from uiat.methods.trades import TRADES
+
+METHODS: dict[str, MethodConfig] = {
+    "natural": Natural(),
+    "sat": SAT(),
+    "trades": TRADES(),
+    "mart": MART(),
+    "hat": HAT(),
+    "iat": IAT(),
+    "uiat": UIAT(),
+    "uiat-oneoff": UIATOneOff(),
+    "rs-fgsm": SingleStep(RSFGSM()),
+    "n-fgsm": SingleStep(NFGSM()),
+    "gradalign": GradAlign(),
+    "rs-fgsm-uiat": SingleStep(RSFGSM(), UIATPlugIn(enabled=True)),
+    "n-fgsm-uiat": SingleStep(NFGSM(), UIATPlugIn(enabled=True)),
+    "gradalign-uiat": GradAlign(uiat=UIATPlugIn(enabled=True)),
+}
+
+DESCRIPTIONS: dict[str, str] = {
+    "natural": "no attack: CE(f(x), y)",
+    "sat": "standard adversarial training (PGD-AT): CE(f(x̂), y)",
+    "trades": "CE(f(x), y) + 6·KL(f(x) ‖ f(x̂))",
+    "mart": "boosted CE(f(x̂), y) + 5·KL(f(x) ‖ f(x̂)) weighted towards misclassified samples",
+    "hat": "TRADES' terms + a naturally trained helper's labels beyond x̂",
+    "iat": "CE(f(x̂), y) + λ·KL(f(x̌) ‖ f(x̂)), an inverse adversary x̌ for each sample",
+    "uiat": "IAT with a universal inverse perturbation for each class, and momentum on p",
+    "uiat-oneoff": "UIAT with inverse adversaries in a single epoch T'",
+    "rs-fgsm": "single step of 1.25 ε from a random start",
+    "n-fgsm": "single step of ε from strong noise, not projected",
+    "gradalign": "single step + gradient alignment (double backward)",
+    "rs-fgsm-uiat": "RS-FGSM + λ·KL to a one-off universal inverse target",
+    "n-fgsm-uiat": "N-FGSM + λ·KL to a one-off universal inverse target",
+    "gradalign-uiat": "GradAlign + λ·KL to a one-off universal inverse target",
+}
+
+
+def get(name: str) -> MethodConfig:
+    """Return a method's default configuration by its name."""
+    if name not in METHODS:
+        raise unknown("method", name, METHODS)
+    return METHODS[name]
+
+
+__all__ = [
+    "DESCRIPTIONS",
+    "HAT",
+    "IAT",
+    "MART",
+    "METHODS",
+    "SAT",
+    "TRADES",
+    "UIAT",
+    "GradAlign",
+    "Method",
+    "MethodConfig",
+    "Natural",
+    "SingleStep",
+    "UIATOneOff",
+    "UIATPlugIn",
+    "get",
+]

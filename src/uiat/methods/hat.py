@@ -1,0 +1,52 @@
+"""HAT, helper-based adversarial training (Rade and Moosavi-Dezfooli, 2022)."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from uiat.attacks import PGD
+from uiat.crafting import Crafting
+from uiat.errors import UserError
+from uiat.methods.method import Method
+from uiat.objectives.terms import CleanCrossEntropy, HelperCrossEntropy, Weighted, kl_to_target
+from uiat.targets import CleanTarget
+from uiat.types import DataSpec
+
+
+@dataclass(frozen=True)
+class HAT:
+    """HAT: TRADES' terms + γ·CE(f(x + h·(x̂ − x)), helper(x̂)), the helper a naturally trained network."""
+
+    beta: float = 2.5
+    """Weight of KL(f(x) ‖ f(x̂))."""
+    gamma: float = 0.5
+    """Weight of the helper's term."""
+    extrapolation: float = 2.0
+    """h: how far beyond x̂ the helper's example lies."""
+    helper: str = ""
+    """The helper: a run folder or a weights file of the same network; empty: one is trained first, within the run."""
+    helper_epochs: int | None = None
+    """Epochs of a helper that is trained first; as many as the run's own if not given."""
+    attack: PGD = PGD(loss="kl", start="gaussian")
+    """How x̂ is found."""
+    label_smoothing: float = 0.0
+    """Mass spread over all classes in the natural term."""
+    crafting: Crafting = "eval"
+    """BatchNorm while crafting."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data; `helper` is used in eval mode and never trained."""
+        if helper is None:
+            raise UserError("HAT needs a naturally trained helper: HAT().build(data, helper=network).")
+        return Method(
+            data,
+            attack=self.attack,
+            target=CleanTarget(),
+            terms=[
+                Weighted("ce_clean", CleanCrossEntropy(self.label_smoothing)),
+                Weighted("kl", kl_to_target, self.beta),
+                Weighted("helper", HelperCrossEntropy(helper.eval(), self.extrapolation), self.gamma),
+            ],
+            crafting=self.crafting,
+            seed=seed,
+        )

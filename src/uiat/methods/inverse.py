@@ -1,0 +1,112 @@
+"""The paper's own methods: IAT, UIAT and one-off UIAT (Eq. 7, 8 and S1; Alg. 1 and S1).
+
+All three are CE(f(x̂), y) + λ·KL(p ‖ f(x̂)) and differ in the target p alone. The rows of Table 6 are options: universal
+or not (UAG) is IAT against UIAT, β = 0 or 1 (FR), momentum or not (IAM).
+"""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from uiat.attacks import PGD
+from uiat.crafting import Crafting
+from uiat.methods.method import Method
+from uiat.objectives.terms import Weighted, ce_adversarial, kl_to_target
+from uiat.targets import (
+    InstanceInverse,
+    InstanceInverseTarget,
+    Momentum,
+    MomentumTarget,
+    OneOff,
+    OneOffTarget,
+    Target,
+    UniversalInverse,
+    UniversalInverseTarget,
+)
+from uiat.types import DataSpec
+
+
+@dataclass(frozen=True)
+class IAT:
+    """Instance-wise inverse adversarial training (Alg. S1): CE(f(x̂), y) + λ·KL(f(x̌) ‖ f(x̂))."""
+
+    lam: float = 3.5
+    """λ of Eq. 7: the pull towards the inverse adversary's prediction."""
+    attack: PGD = PGD()
+    """How x̂ is found."""
+    inverse: InstanceInverse = InstanceInverse()
+    """How x̌ is found (Eq. 3)."""
+    momentum: Momentum = Momentum(enabled=False)
+    """Averaging of p over epochs (Eq. 8)."""
+    detach_target: bool = True
+    """Whether no gradient flows through p."""
+    crafting: Crafting = "eval"
+    """BatchNorm while crafting x̂ and x̌."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data."""
+        target = with_momentum(InstanceInverseTarget(self.inverse, self.detach_target), self.momentum, data)
+        return _towards(target, self.lam, self.attack, self.crafting, data, seed)
+
+
+@dataclass(frozen=True)
+class UIAT:
+    """Universal inverse adversarial training (Alg. 1): CE(f(x̂), y) + λ·KL(p ‖ f(x̂)), a z for each class."""
+
+    lam: float = 3.5
+    """λ of Eq. 7: the pull towards the inverse adversary's prediction."""
+    attack: PGD = PGD()
+    """How x̂ is found."""
+    inverse: UniversalInverse = UniversalInverse()
+    """How z, and with it x̌ = clip(x + z_y), is found (Eq. 6)."""
+    momentum: Momentum = Momentum()
+    """Averaging of p over epochs (Eq. 8)."""
+    detach_target: bool = True
+    """Whether no gradient flows through p."""
+    crafting: Crafting = "eval"
+    """BatchNorm while crafting x̂ and z."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data."""
+        universal = UniversalInverseTarget(self.inverse, data, seed=seed, detach=self.detach_target)
+        return _towards(with_momentum(universal, self.momentum, data), self.lam, self.attack, self.crafting, data, seed)
+
+
+@dataclass(frozen=True)
+class UIATOneOff:
+    """One-off UIAT (Eq. S1 and S2): inverse adversaries in a single epoch T', their predictions kept ever after."""
+
+    lam: float = 3.5
+    """λ of Eq. S1: the pull towards p."""
+    attack: PGD = PGD()
+    """How x̂ is found."""
+    inverse: UniversalInverse = UniversalInverse()
+    """How z is found in epoch T'."""
+    one_off: OneOff = OneOff()
+    """When, and what stands in for the inverse adversary before."""
+    detach_target: bool = True
+    """Whether no gradient flows through p in epoch T'."""
+    crafting: Crafting = "eval"
+    """BatchNorm while crafting x̂ and z."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data."""
+        target = one_off_universal(self.inverse, self.one_off, data, seed, self.detach_target)
+        return _towards(target, self.lam, self.attack, self.crafting, data, seed)
+
+
+def with_momentum(inner: Target, momentum: Momentum, data: DataSpec) -> Target:
+    """Average a target over epochs, if asked to."""
+    return MomentumTarget(inner, momentum, data) if momentum.enabled else inner
+
+
+def one_off_universal(
+    inverse: UniversalInverse, one_off: OneOff, data: DataSpec, seed: int, detach: bool = True
+) -> Target:
+    """Run the universal inverse target in one epoch only."""
+    return OneOffTarget(UniversalInverseTarget(inverse, data, seed=seed, detach=detach), one_off, data)
+
+
+def _towards(target: Target, lam: float, attack: PGD, crafting: Crafting, data: DataSpec, seed: int) -> Method:
+    terms = [Weighted("ce", ce_adversarial), Weighted("kl", kl_to_target, lam)]
+    return Method(data, attack=attack, target=target, terms=terms, crafting=crafting, seed=seed)

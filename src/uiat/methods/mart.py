@@ -1,0 +1,35 @@
+"""MART (Wang et al., 2019)."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from uiat.attacks import PGD
+from uiat.crafting import Crafting
+from uiat.methods.method import Method
+from uiat.objectives.terms import Weighted, mart_boosted_ce, mart_weighted_kl
+from uiat.targets import CleanTarget
+from uiat.types import DataSpec
+
+
+@dataclass(frozen=True)
+class MART:
+    """MART: boosted CE(f(x̂), y) + β·KL(f(x) ‖ f(x̂))·(1 − f_y(x)), misclassified samples weigh more."""
+
+    beta: float = 5.0
+    """Weight of the KL term."""
+    attack: PGD = PGD(start="gaussian")
+    """How x̂ is found."""
+    crafting: Crafting = "eval"
+    """BatchNorm while crafting."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data."""
+        return Method(
+            data,
+            attack=self.attack,
+            target=CleanTarget(),
+            terms=[Weighted("bce", mart_boosted_ce), Weighted("kl", mart_weighted_kl, self.beta)],
+            crafting=self.crafting,
+            seed=seed,
+        )

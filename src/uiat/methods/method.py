@@ -1,0 +1,108 @@
+"""A method is attack × target × terms; this runs any of them."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from uiat.attacks import Attack
+from uiat.crafting import Crafting, crafting
+from uiat.errors import UserError
+from uiat.objectives.terms import Weighted
+from uiat.rng import Draws
+from uiat.targets import Target
+from uiat.types import Batch, Clock, DataSpec, Loss
+from uiat.views import View
+
+
+class MethodConfig(Protocol):
+    """A method's hyper-parameters, as a frozen dataclass that builds its parts."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> "Method":
+        """Return the method for this data; `helper` is the naturally trained network that HAT asks."""
+
+
+class Method(nn.Module):
+    """Computes a training loss: `method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total.backward()`.
+
+    Its state (z, the table of p) is in `state_dict`. The model is left in the mode, and its parameters with the
+    `requires_grad`, that they came with; the loss is computed in that mode, so call `model.train()` as usual.
+
+    A step in micro-batches (gradient accumulation) makes the three calls itself: `craft` for each micro-batch,
+    `prepare` once for all of them, `loss` for each.
+    """
+
+    def __init__(
+        self,
+        data: DataSpec,
+        *,
+        attack: Attack | None,
+        terms: Sequence[Weighted],
+        target: Target | None = None,
+        crafting: Crafting = "eval",
+        seed: int = 0,
+    ):
+        super().__init__()
+        self.data, self.attack, self.target, self.terms = data, attack, target, tuple(terms)
+        self.crafting: Crafting = crafting
+        self.seed = seed
+        self._checked = False
+
+    def forward(self, model: nn.Module, batch: Batch, clock: Clock) -> Loss:
+        """Return the loss of one batch."""
+        view = self.craft(model, batch, clock)
+        self.prepare(model, [view], clock)
+        return self.loss(view, clock)
+
+    def craft(self, model: nn.Module, batch: Batch, clock: Clock) -> View:
+        """Find the adversarial examples x̂ of a (micro-)batch."""
+        if not self._checked:
+            self._check(batch)
+        draws = Draws(self.seed, clock.epoch, clock.step, batch.start, batch.total)
+        x_adv = batch.x
+        if self.attack is not None:
+            with crafting(model, self.crafting):
+                x_adv = self.attack(model, batch.x, batch.y, draws)
+        return View(model, batch, x_adv, draws, self.crafting)
+
+    def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
+        """Do once, for all micro-batches of a batch, what must come before p: the update of z."""
+        if self.target is not None:
+            self.target.prepare(model, views, clock)
+
+    def loss(self, view: View, clock: Clock) -> Loss:
+        """Take p, then the terms, in this order: each forward updates BatchNorm's running statistics."""
+        if self.target is not None:
+            view.log_p = self.target(view, clock)
+        parts = {term.name: term.term(view) for term in self.terms}
+        weighted = [term.weight * parts[term.name] for term in self.terms]
+        return Loss(torch.stack(weighted).sum(), {name: value.detach() for name, value in parts.items()})
+
+    def _check(self, batch: Batch) -> None:
+        """Look at the first batch, where a mistake in one's own loop shows; later ones cost no look."""
+        x, y, index = batch.x, batch.y, batch.index
+        if x.shape[1:] != self.data.shape:
+            raise UserError(
+                f"a sample has shape {tuple(x.shape[1:])}, but DataSpec says {self.data.shape}: make them agree."
+            )
+        if not _within(x, 0, 1):
+            raise UserError(
+                "pixels lie outside [0, 1] or are NaN: give images in [0, 1] and put normalisation inside the model."
+            )
+        if not _within(y, 0, self.data.num_classes - 1):
+            raise UserError(
+                f"a label lies outside 0 … {self.data.num_classes - 1}: check the labels, or DataSpec.num_classes."
+            )
+        if self.target is not None and self.target.remembers and index is None:
+            raise UserError(
+                "this method remembers a prediction for every sample, but the batch has no sample indices: "
+                "give Batch(x, y, index), or switch the memory off (such as momentum=Momentum(enabled=False))."
+            )
+        if index is not None and not _within(index, 0, self.data.num_samples - 1):
+            raise UserError(f"a sample index lies outside 0 … {self.data.num_samples - 1}: check DataSpec.num_samples.")
+        self._checked = True
+
+
+def _within(values: Tensor, low: float, high: float) -> bool:
+    return bool(((values >= low) & (values <= high)).all())

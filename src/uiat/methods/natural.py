@@ -1,0 +1,21 @@
+"""Natural training: no enemy at all."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from uiat.methods.method import Method
+from uiat.objectives.terms import CleanCrossEntropy, Weighted
+from uiat.types import DataSpec
+
+
+@dataclass(frozen=True)
+class Natural:
+    """Natural training: CE(f(x), y)."""
+
+    label_smoothing: float = 0.0
+    """Mass spread over all classes."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data."""
+        return Method(data, attack=None, terms=[Weighted("ce", CleanCrossEntropy(self.label_smoothing))], seed=seed)

@@ -1,0 +1,26 @@
+"""Standard adversarial training (Madry et al., 2018), Eq. 1."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from uiat.attacks import PGD
+from uiat.crafting import Crafting
+from uiat.methods.method import Method
+from uiat.objectives.terms import Weighted, ce_adversarial
+from uiat.types import DataSpec
+
+
+@dataclass(frozen=True)
+class SAT:
+    """Standard adversarial training (PGD-AT): CE(f(x̂), y)."""
+
+    attack: PGD = PGD()
+    """The inner maximisation of Eq. 1."""
+    crafting: Crafting = "eval"
+    """BatchNorm while crafting."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data."""
+        terms = [Weighted("ce", ce_adversarial)]
+        return Method(data, attack=self.attack, terms=terms, crafting=self.crafting, seed=seed)

@@ -1,0 +1,74 @@
+"""Single-step adversarial training (Table 5), each with UIAT as a plug-in that can be switched on (Eq. S5)."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from uiat.attacks import FGSM, NFGSM, RSFGSM, Attack
+from uiat.crafting import Crafting
+from uiat.methods.inverse import one_off_universal
+from uiat.methods.method import Method
+from uiat.objectives.terms import GradientAlignment, Weighted, ce_adversarial, kl_to_target
+from uiat.targets import OneOff, UniversalInverse
+from uiat.types import DataSpec
+
+
+@dataclass(frozen=True)
+class UIATPlugIn:
+    """+ UIAT: adds λ·KL(p ‖ f(x̂)) with a one-off universal inverse target, β = 0 for speed (B.3)."""
+
+    enabled: bool = False
+    """Whether to add it."""
+    lam: float = 3.5
+    """λ of Eq. S5."""
+    inverse: UniversalInverse = UniversalInverse(beta=0.0)
+    """How z is found in epoch T'."""
+    one_off: OneOff = OneOff()
+    """When, and what stands in for the inverse adversary before."""
+    detach_target: bool = True
+    """Whether no gradient flows through p in epoch T'."""
+
+
+@dataclass(frozen=True)
+class SingleStep:
+    """RS-FGSM, N-FGSM or plain FGSM training: CE(f(x̂), y) with a single-step x̂."""
+
+    attack: RSFGSM | NFGSM | FGSM = NFGSM()
+    """How x̂ is found, with one gradient."""
+    uiat: UIATPlugIn = UIATPlugIn()
+    """The plug-in of B.3."""
+    crafting: Crafting = "train"
+    """BatchNorm while crafting: `train`, as in the authors' code."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data."""
+        return _single_step(self.attack, [], self.uiat, self.crafting, data, seed)
+
+
+@dataclass(frozen=True)
+class GradAlign:
+    """GradAlign: FGSM training + λ_align·(1 − cos) between input gradients at x and at a random point near it."""
+
+    lam_align: float = 0.2
+    """Weight of the alignment term: 0.112, 0.2 and 0.356 at ε = 6, 8 and 10/255 in its authors' code."""
+    attack: FGSM = FGSM(alpha=1.25)
+    """How x̂ is found; its ε is the alignment's too."""
+    uiat: UIATPlugIn = UIATPlugIn()
+    """The plug-in of B.3."""
+    crafting: Crafting = "train"
+    """BatchNorm while crafting: `train`, as in the authors' code."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data."""
+        alignment = Weighted("align", GradientAlignment(self.attack.eps), self.lam_align)
+        return _single_step(self.attack, [alignment], self.uiat, self.crafting, data, seed)
+
+
+def _single_step(
+    attack: Attack, own: list[Weighted], uiat: UIATPlugIn, crafting: Crafting, data: DataSpec, seed: int
+) -> Method:
+    terms, target = [Weighted("ce", ce_adversarial)], None
+    if uiat.enabled:
+        terms.append(Weighted("kl", kl_to_target, uiat.lam))
+        target = one_off_universal(uiat.inverse, uiat.one_off, data, seed, uiat.detach_target)
+    return Method(data, attack=attack, target=target, terms=[*terms, *own], crafting=crafting, seed=seed)

@@ -1,0 +1,40 @@
+"""TRADES (Zhang et al., 2019), Eq. 2."""
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from uiat.attacks import PGD
+from uiat.crafting import Crafting
+from uiat.methods.method import Method
+from uiat.objectives.terms import CleanCrossEntropy, Weighted, kl_to_target
+from uiat.targets import CleanTarget
+from uiat.types import DataSpec
+
+
+@dataclass(frozen=True)
+class TRADES:
+    """TRADES: CE(f(x), y) + ω·KL(f(x) ‖ f(x̂)), x̂ found on the same KL."""
+
+    omega: float = 6.0
+    """ω of Eq. 2: robustness against natural accuracy."""
+    attack: PGD = PGD(loss="kl", start="gaussian")
+    """The inner maximisation of Eq. 2."""
+    label_smoothing: float = 0.0
+    """Mass spread over all classes in the natural term."""
+    crafting: Crafting = "eval"
+    """BatchNorm while crafting."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data."""
+        return Method(
+            data,
+            attack=self.attack,
+            target=CleanTarget(),
+            terms=[
+                Weighted("ce_clean", CleanCrossEntropy(self.label_smoothing)),
+                Weighted("kl", kl_to_target, self.omega),
+            ],
+            crafting=self.crafting,
+            seed=seed,
+        )

@@ -1,0 +1,45 @@
+"""The inverse adversarial loss of Eq. 4: what an inverse adversary descends."""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from uiat.models.features import penultimate
+
+Reduction = Literal["mean", "sum"]
+
+
+def inverse_loss(
+    model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor, *, beta: float, reduction: Reduction = "mean"
+) -> Callable[[Tensor], Tensor]:
+    """Return x̌ ↦ CE(f(x̌), y) + β·[L1(F(x̌), F(x)) − L1(F(x̌), F(x̂))], a value for each sample.
+
+    The features of x and x̂ are constants of the descent and are computed once, here; β = 0 needs none.
+
+    Args:
+        model: the classifier f, in the mode that crafting wants.
+        x: natural samples.
+        y: their labels.
+        x_adv: their adversarial examples x̂.
+        beta: β, weight of the feature-level term.
+        reduction: whether L1 is a mean or a sum over features.
+    """
+    if beta == 0:
+        return lambda x_inv: F.cross_entropy(model(x_inv), y, reduction="none")
+    with torch.no_grad():
+        natural, _ = penultimate(model, x)
+        adversarial, _ = penultimate(model, x_adv)
+
+    def distance(a: Tensor, b: Tensor) -> Tensor:
+        gap = (a - b).abs()
+        return gap.mean(dim=1) if reduction == "mean" else gap.sum(dim=1)
+
+    def loss(x_inv: Tensor) -> Tensor:
+        features, logits = penultimate(model, x_inv)
+        pull = distance(features, natural) - distance(features, adversarial)
+        return F.cross_entropy(logits, y, reduction="none") + beta * pull
+
+    return loss

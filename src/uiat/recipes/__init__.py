@@ -1,0 +1,41 @@
+"""Recipes: a full configuration by its name, data-model-method. Plain functions; nothing is hidden in a file."""
+
+from collections.abc import Callable
+from functools import partial
+
+from uiat.config import AnyConfig
+from uiat.errors import unknown
+from uiat.methods import METHODS
+from uiat.recipes import paper, small
+
+Recipe = Callable[[], AnyConfig]
+
+DEFAULT = "digits-resnet8-uiat"
+
+MULTI_STEP = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
+SINGLE_STEP = tuple(name for name in METHODS if name not in MULTI_STEP)
+
+RECIPES: dict[str, Recipe] = {
+    **{f"digits-resnet8-{m}": partial(small.digits, m) for m in METHODS},
+    **{f"fashion-mnist-resnet8-{m}": partial(small.fashion_mnist, m) for m in METHODS},
+    **{f"cifar10-resnet8-{m}": partial(small.cifar10, m) for m in METHODS},
+    **{f"cifar10-resnet18-{m}": partial(paper.cifar10, "resnet18", m) for m in MULTI_STEP},
+    **{f"cifar100-resnet18-{m}": partial(paper.cifar100, "resnet18", m) for m in MULTI_STEP},
+    **{f"svhn-resnet18-{m}": partial(paper.svhn, "resnet18", m) for m in MULTI_STEP},
+    **{f"cifar10-{w}-{m}": partial(paper.cifar10, w, m) for w in ("wrn-28-10", "wrn-34-10") for m in MULTI_STEP},
+    **{f"cifar10-preactresnet18-{m}": partial(paper.single_step, "preactresnet18", m) for m in SINGLE_STEP},
+}
+
+
+def get(name: str) -> AnyConfig:
+    """Return a recipe's configuration."""
+    if name not in RECIPES:
+        raise unknown("recipe", name, RECIPES)
+    return RECIPES[name]()
+
+
+def describe(name: str) -> str:
+    """Return a recipe's one line: what its function's docstring says of the setting."""
+    recipe = RECIPES[name]
+    function = recipe.func if isinstance(recipe, partial) else recipe
+    return (function.__doc__ or "").strip().splitlines()[0]

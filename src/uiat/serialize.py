@@ -1,0 +1,69 @@
+"""Configurations as JSON: each part carries its `kind`, so that it comes back as the object it was."""
+
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+from uiat.config import AnyConfig, Config, Training, Validation
+from uiat.data.config import DataConfig
+from uiat.errors import UserError, unknown
+from uiat.methods import METHODS
+from uiat.models import MODELS
+
+SCHEMA = 1
+"""Grows when a saved configuration changes its meaning."""
+
+
+def to_json(config: AnyConfig) -> dict[str, Any]:
+    """Return a configuration as plain JSON values, with a schema version."""
+    return {"schema": SCHEMA, **_encode(config)}
+
+
+def from_json(saved: dict[str, Any]) -> AnyConfig:
+    """Return the configuration that `to_json` was given; only known kinds are built."""
+    if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
+        raise UserError(f"the configuration is not of schema {SCHEMA}: it was written by another version of uiat.")
+    config = _decode({k: v for k, v in saved.items() if k != "schema"}, _kinds())
+    if not isinstance(config, Config):
+        raise UserError("the file does not hold a run's configuration.")
+    return config
+
+
+def _encode(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {
+            "kind": type(value).__name__,
+            **{f.name: _encode(getattr(value, f.name)) for f in fields(value)},
+        }
+    return [_encode(v) for v in value] if isinstance(value, tuple | list) else value
+
+
+def _decode(value: Any, kinds: dict[str, type]) -> Any:
+    if isinstance(value, list):
+        return tuple(_decode(v, kinds) for v in value)  # configurations are frozen: every sequence is a tuple
+    if not isinstance(value, dict):
+        return value
+    kind = str(value.get("kind"))
+    if kind not in kinds:
+        raise unknown("kind of configuration", kind, kinds)
+    cls = kinds[kind]
+    known = {f.name for f in fields(cls)}
+    extra = sorted(value.keys() - known - {"kind"})
+    if extra:
+        raise UserError(
+            f"the configuration of {kind} has a field {extra[0]!r} that this version of uiat does not know."
+        )
+    return cls(**{name: _decode(v, kinds) for name, v in value.items() if name != "kind"})
+
+
+def _kinds() -> dict[str, type]:
+    """Collect the dataclasses of every registered part; looked up anew, as one's own may have been registered since."""
+    roots: list[Any] = [DataConfig(), Training(), Validation(), *METHODS.values(), *MODELS.values()]
+    return {"Config": Config, **{cls.__name__: cls for cls in _parts(roots)}}
+
+
+def _parts(values: Iterable[Any]) -> Iterable[type]:
+    for value in values:
+        if is_dataclass(value) and not isinstance(value, type):
+            yield type(value)
+            yield from _parts(getattr(value, f.name) for f in fields(value))

@@ -1,0 +1,19 @@
+"""The clean prediction as target: TRADES, MART and HAT pull f(x̂) towards f(x)."""
+
+from torch import Tensor
+
+from uiat.targets.target import Target
+from uiat.types import Clock
+from uiat.views import View
+
+
+class CleanTarget(Target):
+    """p = f(x); the gradient flows through it unless `detach`."""
+
+    def __init__(self, detach: bool = False):
+        super().__init__()
+        self.detach = detach
+
+    def forward(self, view: View, clock: Clock) -> Tensor:
+        """Return log f(x), sharing the forward with a term that needs f(x) too."""
+        return view.predict(view.batch.x, detach=True) if self.detach else view.clean.log_softmax(dim=1)

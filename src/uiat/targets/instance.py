@@ -1,0 +1,65 @@
+"""Instance-wise inverse adversaries (Eq. 3, Alg. S1): each sample descends the inverse loss on its own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from uiat.attacks.ascent import ascend, gradient_of
+from uiat.attacks.start import Start, starting_point
+from uiat.balls import BALLS, Norm
+from uiat.crafting import crafting
+from uiat.objectives.inverse import Reduction, inverse_loss
+from uiat.rng import Draws
+from uiat.targets.target import Target
+from uiat.types import Clock
+from uiat.views import View
+
+
+@dataclass(frozen=True)
+class InstanceInverse:
+    """x̌ ← Π(x̌ − α'·sign ∇L_Inv(x̌, y)), n times, for every sample of its own."""
+
+    eps: float = 4 / 255
+    """ε': radius of the inverse ball."""
+    step: float = 2 / 255
+    """α': length of a step."""
+    steps: int = 5
+    """n: number of steps."""
+    beta: float = 1.0
+    """β of Eq. 4: weight of the feature-level term; 0 leaves cross-entropy alone."""
+    start: Start = "gaussian"
+    """Where to start: 0.001·N(0, 1) a sample (Alg. S1), `uniform` or `none`."""
+    reduction: Reduction = "mean"
+    """Whether L1 in Eq. 4 is a mean or a sum over features."""
+    norm: Norm = "linf"
+    """The ball's norm."""
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor, draws: Draws | None = None) -> Tensor:
+        """Return the inverse adversaries x̌ of x, against the model in the mode it is in (normally `eval`)."""
+        ball = BALLS[self.norm](x, self.eps)
+        loss = inverse_loss(model, x, y, x_adv, beta=self.beta, reduction=self.reduction)
+        start = starting_point(self.start, ball, x, draws or Draws(), "inverse")
+        gradient = gradient_of(lambda x_inv: loss(x_inv).sum())
+        return ascend(gradient, start, ball, step=self.step, steps=self.steps, direction=-1)
+
+
+class InstanceInverseTarget(Target):
+    """p = f(x̌) with an x̌ for each sample."""
+
+    def __init__(self, inverse: InstanceInverse, detach: bool = True):
+        super().__init__()
+        self.inverse, self.detach = inverse, detach
+
+    def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
+        """Craft x̌ for the whole batch before a prediction moves BatchNorm's running statistics."""
+        for view in views:
+            with crafting(model, view.mode):
+                view.x_inv = self.inverse(model, view.batch.x, view.batch.y, view.x_adv, view.draws)
+
+    def forward(self, view: View, clock: Clock) -> Tensor:
+        """Return log f(x̌)."""
+        if view.x_inv is None:
+            self.prepare(view.model, [view], clock)
+        assert view.x_inv is not None
+        return view.predict(view.x_inv, detach=self.detach)

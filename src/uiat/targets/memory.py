@@ -1,0 +1,45 @@
+"""The table of p: the last target distribution of every training sample."""
+
+import torch
+from torch import Tensor, nn
+
+from uiat.errors import UserError
+from uiat.types import DataSpec
+from uiat.views import View
+
+
+class PredictionTable(nn.Module):
+    """log p for every training sample (samples × classes), and which samples have one."""
+
+    log_p: Tensor
+    """Stored log-probabilities: (samples, classes); rows of samples not seen yet are meaningless."""
+    seen: Tensor
+    """Whether a sample has a stored distribution: (samples,) of bool."""
+
+    def __init__(self, data: DataSpec):
+        super().__init__()
+        self.register_buffer("log_p", torch.zeros(data.num_samples, data.num_classes))
+        self.register_buffer("seen", torch.zeros(data.num_samples, dtype=torch.bool))
+        self.version = 0
+        """Counts the writes, so that a checkpoint need not save again what did not change."""
+
+    def recall(self, view: View) -> tuple[Tensor, Tensor]:
+        """Return the stored log p of the view's samples, and a (batch, 1) mask of those that have one."""
+        index = _index(view)
+        return self.log_p[index], self.seen[index, None]
+
+    def store(self, view: View, log_p: Tensor) -> None:
+        """Keep log p for the view's samples."""
+        index = _index(view)
+        self.log_p[index] = log_p.detach().to(self.log_p.dtype)
+        self.seen[index] = True
+        self.version += 1
+
+
+def _index(view: View) -> Tensor:
+    if view.batch.index is None:
+        raise UserError(
+            "this target remembers a prediction for every sample, but the batch has no sample indices: "
+            "give Batch(x, y, index), or switch the memory off (momentum=Momentum(enabled=False))."
+        )
+    return view.batch.index

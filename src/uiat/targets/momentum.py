@@ -1,0 +1,62 @@
+"""Inverse adversary momentum (Eq. 8): p is averaged over epochs, sample by sample, from epoch T on."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log
+
+import torch
+from torch import Tensor, nn
+
+from uiat.targets.memory import PredictionTable
+from uiat.targets.target import Target
+from uiat.types import Clock, DataSpec
+from uiat.views import View
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """p⁽ᵗ⁾ = γ·p⁽ᵗ⁻¹⁾ + (1 − γ)·f(x̌) from epoch T on; before, f(x̌)."""
+
+    enabled: bool = True
+    """Whether to average at all (IAM of Table 6)."""
+    gamma: float = 0.9
+    """γ: weight of the past."""
+    start: float = 0.75
+    """T: the first epoch that averages; below 1, a fraction of the epochs."""
+
+
+class MomentumTarget(Target):
+    """Averages another target's predictions over epochs."""
+
+    def __init__(self, inner: Target, momentum: Momentum, data: DataSpec):
+        super().__init__()
+        self.inner, self.momentum = inner, momentum
+        self.table = PredictionTable(data)
+
+    @property
+    def remembers(self) -> bool:
+        """It does: p of the epoch before."""
+        return True
+
+    def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
+        """Leave it to the target that is averaged."""
+        self.inner.prepare(model, views, clock)
+
+    def forward(self, view: View, clock: Clock) -> Tensor:
+        """Return log p⁽ᵗ⁾ (Eq. 8); a sample never seen before gets its fresh prediction."""
+        log_p: Tensor = self.inner(view, clock)
+        begin = clock.epoch_at(self.momentum.start)
+        if clock.epoch < begin - 1:
+            return log_p
+        if clock.epoch >= begin:
+            before, seen = self.table.recall(view)
+            log_p = torch.where(seen, _mix(before, log_p, self.momentum.gamma), log_p)
+        self.table.store(view, log_p)
+        return log_p
+
+
+def _mix(before: Tensor, fresh: Tensor, gamma: float) -> Tensor:
+    """Return log(γ·p + (1 − γ)·q) from log p and log q."""
+    if gamma in (0, 1):
+        return before if gamma else fresh
+    return torch.logaddexp(before + log(gamma), fresh + log(1 - gamma))

@@ -1,0 +1,88 @@
+"""Class-specific universal inverse adversaries (Eq. 5 and 6, Alg. 1): one perturbation z_c for each class."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import reduce
+
+import torch
+from torch import Tensor, nn
+
+from uiat.attacks.ascent import Gradient, ascend, gradient_of
+from uiat.attacks.start import GAUSSIAN
+from uiat.balls import BALLS, PIXELS, Ball, Norm
+from uiat.crafting import crafting
+from uiat.objectives.inverse import Reduction, inverse_loss
+from uiat.rng import generator
+from uiat.targets.target import Target
+from uiat.types import Clock, DataSpec
+from uiat.views import View
+
+
+@dataclass(frozen=True)
+class UniversalInverse:
+    """z_c ← Π(z_c − α'·sign ∇Σ L_Inv(x + z_c, c)), one step a batch, and x̌ = clip(x + z_y)."""
+
+    eps: float = 4 / 255
+    """ε': radius of the inverse ball."""
+    step: float = 4 / 255
+    """α': length of a step."""
+    beta: float = 1.0
+    """β of Eq. 4: weight of the feature-level term; 0 leaves cross-entropy alone."""
+    reduction: Reduction = "mean"
+    """Whether L1 in Eq. 4 is a mean or a sum over features."""
+    norm: Norm = "linf"
+    """The ball's norm."""
+
+
+class UniversalInverseTarget(Target):
+    """p = f(clip(x + z_y)), with z updated first, from the whole batch."""
+
+    z: Tensor
+    """The universal inverse perturbation of each class: (classes, *shape of a sample)."""
+
+    def __init__(self, inverse: UniversalInverse, data: DataSpec, *, seed: int = 0, detach: bool = True):
+        super().__init__()
+        self.inverse, self.detach = inverse, detach
+        z = GAUSSIAN * torch.randn((data.num_classes, *data.shape), generator=generator(seed, "z"))
+        self.register_buffer("z", self._ball(z).project(z))
+
+    def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
+        """Take one descent step on z from the gradient summed over the whole batch (Alg. 1, lines 4 to 12).
+
+        Only the classes at hand are touched, so a class absent from the batch keeps its z and the cost does not grow
+        with the number of classes.
+        """
+        labels = torch.cat([view.batch.y for view in views])
+        present, position = labels.unique(return_inverse=True)
+        positions = position.split([len(view.batch) for view in views])
+        with crafting(model, views[0].mode):
+            shares = [self._gradient(model, view, where) for view, where in zip(views, positions, strict=True)]
+            z = self.z[present]
+            self.z[present] = ascend(
+                lambda at: reduce(torch.add, [share(at) for share in shares]),
+                z,
+                self._ball(z),
+                step=self.inverse.step,
+                steps=1,
+                direction=-1,
+            )
+
+    def forward(self, view: View, clock: Clock) -> Tensor:
+        """Return log f(x̌) for the z at hand."""
+        view.x_inv = add_clipped(view.batch.x, self.z, view.batch.y)
+        return view.predict(view.x_inv, detach=self.detach)
+
+    def _gradient(self, model: nn.Module, view: View, where: Tensor) -> Gradient:
+        x = view.batch.x
+        loss = inverse_loss(
+            model, x, view.batch.y, view.x_adv, beta=self.inverse.beta, reduction=self.inverse.reduction
+        )
+        return gradient_of(lambda z: loss(add_clipped(x, z, where)).sum())
+
+    def _ball(self, z: Tensor) -> Ball:
+        return BALLS[self.inverse.norm](torch.zeros_like(z), self.inverse.eps, box=None)
+
+
+def add_clipped(x: Tensor, z: Tensor, which: Tensor) -> Tensor:
+    """Return x̌ = clip(x + z[which], 0, 1); a pixel that the clip holds passes no gradient to z."""
+    return (x + z.index_select(0, which)).clamp(*PIXELS)

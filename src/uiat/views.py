@@ -1,0 +1,46 @@
+"""One batch as the loss sees it."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor, nn
+
+from uiat.crafting import Crafting
+from uiat.rng import Draws
+from uiat.types import Batch
+
+
+@dataclass
+class View:
+    """A (micro-)batch, its adversaries, and the network's predictions on them, each made at most once.
+
+    Predictions are made in the mode the caller has set (normally `train`), so every one of them updates BatchNorm's
+    running statistics. x, x̌ and x̂ are separate forwards, never one concatenated batch.
+    """
+
+    model: nn.Module
+    batch: Batch
+    x_adv: Tensor
+    draws: Draws
+    mode: Crafting
+    """The mode in which x̂ was crafted and in which x̌ is."""
+    x_inv: Tensor | None = None
+    """x̌, once a target has crafted it."""
+    log_p: Tensor | None = None
+    """The target distribution, once the method has asked for it."""
+
+    def predict(self, x: Tensor, *, detach: bool) -> Tensor:
+        """Return log f(x), with no graph when the target is detached."""
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
+            return self.model(x).log_softmax(dim=1)  # type: ignore[no-any-return]
+
+    @cached_property
+    def clean(self) -> Tensor:
+        """Logits f(x), with a graph."""
+        return self.model(self.batch.x)  # type: ignore[no-any-return]
+
+    @cached_property
+    def adversarial(self) -> Tensor:
+        """Logits f(x̂), with a graph."""
+        return self.model(self.x_adv)  # type: ignore[no-any-return]
