@@ -31,7 +31,7 @@ class Training:
     weight_decay: float = 5e-4
     """L2 penalty on all parameters."""
     select: Literal["robust", "natural"] = "robust"
-    """Which accuracy on the validation split names the best epoch: under the validation attack, or on natural images."""
+    """Which accuracy on the validation split names the best epoch: under attack, or on natural images."""
     log_every: int = 50
     """Steps between two step lines in metrics.jsonl; 0 writes none."""
     checkpoint_minutes: float = 10.0

@@ -18,7 +18,7 @@ def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     closest = [n for n in names if n.lower() in close]
     if closest:
         hint = f"did you mean {closest[0]!r}?"
-    elif len(names) <= 30:
+    elif len(names) <= 80:
         hint = "known are " + ", ".join(names) + "."
     else:
         hint = "see `uiat list`."

@@ -1,8 +1,8 @@
 """Randomness that no interruption can shift.
 
 Every draw comes from a generator of its own, keyed by (seed, purpose, epoch, step), and is made for the global batch
-and then cut to the rows at hand. So a resume, a change of process count, gradient accumulation or an evaluation in between
-never moves another stream.
+and then cut to the rows at hand. So a resume, a change of process count, gradient accumulation or an evaluation in
+between never moves another stream.
 """
 
 import hashlib

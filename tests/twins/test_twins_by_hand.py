@@ -18,9 +18,7 @@ def test_pgd_by_hand() -> None:
     x_hat = pgd(Identity(), x, y, SeededDraws(0), eps=0.1, step=0.04, steps=3, start="none")
     expected = torch.tensor([[0.4, 0.6], [0.12, 0.8]], dtype=torch.float64)
     torch.testing.assert_close(x_hat, expected)
-    x_hat = pgd(
-        Identity(), x, y, SeededDraws(0), eps=1.0, step=0.05 * 2**0.5, steps=1, start="none", norm="l2"
-    )
+    x_hat = pgd(Identity(), x, y, SeededDraws(0), eps=1.0, step=0.05 * 2**0.5, steps=1, start="none", norm="l2")
     expected = torch.tensor([[0.45, 0.55], [0.07, 0.85]], dtype=torch.float64)
     torch.testing.assert_close(x_hat, expected)
 
@@ -42,9 +40,7 @@ def test_single_steps_by_hand() -> None:
     ]:
         seen.clear()
         METHODS[name](linear, x, y, y, 1, 1, new_state(x), SeededDraws(4), hp_for(name, eps=0.1))
-        torch.testing.assert_close(
-            seen[1], expected
-        )  # the first forward is for the step, the second is f(x_hat)
+        torch.testing.assert_close(seen[1], expected)  # the first forward is for the step, the second is f(x_hat)
     torch.testing.assert_close(seen[2], x)
     torch.testing.assert_close(seen[3], x + 0.1 * SeededDraws(4).uniform("align", x))
     hook.remove()
@@ -66,9 +62,7 @@ def test_z_by_hand() -> None:
     z = torch.tensor([[0.01, 0, 0], [0, 0.01, -0.09], [0.3, 0.3, 0.3]], dtype=torch.float64)
     state, hp = new_state(z), hp_for("uiat", beta=0.0, inv_eps=0.1, inv_step=0.05)
     update_universal(Identity(), x, torch.tensor([0, 0, 1]), x, state, hp)
-    expected = torch.tensor(
-        [[0.06, -0.05, -0.05], [-0.05, 0.01, -0.09], [0.3, 0.3, 0.3]], dtype=torch.float64
-    )
+    expected = torch.tensor([[0.06, -0.05, -0.05], [-0.05, 0.01, -0.09], [0.3, 0.3, 0.3]], dtype=torch.float64)
     torch.testing.assert_close(state["z"], expected)
 
 
@@ -116,9 +110,7 @@ def test_trades_mart_and_hat_by_hand() -> None:
     far = x + 2 * (x_hat - x)
     expected = {"trades": 0.0, "mart": 0.0, "hat": 0.0}
     for j in range(2):
-        p, q, r = (
-            [exp(v) / sum(map(exp, row[j].tolist())) for v in row[j].tolist()] for row in (x, x_hat, far)
-        )
+        p, q, r = ([exp(v) / sum(map(exp, row[j].tolist())) for v in row[j].tolist()] for row in (x, x_hat, far))
         label, kl = int(y[j]), sum(a * log(a / b) for a, b in zip(p, q, strict=True))
         other = max(q[k] for k in range(3) if k != label)
         expected["trades"] += (-log(p[label]) + 6 * kl) / 2

@@ -8,7 +8,7 @@ from uiat.balls import Ball
 from uiat.rng import Draws
 
 Start = Literal["uniform", "gaussian", "none"]
-"""`uniform` in the ball; `gaussian` 0.001·N(0, 1), as in Alg. S1 and the code of TRADES, MART, HAT; `none`: x itself."""
+"""`uniform` in the ball; `gaussian`: 0.001·N(0, 1), as in Alg. S1 and the code of TRADES, MART, HAT; `none`: x."""
 
 GAUSSIAN = 0.001
 

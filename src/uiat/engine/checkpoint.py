@@ -1,7 +1,8 @@
 """Saving a run so that it can go on from any moment, in the same bits.
 
 A checkpoint is `checkpoint.pt` and, where the method remembers predictions, the table file it names. The table is
-written first and under a new name, so that at every moment the checkpoint on the disk and the table it names belong together.
+written first and under a new name, so that at every moment the checkpoint and the table it names
+belong together.
 """
 
 import os

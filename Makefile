@@ -1,0 +1,46 @@
+# `make demo` and `make test` work as the first command on a fresh clone: they create .venv and install into it.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+WORKERS ?= 2
+# One thread a worker: two test processes on two cores must not wait for each other's threads.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+
+.PHONY: help demo test test-slow lint format clean
+
+help:
+	@echo "make demo       train UIAT on digits, evaluate it, show the result (about a minute)"
+	@echo "make test       lint, types and all tests but the slow ones"
+	@echo "make test-slow  the slow tests"
+	@echo "make lint       ruff and mypy"
+	@echo "make format     rewrite the sources with ruff"
+	@echo "make clean      remove the environment, caches and runs"
+
+$(VENV)/.done: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt setuptools
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
+	@touch $@
+
+demo: $(VENV)/.done
+	@if test -e runs/demo/config.json; then $(BIN)/uiat train --resume runs/demo; else $(BIN)/uiat train --out runs/demo; fi
+	@$(BIN)/uiat evaluate runs/demo
+	@echo "The run is in runs/demo: config.json, metrics.jsonl, result.json and the weights."
+
+test: lint
+	$(PYTEST) -m "not slow"
+
+test-slow: $(VENV)/.done
+	$(PYTEST) -m slow
+
+lint: $(VENV)/.done
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: $(VENV)/.done
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
