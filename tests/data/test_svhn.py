@@ -12,18 +12,19 @@ from uiat.data import svhn
 from uiat.errors import UserError
 
 
-def write(path: Path, **changes: object) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+def write(path: Path, packed: bool = False, **changes: object) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
     x = pixels(12, 32, 32, 3)
     y = np.array([10, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 1], np.uint8)[:, None]
     path.parent.mkdir(parents=True, exist_ok=True)
     content = {"X": x.transpose(1, 2, 3, 0), "y": y} | changes
-    savemat(path, {key: value for key, value in content.items() if value is not None})
+    savemat(path, {key: value for key, value in content.items() if value is not None}, do_compression=packed)
     return x
 
 
+@pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("sub", ["", "svhn"])
-def test_read(tmp_path: Path, sub: str) -> None:
-    x = write(tmp_path / sub / "train_32x32.mat")
+def test_read(tmp_path: Path, sub: str, packed: bool) -> None:
+    x = write(tmp_path / sub / "train_32x32.mat", packed)
     write(tmp_path / sub / "test_32x32.mat")
     train, test = svhn.load(tmp_path, False)
     assert torch.equal(train.x, torch.from_numpy(x).permute(0, 3, 1, 2))
@@ -42,7 +43,7 @@ def test_read(tmp_path: Path, sub: str) -> None:
         ({"X": np.zeros((32, 32, 1, 12), np.uint8)}, "32×32×3×N"),
         ({"X": np.zeros((32, 32, 3, 12))}, "uint8"),
         ({"X": np.zeros((32, 32, 3), np.uint8)}, "32×32×3×N"),
-        ({"X": "text"}, "32×32×3×N"),
+        ({"X": "text"}, "not an array of real numbers"),
         ({"y": np.ones((11, 1), np.uint8)}, "12×1"),
         ({"y": np.ones((12, 1))}, "integers"),
         ({"y": np.zeros((12, 1), np.uint8)}, "label 0, outside 1…10"),
@@ -57,10 +58,11 @@ def test_wrong_content(tmp_path: Path, changes: dict[str, object], match: str) -
     assert "train_32x32.mat" in str(caught.value)
 
 
-@pytest.mark.parametrize("keep", [0, 3, 100, 130, 200, 5000])
-def test_truncated(tmp_path: Path, keep: int) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+@pytest.mark.parametrize("keep", [0, 3, 100, 128, 130, 200, 5000, -1])
+def test_truncated(tmp_path: Path, packed: bool, keep: int) -> None:
     path = tmp_path / "test_32x32.mat"
-    write(path)
+    write(path, packed)
     write(tmp_path / "train_32x32.mat")
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(UserError, match=r"test_32x32\.mat cannot be read"):

@@ -90,7 +90,8 @@ def file(name: str, folder: Path, wanted: Wanted, download: bool) -> Path:
         folder.mkdir(parents=True, exist_ok=True)
         return _retrieve(remote, folder, name)
     except requests.RequestException as error:
-        problem = f"{wanted.name} is not in {wanted.folder} and {remote.url} did not send it ({first_line(error)})"
+        why = type(error).__name__ if error.response is None else first_line(error)
+        problem = f"{wanted.name} is not in {wanted.folder} and {remote.url} did not send it ({why})"
         raise wanted.please(problem, "try again later") from error
     except OSError as error:
         raise _cannot_write(wanted.folder, error) from error

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from uiat.data import fetch
+from uiat.data import fetch, matlab
 from uiat.data.files import check_labels, is_file, reading, to_images
 from uiat.data.images import Images
 
@@ -23,11 +23,9 @@ def _find(folder: Path, name: str) -> Path | None:
 
 
 def _read(path: Path) -> Images:
-    from scipy.io import loadmat  # slow to import, so only when asked for
-
     with reading(path, "SVHN's MATLAB file"):
-        content = loadmat(path, appendmat=False, variable_names=("X", "y"))
-        x, y = np.asarray(content["X"]), np.asarray(content["y"])
+        content = matlab.read(path, ("X", "y"))
+        x, y = content["X"], content["y"]
         if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or not x.shape[3]:
             raise ValueError(f"X must be uint8 of shape 32×32×3×N, not {x.dtype} of {x.shape}")
         if y.dtype.kind not in "iu" or y.shape != (x.shape[3], 1):
