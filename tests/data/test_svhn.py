@@ -51,7 +51,7 @@ def test_read(tmp_path: Path, sub: str, packed: bool) -> None:
     ],
 )
 def test_wrong_content(tmp_path: Path, changes: dict[str, object], match: str) -> None:
-    write(tmp_path / "train_32x32.mat", **changes)
+    write(tmp_path / "train_32x32.mat", False, **changes)
     write(tmp_path / "test_32x32.mat")
     with pytest.raises(UserError, match=match) as caught:
         svhn.load(tmp_path, False)

@@ -23,7 +23,7 @@ _COMPLEX = 0x0800
 
 
 def read(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of these names; raise ValueError or zlib.error over a damaged file, KeyError if one lacks."""
+    """Return the arrays of these names; a damaged or absent one raises (call it within `reading`)."""
     content = memoryview(path.read_bytes())
     order = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}.get(bytes(content[124:128]))
     if order is None:
