@@ -1,12 +1,14 @@
 """A run's configuration: one frozen dataclass that is enough to repeat it."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
+from math import inf
 from typing import Generic, Literal, TypeVar
 
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.data.config import DataConfig
 from uiat.engine.schedule import Schedule
+from uiat.errors import UserError
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
 
@@ -80,3 +82,20 @@ class Config(Generic[ModelT, MethodT]):
 
 
 AnyConfig = Config[ModelConfig, MethodConfig]
+
+LEAST: dict[str, int] = {
+    **dict.fromkeys(("epochs", "batch_size", "micro_batch", "helper_epochs"), 1),
+    **dict.fromkeys(("eps", "step", "steps", "lr", "momentum", "weight_decay", "log_every", "checkpoint_minutes"), 0),
+}
+"""The least value of the fields that no run can do with less of."""
+
+
+def check(part: object, path: str = "") -> None:
+    """Raise a `UserError` that names the first number of a configuration that no run can be made with."""
+    for entry in fields(part):  # type: ignore[arg-type]
+        name, value = f"{path}{entry.name}", getattr(part, entry.name)
+        if is_dataclass(value):
+            check(value, f"{name}.")
+        elif isinstance(value, int | float) and not LEAST.get(entry.name, -inf) <= value < inf:
+            least = f"at least {LEAST[entry.name]}" if entry.name in LEAST else "a finite number"
+            raise UserError(f"{name} is {value}: give {least}.")

@@ -53,7 +53,11 @@ def _decode(value: Any, kinds: dict[str, type]) -> Any:
         raise UserError(
             f"the configuration of {kind} has a field {extra[0]!r} that this version of uiat does not know."
         )
-    return cls(**{name: _decode(v, kinds) for name, v in value.items() if name != "kind"})
+    values = {name: _decode(v, kinds) for name, v in value.items() if name != "kind"}
+    try:
+        return cls(**values)
+    except TypeError as error:  # a field without a default is missing
+        raise UserError(f"the configuration of {kind} is not whole ({error}).") from None
 
 
 def _kinds() -> dict[str, type]:

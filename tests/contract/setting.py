@@ -44,7 +44,9 @@ def steps(epochs: int = EPOCHS) -> Iterator[tuple[Clock, Tensor]]:
     batches = [[0, 1, 2, 4, 5], [3, 6, 7, 9, 10], [8, 11, 12]]
     for epoch in range(1, epochs + 1):
         for step, members in enumerate(batches):
-            kept = [i for i in members if not (i == 12 and epoch == 3)] + ([13] if epoch == epochs and step == 2 else [])
+            kept = [i for i in members if not (i == 12 and epoch == 3)] + (
+                [13] if epoch == epochs and step == 2 else []
+            )
             yield Clock(epoch, step, epochs), torch.tensor(kept)
 
 
@@ -61,11 +63,18 @@ def twin_settings(name: str, config: Any) -> dict[str, object]:
         step = attack.eps / 4 if attack.step is None else attack.step
         hp |= {"eps": attack.eps, "step": step, "steps": attack.steps, "start": attack.start, "norm": attack.norm}
     elif attack is not None:
-        hp |= {"eps": attack.eps, "alpha": attack.alpha} | ({"noise": attack.noise} if isinstance(attack, NFGSM) else {})
+        hp |= {"eps": attack.eps, "alpha": attack.alpha} | (
+            {"noise": attack.noise} if isinstance(attack, NFGSM) else {}
+        )
     if hasattr(config, "crafting"):
         hp["crafting"] = config.crafting
     friend = config.uiat if getattr(config, "uiat", None) is not None and config.uiat.enabled else config
-    for ours, theirs in (("omega", "lam"), ("lam", "lam"), ("lam_align", "lam_align"), ("detach_target", "detach_target")):
+    for ours, theirs in (
+        ("omega", "lam"),
+        ("lam", "lam"),
+        ("lam_align", "lam_align"),
+        ("detach_target", "detach_target"),
+    ):
         for part in (config, friend):
             if hasattr(part, ours):
                 hp[theirs] = getattr(part, ours)
@@ -122,7 +131,7 @@ def update(model: nn.Module, loss: Tensor, lr: float) -> None:
     gradients = torch.autograd.grad(loss, list(model.parameters()))
     with torch.no_grad():
         for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-            parameter -= lr * gradient
+            parameter.sub_(lr * gradient)
 
 
 def state_entry(method: Method, ending: str) -> Tensor | None:
@@ -135,13 +144,13 @@ def check_against_twin(name: str, config: MethodConfig, epochs: int = EPOCHS) ->
     pair = Pair(name, config)
     for clock, index in steps(epochs):
         loss, twin = pair.step(clock, index)
-        torch.testing.assert_close(loss, twin, rtol=1e-5, atol=1e-6, msg=lambda m, c=clock: f"loss at {c}: {m}")
+        torch.testing.assert_close(loss, twin, rtol=1e-5, atol=1e-6, msg=f"loss {loss} against {twin} at {clock}")
         z = state_entry(pair.method, "z")
         if z is not None:
             torch.testing.assert_close(z, pair.state["z"], rtol=0, atol=1e-5)
         check_table(pair)
         for ours, theirs in zip(pair.model.state_dict().items(), pair.twin_model.state_dict().items(), strict=True):
-            torch.testing.assert_close(ours[1], theirs[1], rtol=1e-5, atol=1e-6, msg=lambda m, k=ours[0]: f"{k}: {m}")
+            torch.testing.assert_close(ours[1], theirs[1], rtol=1e-5, atol=1e-6, msg=f"{ours[0]} at {clock}")
 
 
 def check_table(pair: Pair) -> None:

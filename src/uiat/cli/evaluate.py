@@ -112,7 +112,10 @@ def _save(run: RunFolder, options: Evaluate, result: dict[str, Any]) -> None:
     card["evaluations"][key] = {**result, "attacks": {**before.get("attacks", {}), **result["attacks"]}}
     write_json(run.result, card)
     if options.json:
-        write_json(Path(options.json), result)
+        try:
+            write_json(Path(options.json), result)
+        except OSError as error:
+            raise UserError(f"cannot write {options.json}: {error.strerror}; choose another --json.") from None
 
 
 def _show(run: RunFolder, options: Evaluate, base: PGD, found: dict[str, Accuracy]) -> None:

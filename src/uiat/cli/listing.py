@@ -1,7 +1,6 @@
 """`uiat list`: what there is, a line each."""
 
 from rich.console import Console
-from rich.table import Table
 
 from uiat import attacks, data, methods, models, recipes
 from uiat.errors import unknown
@@ -32,9 +31,7 @@ def main(args: list[str]) -> int:
         if kind not in known:
             raise unknown("group", kind, known)
     for kind in args or known:
-        table = Table(title=kind, title_justify="left", box=None, show_header=False, padding=(0, 2, 0, 2))
-        table.add_column(no_wrap=True)
-        for name, line in known[kind].items():
-            table.add_row(name, line)
-        Console().print(table)
+        width = max(map(len, known[kind]))
+        lines = [kind, *(f"  {name:<{width}}  {line}" for name, line in known[kind].items())]
+        Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     return 0

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from uiat import data, models, recipes
 from uiat.cli.numbers import REGISTRY
-from uiat.config import AnyConfig, Config, MethodT, ModelT
+from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.engine.loop import train
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
@@ -57,6 +57,7 @@ def new_run(args: list[str]) -> int:
     name, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else (recipes.DEFAULT, args)
     config, rest = _choose(recipes.get(name), rest)
     config, where = parse(config, rest)
+    check(config)
     out = where.out or str(_free(Path("runs") / f"{name}-s{config.seed}"))
     device = pick_device(where.device)
     splits = data.load(config.data, where.data_dir)
@@ -72,6 +73,7 @@ def resume_run(args: list[str]) -> int:
         raise UserError("--out cannot be given with --resume: the run stays in its own folder.")
     run = RunFolder.open(chosen.resume)
     config = run.read_config()
+    check(config)
     return _train(config, run, data.load(config.data, chosen.data_dir), pick_device(chosen.device))
 
 

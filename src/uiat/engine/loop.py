@@ -13,7 +13,7 @@ from uiat.engine.checkpoint import Checkpointer
 from uiat.engine.files import write_json, write_tensors
 from uiat.engine.helper import get_helper
 from uiat.engine.progress import Reporter
-from uiat.engine.run import RunFolder
+from uiat.engine.run import RunFolder, read_json
 from uiat.engine.setup import build_state
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
@@ -88,7 +88,7 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
             report.epoch(record, better)
             state.epoch, state.step, state.meter = state.epoch + 1, 0, type(state.meter)()
             save()
-        if not run.result.exists():
+        if not run.result.exists() or "config" not in read_json(run.result):  # evaluated before it was finished
             write_json(run.result, _card(config, splits, state, device))
     return True
 

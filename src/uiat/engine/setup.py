@@ -1,14 +1,18 @@
 """From a configuration to the moving parts of a run."""
 
+from contextlib import suppress
+
 import torch
 from torch import nn
 
 from uiat.config import AnyConfig
+from uiat.crafting import crafting
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
 from uiat.errors import UserError
-from uiat.rng import derive
+from uiat.models import penultimate
+from uiat.rng import derive, generator
 from uiat.types import DataSpec
 
 
@@ -33,7 +37,15 @@ def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.M
 def build_state(config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None) -> State:
     """Return the run's state before its first step."""
     model = build_model(config, data, device)
+    _find_features(model, data, device)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     optimizer = make_optimizer(model, config.train.momentum, config.train.weight_decay)
     torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
     return State(model, method, optimizer, PassCounter(model))
+
+
+def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> None:
+    """Look now for the layer of the features: within a step the look would be counted, once more at each resume."""
+    x = torch.rand((2, *data.shape), generator=generator(0, "features")).to(device)
+    with suppress(UserError), crafting(model), torch.no_grad():  # a method that needs no features never hears of it
+        penultimate(model, x)

@@ -2,11 +2,12 @@
 
 import re
 from collections.abc import Callable, Sequence
+from math import inf
 
 import torch
 from torch import nn
 
-from uiat.attacks import FGSM, PGD, Attack
+from uiat.attacks import PGD, Attack
 from uiat.data.images import Images
 from uiat.errors import UserError, unknown
 from uiat.evaluation.accuracy import Accuracy, accuracy
@@ -23,7 +24,7 @@ def named_attack(name: str, base: PGD) -> Attack | None:
     if name == "natural":
         return None
     if name == "fgsm":
-        return FGSM(eps=base.eps)
+        return PGD(eps=base.eps, step=base.eps, steps=1, start="none", norm=base.norm)
     match = re.fullmatch(r"pgd-([1-9]\d*)", name)
     if match is None:
         raise unknown("attack", name, ["natural", "fgsm", "pgd-20"])
@@ -42,8 +43,8 @@ def run_suite(
     advance: Callable[[int], object] = lambda done: None,
 ) -> dict[str, Accuracy]:
     """Return the accuracy under each attack."""
-    if base.eps < 0:
-        raise UserError(f"ε is {base.eps}, but a radius cannot be negative.")
+    if not 0 <= base.eps < inf:
+        raise UserError(f"ε is {base.eps}, but a radius is a number from 0 on.")
     attacks = {name: named_attack(name, base) for name in names}
     return {
         name: accuracy(model, images, attack, batch_size=batch_size, seed=seed, device=device, advance=advance)

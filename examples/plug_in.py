@@ -1,0 +1,79 @@
+"""UIAT in a plain PyTorch loop: one's own network, one's own DataLoader, ten lines of `uiat`.
+
+    python examples/plug_in.py [--epochs N]
+
+The network is an ordinary `nn.Sequential`: it knows nothing of `uiat`. The data set is scikit-learn's digits; it
+yields (index, x, y), because UIAT remembers a prediction for every training sample.
+"""
+
+import argparse
+
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset
+
+from uiat import UIAT, Batch, Clock, DataSpec
+from uiat.attacks import PGD
+from uiat.targets import UniversalInverse
+
+EPS = 0.2  # on pixels in [0, 1]; a fair radius for 8×8 digits, where 8/255 is the usual one for CIFAR-10
+TRAIN = 1437
+
+
+class Digits(Dataset[tuple[int, Tensor, Tensor]]):
+    """Digits that say which sample they are."""
+
+    def __init__(self, x: Tensor, y: Tensor) -> None:
+        self.x, self.y = x, y
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+    def __getitem__(self, index: int) -> tuple[int, Tensor, Tensor]:
+        return index, self.x[index], self.y[index]
+
+
+def network() -> nn.Module:
+    """Anyone's own classifier, from pixels in [0, 1] to logits."""
+    return nn.Sequential(
+        nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
+        nn.Sequential(nn.Conv2d(16, 32, 3, 2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
+        nn.Sequential(nn.Flatten(), nn.Linear(32 * 4 * 4, 10)),
+    )
+
+
+def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    return float((model(x).argmax(1) == y).float().mean())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="UIAT in a plain PyTorch loop, on scikit-learn's digits.")
+    parser.add_argument("--epochs", type=int, default=12)
+    epochs: int = parser.parse_args().epochs
+    torch.manual_seed(0)
+    images, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(images / 16).float().view(-1, 1, 8, 8), torch.tensor(labels)
+    loader = DataLoader(Digits(x[:TRAIN], y[:TRAIN]), batch_size=64, shuffle=True)
+    x_test, y_test = x[TRAIN:], y[TRAIN:]
+    model = network()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)
+    attack, inverse = PGD(eps=EPS, step=EPS / 4), UniversalInverse(eps=EPS / 2, step=EPS / 2)
+    data = DataSpec(num_classes=10, num_samples=TRAIN, shape=(1, 8, 8))
+    method = UIAT(lam=3.5, attack=attack, inverse=inverse).build(data)
+
+    for epoch in range(1, epochs + 1):
+        model.train()
+        for step, (index, x_batch, y_batch) in enumerate(loader):
+            loss = method(model, Batch(x_batch, y_batch, index), Clock(epoch, step, epochs)).total
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        model.eval()
+        x_adv = PGD(eps=EPS, step=None, steps=20)(model, x_test, y_test)
+        natural, robust = accuracy(model, x_test, y_test), accuracy(model, x_adv, y_test)
+        print(f"epoch {epoch}  natural {natural:.1%}  PGD-20 {robust:.1%}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""What every registered method promises, whatever it is made of."""
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.contract.setting import CONFIGS, DATA, build, network, samples, steps
+from uiat.errors import UserError
+from uiat.methods import METHODS
+from uiat.models.features import penultimate
+from uiat.types import Batch, Clock, DataSpec
+
+CLOCKS = [Clock(1, 0, 4), Clock(3, 1, 4), Clock(4, 2, 4)]
+
+
+def batch(dtype: torch.dtype = torch.float32) -> Batch:
+    x, y = samples(dtype)
+    return Batch(x, y, torch.arange(len(y)))
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("name", METHODS)
+def test_finite_loss_with_gradient_on_every_parameter(name: str, clock: Clock) -> None:
+    model, method = network(dtype=torch.float32), build(CONFIGS[name], torch.float32)
+    loss = method(model, batch(), clock)
+    loss.total.backward()
+    assert torch.isfinite(loss.total)
+    weights = {term.name: term.weight for term in method.terms}
+    parts = sum(weights[part] * value for part, value in loss.parts.items())
+    torch.testing.assert_close(torch.as_tensor(parts), loss.total.detach())
+    for parameter_name, parameter in model.named_parameters():
+        assert parameter.grad is not None, parameter_name
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+        assert parameter.grad.abs().sum() > 0, parameter_name
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("name", METHODS)
+def test_leaves_the_model_as_it_was(name: str, clock: Clock) -> None:
+    """Mode and requires_grad of every part, also where the caller froze some on purpose; no gradient is left."""
+    model, method = network(dtype=torch.float32), build(CONFIGS[name], torch.float32)
+    frozen: Any = model.get_submodule("layer1.0.bn1")
+    frozen.eval()
+    frozen.weight.requires_grad_(False)
+    modes = {key: module.training for key, module in model.named_modules()}
+    flags = {key: parameter.requires_grad for key, parameter in model.named_parameters()}
+    running = frozen.running_mean.clone()
+    method(model, batch(), clock)
+    assert {key: module.training for key, module in model.named_modules()} == modes
+    assert {key: parameter.requires_grad for key, parameter in model.named_parameters()} == flags
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(frozen.running_mean, running)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_failing_model_is_left_as_it_was(name: str) -> None:
+    class Failing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(64, 4)
+
+        def forward(self, x: Tensor) -> Tensor:
+            raise RuntimeError("broken")
+
+    model = Failing().train()
+    with pytest.raises(RuntimeError, match="broken"):
+        build(CONFIGS[name], torch.float32)(model, batch(), CLOCKS[0])
+    assert model.training
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_state_dict_is_complete(name: str) -> None:
+    """Saved and loaded in the middle, a method goes on in the same bits."""
+    x, y = samples(torch.float32)
+    model, method = network(dtype=torch.float32), build(CONFIGS[name], torch.float32)
+    for clock, index in steps():
+        if clock.epoch == 3 and clock.step == 1:
+            break
+        method(model, Batch(x[index], y[index], index), clock)
+    other, twin_model = build(CONFIGS[name], torch.float32), copy.deepcopy(model)
+    other.load_state_dict(method.state_dict())
+    for clock, index in steps():
+        if (clock.epoch, clock.step) >= (3, 1):
+            ours = method(model, Batch(x[index], y[index], index), clock).total
+            theirs = other(twin_model, Batch(x[index], y[index], index), clock).total
+            assert torch.equal(ours, theirs)
+    for key, value in method.state_dict().items():
+        assert torch.equal(value, other.state_dict()[key])
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_micro_batch_keeps_its_rows_of_the_draws(name: str) -> None:
+    """x̂ of a part equals that part of x̂: draws are made for the whole batch (running statistics while crafting)."""
+    whole, method = batch(torch.float64), build(CONFIGS[name])
+    method.crafting = "eval"
+    model = network()
+    together = method.craft(model, whole, CLOCKS[0]).x_adv
+    apart = torch.cat([method.craft(model, part, CLOCKS[0]).x_adv for part in whole.split(5)])
+    torch.testing.assert_close(together, apart, rtol=0, atol=1e-12)
+
+
+class Perceptron(nn.Module):
+    """Anyone's own classifier of vectors, with no method but forward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(10, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_works_on_vectors_and_any_classifier(name: str) -> None:
+    data = DataSpec(num_classes=3, num_samples=12, shape=(10,))
+    torch.manual_seed(0)
+    model = Perceptron()
+    method = CONFIGS[name].build(data, helper=Perceptron())
+    x, y = torch.rand(12, 10), torch.arange(12) % 3
+    for epoch in range(1, 5):
+        loss = method(model, Batch(x, y, torch.arange(12)), Clock(epoch, 0, 4)).total
+        assert torch.isfinite(loss)
+    assert penultimate(model, x)[0].shape == (12, 16)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_sample_indices_are_needed_only_by_what_remembers(name: str) -> None:
+    method, model = build(CONFIGS[name], torch.float32), network(dtype=torch.float32)
+    x, y = samples(torch.float32)
+    if method.target is not None and method.target.remembers:
+        with pytest.raises(UserError, match="no sample indices"):
+            method(model, Batch(x, y), CLOCKS[0])
+    else:
+        assert torch.isfinite(method(model, Batch(x, y), CLOCKS[0]).total)
+
+
+WRONG = {
+    "a label lies outside": lambda x, y, i: Batch(x, y + 2, i),
+    "pixels lie outside": lambda x, y, i: Batch(x + 0.5, y, i),
+    "or are NaN": lambda x, y, i: Batch(torch.full_like(x, torch.nan), y, i),
+    "a sample has shape": lambda x, y, i: Batch(x[:, :, :7], y, i),
+    "a sample index lies outside": lambda x, y, i: Batch(x, y, i + 5),
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_first_batch_is_checked(sentence: str) -> None:
+    x, y = samples(torch.float32)
+    with pytest.raises(UserError, match=sentence):
+        build(CONFIGS["uiat"], torch.float32)(
+            network(dtype=torch.float32), WRONG[sentence](x, y, torch.arange(len(y))), CLOCKS[0]
+        )
+
+
+def test_hat_without_a_helper_says_so() -> None:
+    with pytest.raises(UserError, match="needs a naturally trained helper"):
+        METHODS["hat"].build(DATA)

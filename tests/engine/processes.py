@@ -1,0 +1,27 @@
+"""Starting the command line in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def spawn(module: str, *args: str, **environment: str) -> subprocess.Popen[str]:
+    """Start `python -m MODULE ARGS…` with one thread, from the root of the repository."""
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "120", **environment}
+    return subprocess.Popen(
+        [sys.executable, "-m", module, *args],
+        cwd=ROOT,
+        env=settings,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Wait for a process and return (exit code, stdout, stderr)."""
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err

@@ -1,0 +1,128 @@
+"""Tiny runs, and everything of one that must not depend on an interruption."""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from uiat import data, recipes
+from uiat.attacks import PGD
+from uiat.config import AnyConfig, Training, Validation
+from uiat.data.config import DataConfig
+from uiat.engine.loop import train
+from uiat.engine.run import RunFolder, read_json
+from uiat.engine.schedule import Schedule
+from uiat.models import ResNet
+from uiat.targets import InstanceInverse, Momentum, OneOff
+
+T = TypeVar("T")
+
+CPU = torch.device("cpu")
+DATA = DataConfig(name="digits", subset=72, validation=12, test_subset=40, crop=1)
+"""60 training images; with batches of 16, 4 steps an epoch and a last batch of 12."""
+STEPS = 4
+TRAINING = Training(epochs=3, batch_size=16, schedule=Schedule(lr=0.1), log_every=3)
+TINY = [
+    *("--data.subset", "72", "--data.validation", "12", "--data.test-subset", "40", "--data.crop", "1", "--data.flip"),
+    *("--model.width", "4", "--train.epochs", "3", "--train.batch-size", "16", "--train.schedule.lr", "0.1"),
+    *("--train.log-every", "3", "--validate.steps", "2", "--device", "cpu"),
+]
+"""What makes a run of the digits recipes tiny, on the command line."""
+
+
+def tiny(method: str = "uiat", **changes: Any) -> AnyConfig:
+    """Return a run of 3 × 4 steps in which momentum begins, or the one-off epoch is, epoch 2."""
+    recipe = recipes.get(f"digits-resnet8-{method}")
+    plan = replace(TRAINING, select=recipe.train.select, **changes)
+    watch = Validation(eps=0.2, steps=2)
+    return replace(
+        recipe, data=DATA, model=ResNet(blocks=(1, 1, 1), width=4), method=_small(recipe.method), train=plan, validate=watch
+    )
+
+
+def _small(part: T) -> T:
+    changes: dict[str, Any] = {
+        entry.name: _small(value) for entry in fields(part) if is_dataclass(value := getattr(part, entry.name))  # type: ignore[arg-type]
+    }
+    if isinstance(part, PGD):
+        changes["steps"] = 2
+    elif isinstance(part, InstanceInverse):
+        changes["steps"] = 1
+    elif isinstance(part, Momentum):
+        changes["start"] = 2
+    elif isinstance(part, OneOff):
+        changes["epoch"] = 2
+    return replace(part, **changes)  # type: ignore[type-var]
+
+
+@cache
+def splits(config: DataConfig = DATA) -> data.Splits:
+    """Load the images once for all tests."""
+    return data.load(config)
+
+
+def begin(config: AnyConfig, path: Path) -> RunFolder:
+    """Begin a run and train it to its end."""
+    run = RunFolder.create(path, config)
+    assert go_on(run)
+    return run
+
+
+def go_on(run: RunFolder) -> bool:
+    """Go on with a run as the command line does, from its own configuration."""
+    config = run.read_config()
+    return train(config, run, splits(config.data), CPU)
+
+
+def load_checkpoint(run: RunFolder) -> dict[str, Any]:
+    """Read a checkpoint in the only way that is safe."""
+    saved = torch.load(run.checkpoint, weights_only=True)
+    assert isinstance(saved, dict)
+    return saved
+
+
+def snapshot(run: RunFolder) -> dict[str, object]:
+    """Return all that a run left, bit by bit, but for the times."""
+    checkpoint = load_checkpoint(run)
+    assert checkpoint.pop("metrics_bytes") == run.metrics.stat().st_size
+    assert checkpoint.pop("seconds") > 0
+    tables = [checkpoint["table_file"]] if checkpoint["table_file"] else []
+    assert [path.name for path in run.path.glob("table-*")] == tables
+    card = read_json(run.result)
+    assert card.pop("training_seconds") >= 0
+    parts: dict[str, object] = {
+        "checkpoint": checkpoint,
+        "table": [load_file(run.path / name) for name in tables],
+        "best": load_file(run.best),
+        "last": load_file(run.last),
+        "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in run.read_metrics()],
+        "result": card,
+        "files": sorted(p.name for p in run.path.iterdir()),
+    }
+    return dict(_leaves("", parts))
+
+
+def assert_same(run: RunFolder, expected: dict[str, object]) -> None:
+    """Compare what a run left with the snapshot of another one."""
+    found = snapshot(run)
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if found[name] != expected[name]] == []
+
+
+def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, Tensor):
+        yield name, (value.dtype, tuple(value.shape), value.contiguous().view(torch.uint8).numpy().tobytes() if value.ndim else value.item())
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(f"{name}/{key}", item)
+    elif isinstance(value, list | tuple):
+        yield f"{name}/len", len(value)
+        for key, item in enumerate(value):
+            yield from _leaves(f"{name}/{key}", item)
+    else:
+        yield name, value

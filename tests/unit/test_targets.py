@@ -1,0 +1,114 @@
+"""What a target remembers, and when."""
+
+import pytest
+import torch
+
+from tests.contract.setting import DATA, network, samples
+from uiat.errors import UserError
+from uiat.methods import UIAT, UIATOneOff
+from uiat.rng import Draws
+from uiat.targets import InstanceInverse, InstanceInverseTarget, Momentum, OneOff, OneOffTarget, PredictionTable
+from uiat.targets.momentum import MomentumTarget
+from uiat.targets.universal import UniversalInverse, UniversalInverseTarget
+from uiat.types import Batch, Clock
+from uiat.views import View
+
+
+def view(members: list[int], index: bool = True) -> View:
+    x, y = samples(torch.float32)
+    which = torch.tensor(members)
+    batch = Batch(x[which], y[which], which if index else None)
+    return View(network(dtype=torch.float32), batch, batch.x, Draws(), "eval")
+
+
+def test_z_starts_small_is_drawn_once_a_run_and_follows_the_seed() -> None:
+    first, again, other = (UniversalInverseTarget(UniversalInverse(), DATA, seed=s).z for s in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    assert 0.0005 < float(first.std()) < 0.002
+
+
+def test_z_starts_within_a_tiny_ball() -> None:
+    assert UniversalInverseTarget(UniversalInverse(eps=1e-4), DATA).z.abs().max() <= 1e-4
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_z_stays_in_its_ball(norm: str) -> None:
+    target = UniversalInverseTarget(UniversalInverse(eps=0.05, step=0.04, norm=norm), DATA)  # type: ignore[arg-type]
+    for step in range(4):
+        v = view([0, 1, 2, 3, 4])
+        target.prepare(v.model, [v], Clock(1, step, 1))
+    lengths = target.z.flatten(1).norm(dim=1, p=2 if norm == "l2" else torch.inf)
+    assert lengths.max() <= 0.05 + 1e-6
+    assert lengths[:3].min() > 0.03
+    assert lengths[3] < 0.03, "no sample of class 3 was seen"
+
+
+def test_z_of_micro_batches_is_z_of_the_batch() -> None:
+    targets = [UniversalInverseTarget(UniversalInverse(), DATA) for _ in range(2)]
+    whole, parts = view([0, 1, 2, 3, 4, 5, 6]), [view([0, 1, 2]), view([3, 4, 5, 6])]
+    targets[0].prepare(whole.model, [whole], Clock(1, 0, 1))
+    targets[1].prepare(parts[0].model, parts, Clock(1, 0, 1))
+    assert (targets[0].z - targets[1].z).abs().lt(1e-6).double().mean() >= 0.999
+
+
+def test_universal_inverse_lowers_the_loss_of_most() -> None:
+    """Eq. 5, on the batch that z was made for."""
+    target = UniversalInverseTarget(UniversalInverse(eps=0.1, step=0.02, beta=0), DATA)
+    v = view(list(range(14)))
+    for step in range(8):
+        target.prepare(v.model, [v], Clock(1, step, 1))
+    model, y = v.model.eval(), v.batch.y
+    with torch.no_grad():
+        x_inv = (v.batch.x + target.z[y]).clamp(0, 1)
+        lower = model(x_inv).log_softmax(1).gather(1, y[:, None]) > model(v.batch.x).log_softmax(1).gather(
+            1, y[:, None]
+        )
+    assert lower.double().mean() > 0.8
+
+
+def test_table_counts_its_writes_and_needs_indices() -> None:
+    table = PredictionTable(DATA)
+    v = view([3, 5])
+    assert not table.recall(v)[1].any()
+    table.store(v, torch.tensor([[0.0, -1.0, -2.0, -3.0]] * 2))
+    assert table.recall(v)[1].all()
+    assert table.version == 1
+    assert table.seen.nonzero().flatten().tolist() == [3, 5]
+    with pytest.raises(UserError, match="no sample indices"):
+        table.recall(view([1], index=False))
+
+
+def test_momentum_before_t_minus_one_touches_no_table() -> None:
+    target = MomentumTarget(UniversalInverseTarget(UniversalInverse(), DATA), Momentum(start=5), DATA)
+    target(view([0, 1], index=False), Clock(3, 0, 9))
+    assert target.table.version == 0
+    target(view([0, 1]), Clock(4, 0, 9))
+    assert target.table.version == 1
+
+
+def test_a_full_table_needs_no_forward_after_the_one_off() -> None:
+    target = OneOffTarget(UniversalInverseTarget(UniversalInverse(), DATA), OneOff(epoch=2), DATA)
+    everyone = view(list(range(14)))
+    target(everyone, Clock(2, 0, 4))
+    calls = []
+    handle = everyone.model.register_forward_hook(lambda *args: calls.append(1))
+    stored = target(everyone, Clock(3, 0, 4))
+    handle.remove()
+    assert not calls
+    assert torch.equal(stored, target.table.log_p)
+
+
+def test_one_off_composes_with_instance_wise_inverses() -> None:
+    """Nothing ties the wrapper to the universal target: a sample unseen after T' gets its own inverse then."""
+    target = OneOffTarget(InstanceInverseTarget(InstanceInverse(steps=1)), OneOff(epoch=2), DATA)
+    target.prepare((v := view([0, 1, 2])).model, [v], Clock(2, 0, 4))
+    target(v, Clock(2, 0, 4))
+    target(view([2, 3]), Clock(3, 0, 4))
+    assert target.table.seen.nonzero().flatten().tolist() == [0, 1, 2, 3]
+
+
+def test_state_has_documented_names() -> None:
+    assert set(UIAT().build(DATA).state_dict()) == {"target.inner.z", "target.table.log_p", "target.table.seen"}
+    assert set(UIATOneOff().build(DATA).state_dict()) == {"target.inner.z", "target.table.log_p", "target.table.seen"}
+    assert set(UIAT(momentum=Momentum(enabled=False)).build(DATA).state_dict()) == {"target.z"}
