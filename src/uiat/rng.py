@@ -6,6 +6,7 @@ between never moves another stream.
 """
 
 import hashlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -52,3 +53,29 @@ class Draws:
 
     def _rows(self, draw: Tensor, like: Tensor) -> Tensor:
         return draw[self.start : self.start + like.shape[0]]
+
+
+@dataclass(frozen=True)
+class SampleDraws(Draws):
+    """Random numbers that belong to a sample, not to a batch: for evaluation.
+
+    A sample's numbers depend on the seed, the restart and its place in the data set alone, so neither the batch size
+    nor the fate of other samples changes its verdict.
+    """
+
+    restart: int = 0
+    index: tuple[int, ...] = ()
+    """Place of each row's sample in the data set."""
+
+    def normal(self, purpose: str, like: Tensor) -> Tensor:
+        """Draw N(0, 1) for each row from the generator of its sample."""
+        return self._each(torch.randn, purpose, like)
+
+    def uniform(self, purpose: str, like: Tensor) -> Tensor:
+        """Draw U(-1, 1) for each row from the generator of its sample."""
+        return self._each(torch.rand, purpose, like).mul_(2).sub_(1)
+
+    def _each(self, draw: Callable[..., Tensor], purpose: str, like: Tensor) -> Tensor:
+        keys = [generator(self.seed, purpose, self.restart, place) for place in self.index]
+        rows = [draw(like.shape[1:], generator=key, dtype=like.dtype) for key in keys]
+        return torch.stack(rows).to(like.device)

@@ -8,7 +8,7 @@ from uiat.config import AnyConfig, Config, Training, Validation
 from uiat.data.config import DataConfig
 from uiat.errors import UserError, unknown
 from uiat.methods import METHODS
-from uiat.models import MODELS
+from uiat.models import MODELS, Imported
 
 SCHEMA = 1
 """Grows when a saved configuration changes its meaning."""
@@ -62,7 +62,7 @@ def _decode(value: Any, kinds: dict[str, type]) -> Any:
 
 def _kinds() -> dict[str, type]:
     """Collect the dataclasses of every registered part; looked up anew, as one's own may have been registered since."""
-    roots: list[Any] = [DataConfig(), Training(), Validation(), *METHODS.values(), *MODELS.values()]
+    roots: list[Any] = [DataConfig(), Training(), Validation(), Imported(), *METHODS.values(), *MODELS.values()]
     return {"Config": Config, **{cls.__name__: cls for cls in _parts(roots)}}
 
 

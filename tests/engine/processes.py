@@ -15,13 +15,14 @@ def spawn(module: str, *args: str, **environment: str) -> subprocess.Popen[str]:
         [sys.executable, "-m", module, *args],
         cwd=ROOT,
         env=settings,
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
 
 
-def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
-    """Wait for a process and return (exit code, stdout, stderr)."""
-    out, err = process.communicate(timeout=120)
+def finish(process: subprocess.Popen[str], words: str = "") -> tuple[int, str, str]:
+    """Give a process its input, wait for it, and return (exit code, stdout, stderr)."""
+    out, err = process.communicate(words, timeout=300)
     return process.returncode, out, err

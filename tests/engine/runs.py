@@ -40,15 +40,13 @@ def tiny(method: str = "uiat", **changes: Any) -> AnyConfig:
     recipe = recipes.get(f"digits-resnet8-{method}")
     plan = replace(TRAINING, select=recipe.train.select, **changes)
     watch = Validation(eps=0.2, steps=2)
-    return replace(
-        recipe, data=DATA, model=ResNet(blocks=(1, 1, 1), width=4), method=_small(recipe.method), train=plan, validate=watch
-    )
+    part, model = _small(recipe.method), ResNet(blocks=(1, 1, 1), width=4)
+    return replace(recipe, data=DATA, model=model, method=part, train=plan, validate=watch)
 
 
 def _small(part: T) -> T:
-    changes: dict[str, Any] = {
-        entry.name: _small(value) for entry in fields(part) if is_dataclass(value := getattr(part, entry.name))  # type: ignore[arg-type]
-    }
+    values = {entry.name: getattr(part, entry.name) for entry in fields(part)}  # type: ignore[arg-type]
+    changes: dict[str, Any] = {name: _small(value) for name, value in values.items() if is_dataclass(value)}
     if isinstance(part, PGD):
         changes["steps"] = 2
     elif isinstance(part, InstanceInverse):
@@ -91,7 +89,8 @@ def snapshot(run: RunFolder) -> dict[str, object]:
     checkpoint = load_checkpoint(run)
     assert checkpoint.pop("metrics_bytes") == run.metrics.stat().st_size
     assert checkpoint.pop("seconds") > 0
-    tables = [checkpoint["table_file"]] if checkpoint["table_file"] else []
+    table = checkpoint.pop("table_file")  # named after the moment of its last change that was saved
+    tables = [table] if table else []
     assert [path.name for path in run.path.glob("table-*")] == tables
     card = read_json(run.result)
     assert card.pop("training_seconds") >= 0
@@ -102,7 +101,7 @@ def snapshot(run: RunFolder) -> dict[str, object]:
         "last": load_file(run.last),
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in run.read_metrics()],
         "result": card,
-        "files": sorted(p.name for p in run.path.iterdir()),
+        "files": sorted(p.name for p in run.path.iterdir() if p.name not in tables),
     }
     return dict(_leaves("", parts))
 
@@ -116,7 +115,7 @@ def assert_same(run: RunFolder, expected: dict[str, object]) -> None:
 
 def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, Tensor):
-        yield name, (value.dtype, tuple(value.shape), value.contiguous().view(torch.uint8).numpy().tobytes() if value.ndim else value.item())
+        yield name, (value.dtype, tuple(value.shape), value.detach().contiguous().numpy().tobytes())
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from _leaves(f"{name}/{key}", item)

@@ -30,10 +30,10 @@ def write_json(path: Path, value: Any) -> None:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write a state dict as safetensors."""
     with atomic(path) as temporary:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary)
+        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
 
 
 def _sync(path: Path) -> None:

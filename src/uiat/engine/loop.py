@@ -59,7 +59,7 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
 
     with StopSignal() as stop, Reporter(run.log, plan.epochs, steps, done) as report:
         if resumed and state.epoch <= plan.epochs:
-            report.say(f"going on in epoch {state.epoch}, step {state.step + 1} of {steps}")
+            report.say(f"going on in epoch {state.epoch}, after step {state.step} of {steps}")
         while state.epoch <= plan.epochs:
             for step, batch in loader.epoch(state.epoch, start=state.step):
                 now = (state.epoch - 1) * steps + step

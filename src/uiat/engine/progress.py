@@ -7,15 +7,14 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-QUIET_SECONDS = 30.0
-"""How often a plain line says how far an epoch is."""
+from uiat.progress import QUIET_SECONDS, PatientConsole, clock_time
 
 
 class Reporter:
     """Shows a run's progress and keeps its log."""
 
     def __init__(self, log: Path, epochs: int, steps: int, done: int, console: Console | None = None):
-        self.console = console or Console(stderr=True, highlight=False)
+        self.console = console or PatientConsole(stderr=True, highlight=False)
         self.log, self.epochs, self.steps = log, epochs, steps
         self.total, self.first, self.done = epochs * steps, done, done
         self.began = self.spoken = time.monotonic()
@@ -74,8 +73,7 @@ class Reporter:
         made = self.done - self.first
         if not made:
             return "?"
-        seconds = int((time.monotonic() - self.began) / made * (self.total - self.done))
-        return f"{seconds // 3600}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
+        return clock_time((time.monotonic() - self.began) / made * (self.total - self.done))
 
 
 def _values(means: dict[str, float]) -> str:

@@ -10,6 +10,7 @@ from torch import nn
 
 from uiat.errors import unknown
 from uiat.models.features import penultimate
+from uiat.models.imported import Imported
 from uiat.models.normalize import Normalize
 from uiat.models.preact import PreActResNet
 from uiat.models.resnet import ResNet
@@ -19,6 +20,7 @@ from uiat.types import DataSpec
 __all__ = [
     "DESCRIPTIONS",
     "MODELS",
+    "Imported",
     "ModelConfig",
     "Normalize",
     "PreActResNet",
@@ -59,7 +61,9 @@ DESCRIPTIONS: dict[str, str] = {
 
 
 def get(name: str) -> ModelConfig:
-    """Return the model of this name."""
+    """Return the model of this name, or one's own for `module:callable`."""
+    if ":" in name:
+        return Imported(name)
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     return MODELS[name]

@@ -1,0 +1,148 @@
+"""AutoAttack's components (Croce and Hein, 2020): the authors' own classes, one at a time.
+
+What surrounds them is ours (`cascade.py`): their driver shows no progress, cannot resume and breaks on fewer than ten
+classes. With the same seed and batch size both give the same verdicts.
+"""
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from uiat.balls import Norm
+from uiat.errors import UserError, unknown
+
+Version = Literal["standard", "plus"]
+
+COMPONENTS: dict[Version, tuple[str, ...]] = {
+    "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
+    "plus": ("apgd-ce", "apgd-dlr", "fab", "square", "apgd-t", "fab-t"),
+}
+NAMES = COMPONENTS["plus"]
+TARGETS = 9
+"""Target classes of the targeted attacks, where there are as many."""
+FEWEST_CLASSES = {"apgd-dlr": 3, "apgd-t": 4}
+"""The DLR loss divides by the gap to the third logit, its targeted form by one to the fourth."""
+LOGGER = logging.getLogger("uiat.autoattack")
+
+
+@dataclass(frozen=True)
+class AutoAttackComponent:
+    """One of AutoAttack's attacks, with the parameters of the version it belongs to."""
+
+    name: str
+    eps: float
+    norm: Norm
+    num_classes: int
+    seed: int = 0
+    version: Version = "standard"
+    steps: int = 100
+    queries: int = 5000
+
+    @property
+    def targets(self) -> int:
+        """Target classes: nine, or all the others."""
+        return min(TARGETS, self.num_classes - 1)
+
+    @property
+    def restarts(self) -> int:
+        """Random restarts of the untargeted attacks."""
+        return 5 if self.version == "plus" and self.name in ("apgd-ce", "apgd-dlr", "fab") else 1
+
+    @property
+    def cost(self) -> float:
+        """Passes for one example, roughly."""
+        if self.name == "square":
+            return self.queries / 3
+        each = self.steps * (2 if self.name.startswith("fab") else 1)
+        return float(each * (self.targets if self.name.endswith("-t") else self.restarts))
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, index: tuple[int, ...]) -> Tensor:
+        """Attack every x; the global random state is left as it was."""
+        with _own_randomness(x.device):
+            return self._build(model, x.device).perturb(x.contiguous(), y)  # type: ignore[no-any-return]
+
+    def _build(self, model: nn.Module, device: torch.device) -> Any:
+        from pyautoattack.autopgd_base import APGDAttack, APGDAttack_targeted
+        from pyautoattack.fab_pt import FABAttack_PT
+        from pyautoattack.square import SquareAttack
+
+        norm = {"linf": "Linf", "l2": "L2"}[self.norm]
+        shared = {"norm": norm, "eps": self.eps, "seed": self.seed, "device": device, "verbose": False}
+        if self.name == "square":
+            return SquareAttack(model, p_init=0.8, n_queries=self.queries, n_restarts=1, resc_schedule=False, **shared)
+        if self.name.startswith("fab"):
+            attack = FABAttack_PT(model, n_restarts=self.restarts, n_iter=self.steps, **shared)
+            attack.targeted, attack.n_target_classes = self.name == "fab-t", self.targets
+            return attack
+        shared |= {"n_iter": self.steps, "n_restarts": self.restarts, "eot_iter": 1, "rho": 0.75, "logger": LOGGER}
+        if self.name == "apgd-t":
+            return APGDAttack_targeted(model, n_target_classes=self.targets, **shared)
+        return APGDAttack(model, loss=self.name.removeprefix("apgd-"), **shared)
+
+
+def build_components(
+    names: tuple[str, ...], *, eps: float, norm: Norm, num_classes: int, seed: int, version: Version = "standard"
+) -> tuple[list[AutoAttackComponent], list[str]]:
+    """Return the components that can run on so many classes, and a notice for each that is left out."""
+    for name in names:
+        if name not in NAMES:
+            raise unknown("AutoAttack component", name, NAMES)
+    possible = [name for name in names if num_classes >= FEWEST_CLASSES.get(name, 2)]
+    notices = [
+        f"{name} is left out: its loss needs {FEWEST_CLASSES[name]} classes and there are {num_classes}."
+        for name in names
+        if name not in possible
+    ]
+    if not possible:
+        raise UserError(f"{'+'.join(names)} cannot run on {num_classes} classes: choose apgd-ce, fab-t or square.")
+    return [AutoAttackComponent(name, eps, norm, num_classes, seed, version) for name in possible], notices
+
+
+def check_pitfalls(model: nn.Module, x: Tensor, y: Tensor) -> list[str]:
+    """Return a warning for each property that its authors say makes AutoAttack misleading."""
+    from pyautoattack import checks
+
+    with heard_warnings() as heard:
+        checks.check_randomized(model, x, y, bs=len(x), logger=LOGGER)
+        checks.check_range_output(model, x, logger=LOGGER)
+    return heard
+
+
+def square_warning(after: dict[str, float]) -> list[str]:
+    """Warn, as its authors do, when Square finds what the gradient attacks before it did not."""
+    from pyautoattack import checks
+
+    with heard_warnings() as heard:
+        checks.check_square_sr({"clean": 1.0, **after}, logger=LOGGER)
+    return heard
+
+
+@contextmanager
+def heard_warnings() -> Iterator[list[str]]:
+    """Collect what the authors' checks log, each sentence once, without their pointer to a page that is elsewhere."""
+    heard: list[str] = []
+
+    class Ear(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            sentence = record.getMessage().split(" See ")[0].strip()
+            if sentence not in heard:
+                heard.append(sentence)
+
+    ear = Ear()
+    LOGGER.addHandler(ear)
+    LOGGER.propagate = False
+    try:
+        yield heard
+    finally:
+        LOGGER.removeHandler(ear)
+
+
+@contextmanager
+def _own_randomness(device: torch.device) -> Iterator[None]:
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        yield

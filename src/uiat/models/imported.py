@@ -1,0 +1,62 @@
+"""Anyone's own classifier, named as `module:callable`."""
+
+import importlib
+import inspect
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from uiat.errors import UserError
+from uiat.types import DataSpec
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A network of one's own: a callable that returns an `nn.Module` from [0, 1] to logits."""
+
+    target: str = ""
+    """`module:callable`, found from the current folder; it is given `num_classes` or a DataSpec if it asks."""
+    features: str = ""
+    """The layer whose input is taken as the features; empty for what the last layer sees."""
+
+    def build(self, data: DataSpec) -> nn.Module:
+        """Import the callable and call it."""
+        function = self._find()
+        try:
+            model = function(**_arguments(function, data))
+        except TypeError as error:
+            raise UserError(
+                f"{self.target} could not be called ({error}): let it take no argument, or a DataSpec."
+            ) from None
+        if not isinstance(model, nn.Module):
+            raise UserError(f"{self.target} returned {type(model).__name__}: it must return an nn.Module.")
+        model.penultimate_layer = self.features  # type: ignore[assignment]
+        return model
+
+    def _find(self) -> Any:
+        module, _, name = self.target.partition(":")
+        here = str(Path.cwd())
+        if here not in sys.path:
+            sys.path.insert(0, here)
+        try:
+            found = importlib.import_module(module)
+        except ImportError as error:
+            raise UserError(
+                f"cannot import {module!r} for --model {self.target} ({error}): run from its folder."
+            ) from None
+        if not callable(getattr(found, name, None)):
+            raise UserError(f"{module!r} has no callable {name!r} for --model {self.target}.")
+        return getattr(found, name)
+
+
+def _arguments(function: Any, data: DataSpec) -> dict[str, Any]:
+    """Give what is asked for by name: `num_classes`, `in_channels`; a DataSpec for any one required parameter else."""
+    known = {"num_classes": data.num_classes, "in_channels": data.shape[0], "data": data}
+    parameters = inspect.signature(function).parameters.values()
+    given = {p.name: known[p.name] for p in parameters if p.name in known}
+    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    missing = [p.name for p in parameters if p.default is p.empty and p.name not in given and p.kind in kinds]
+    return {**given, missing[0]: data} if len(missing) == 1 else given

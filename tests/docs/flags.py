@@ -1,0 +1,28 @@
+"""Every flag that a command line has, taken from the objects it follows."""
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from uiat import recipes
+from uiat.cli.evaluate import Evaluate
+from uiat.cli.train import Resume
+from uiat.models import MODELS
+
+
+def known_flags() -> set[str]:
+    """Return the flags of `uiat train`, for every recipe and model, and those of `uiat evaluate`."""
+    configs = [recipes.get(name) for name in recipes.RECIPES]
+    configs += [replace(configs[0], model=model) for model in MODELS.values()]
+    flags = {flag for config in configs for flag in _flags(config, "--")}
+    return flags | {f"--{field.name.replace('_', '-')}" for part in (Resume, Evaluate) for field in fields(part)}
+
+
+def _flags(value: Any, prefix: str) -> Iterator[str]:
+    for field in fields(value):
+        name, part = prefix + field.name.replace("_", "-"), getattr(value, field.name)
+        yield name
+        if isinstance(part, bool):
+            yield f"{prefix}no-{field.name.replace('_', '-')}"
+        if is_dataclass(part):
+            yield from _flags(part, f"{name}.")

@@ -1,0 +1,94 @@
+"""Every example of docs/extending.md is saved under its name and run as a script."""
+
+import json
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.pages import ROOT, blocks
+from uiat import attacks, data, methods, models, recipes
+from uiat.engine.run import RunFolder
+from uiat.serialize import from_json, to_json
+
+EXAMPLES = {
+    block.text.splitlines()[0].removeprefix("# "): block.text
+    for block in blocks(ROOT / "docs" / "extending.md")
+    if block.language == "python"
+}
+REGISTRIES: list[dict[str, Any]] = [
+    attacks.ATTACKS,
+    methods.METHODS,
+    methods.DESCRIPTIONS,
+    models.MODELS,
+    models.DESCRIPTIONS,
+    data.SOURCES,
+    recipes.RECIPES,
+]
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Save all examples in one folder, as they import each other, and put the registries back afterwards."""
+    for name, text in EXAMPLES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before = [dict(registry) for registry in REGISTRIES]
+    modules = set(sys.modules)
+    yield tmp_path
+    for registry, content in zip(REGISTRIES, before, strict=True):
+        registry.clear()
+        registry.update(content)
+    for name in set(sys.modules) - modules:
+        if f"{name}.py" in EXAMPLES:
+            del sys.modules[name]
+
+
+def test_there_is_one_for_each_kind_of_part() -> None:
+    assert list(EXAMPLES) == ["mi_fgsm.py", "mixed_target.py", "mixed.py", "small_cnn.py", "stripes.py"]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_fits_on_a_page(name: str) -> None:
+    assert len(EXAMPLES[name].splitlines()) <= 70
+
+
+def test_the_attack_raises_the_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path("mi_fgsm.py", run_name="__main__")
+    before, after = (float(part.split()[-1]) for part in capsys.readouterr().out.split(","))
+    assert after > before
+    assert "mi-fgsm" in attacks.ATTACKS
+
+
+def test_the_target_gives_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path("mixed_target.py", run_name="__main__")
+    out = capsys.readouterr().out
+    assert "'ce'" in out
+    assert "'kl'" in out
+
+
+@pytest.mark.parametrize(
+    ("script", "run", "kind"),
+    [
+        ("mixed.py", "runs/mixed", {"method": "Mixed"}),
+        ("small_cnn.py", "runs/cnn", {"model": "SmallCNN"}),
+        ("stripes.py", "runs/stripes", {}),
+    ],
+)
+def test_the_run_is_trained_and_evaluated(script: str, run: str, kind: dict[str, str]) -> None:
+    runpy.run_path(script, run_name="__main__")
+    folder = RunFolder(run)
+    saved = json.loads(folder.config.read_text(encoding="utf-8"))
+    assert {part: saved[part]["kind"] for part in kind} == kind
+    assert to_json(from_json(saved)) == saved  # so a resume finds its parts, too
+    (evaluation,) = json.loads(folder.result.read_text(encoding="utf-8"))["evaluations"].values()
+    assert set(evaluation["attacks"]) == {"natural", "pgd-20"}
+
+
+def test_the_registries_are_as_they_were() -> None:
+    assert "mixed" not in methods.METHODS
+    assert "stripes" not in data.SOURCES

@@ -1,0 +1,100 @@
+"""The README's commands and blocks, run as they stand; runs are only made tiny."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from tests.docs.pages import README, ROOT, blocks
+from uiat import METHODS, recipes
+from uiat.cli import main
+from uiat.cli import train as train_command
+from uiat.config import AnyConfig
+from uiat.data import SOURCES
+from uiat.models import MODELS
+
+TINY = ["--train.epochs", "1", "--data.subset", "200", "--validate.steps", "2"]
+DOWNLOADED = ("cifar10", "cifar100", "svhn", "fashion-mnist")
+
+
+def test_the_blocks_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One folder, from top to bottom, as a reader would do it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
+    for block in blocks(README):
+        if block.language == "python":
+            exec(compile(block.text, "README.md", "exec"), yours())
+        elif block.language == "bash":
+            for words in block.commands():
+                run(words)
+    assert {path.name for path in Path("runs").iterdir()} >= {"digits-resnet8-uiat-s0", "b", "c", "mine"}
+    assert Path("b.json").is_file()
+
+
+def yours() -> dict[str, object]:
+    """Return the names that the README leaves to the reader."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(900, 10))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = [(torch.arange(8), torch.rand(8, 3, 32, 32), torch.arange(8))]
+    return {"model": model, "optimizer": optimizer, "loader": loader, "device": "cpu", "epochs": 2}
+
+
+def run(words: list[str]) -> None:
+    """Run one command: a `make` target exists, and `uiat` ends well."""
+    program, *args = words
+    if program == "make":
+        assert args[0] in make_targets()
+        return
+    assert program == "uiat", f"no rule for the command {words}"
+    if args[0] == "train" and "--resume" not in args and "--help" not in args:
+        config = parsed(args[1:])
+        if config.data.name in DOWNLOADED:
+            return
+        width = ["--model.width", "4"] if "--model" not in args else []
+        args = [*args, *TINY, *width]
+    assert main(args) == 0, words
+
+
+def parsed(args: list[str]) -> AnyConfig:
+    """Return what the words after `uiat train` ask for."""
+    named = bool(args) and not args[0].startswith("-")
+    config, rest = train_command._choose(recipes.get(args[0] if named else recipes.DEFAULT), args[named:])
+    return train_command.parse(config, rest)[0]
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
+
+
+def test_it_opens_with_the_two_commands() -> None:
+    first = blocks(README)[0]
+    assert [words[:2] for words in first.commands()] == [["make", "demo"], ["make", "test"]]
+
+
+def test_overrides_do_what_the_readme_says() -> None:
+    line = next(w for b in blocks(README) for w in b.commands() if "cifar10-resnet18-uiat" in w)
+    config = parsed(line[2:])
+    method = config.method
+    assert method == type(method)(lam=4.0, inverse=type(method.inverse)(beta=0.0))  # type: ignore[attr-defined,call-arg]
+    assert config.seed == 1
+
+
+@pytest.mark.parametrize("name", [*METHODS, *MODELS, *SOURCES])
+def test_everything_there_is_has_a_place_in_a_table(name: str) -> None:
+    rows = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert any(f"`{name}`" in row.split(" | ")[0] for row in rows), f"the README does not name {name}"
+
+
+def test_contributing_shows_commands_that_exist() -> None:
+    commands = [w for b in blocks(ROOT / "CONTRIBUTING.md") if b.language == "bash" for w in b.commands()]
+    assert commands
+    for program, *args in commands:
+        if program == "make":
+            assert args[0] in make_targets()
+        elif program == "uiat":
+            assert parsed(args[1:]).train.epochs == 4
+        else:
+            assert program == "cmp"

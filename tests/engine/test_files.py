@@ -1,0 +1,62 @@
+"""Files that are either whole or not there."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from uiat.engine.files import atomic, write_json, write_tensors
+
+
+def test_a_write_that_fails_midway_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fail() -> None:
+        with atomic(path) as temporary:
+            temporary.write_text("ne")
+            raise OSError("the disk is full")
+
+    with pytest.raises(OSError, match="full"):
+        fail()
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_write_is_not_seen_before_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with atomic(path) as temporary:
+        temporary.write_text("new")
+        assert not path.exists()
+        assert temporary.parent == tmp_path  # a rename is atomic within one file system only
+    assert path.read_text() == "new"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[str] = []
+    monkeypatch.setattr("uiat.engine.files._sync", lambda path: order.append(f"sync {path.name}"))
+    replace = Path.replace
+    monkeypatch.setattr("os.replace", lambda a, b: (order.append("rename"), replace(Path(a), b)))
+    write_json(tmp_path / "file", {})
+    assert order == ["sync .file.tmp", "rename", f"sync {tmp_path.name}"]
+
+
+def test_json_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "file.json"
+    write_json(path, {"ε": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"ε": object()})
+    assert json.loads(path.read_text()) == {"ε": 1}
+    assert "ε" in path.read_text()
+
+
+def test_tensors(tmp_path: Path) -> None:
+    path = tmp_path / "file.safetensors"
+    tensors = {"a": torch.randn(3, 4).t(), "b": torch.nn.Parameter(torch.ones(2)), "c": torch.tensor(3)}
+    write_tensors(path, tensors)
+    found = load_file(path)
+    assert found.keys() == tensors.keys()
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)

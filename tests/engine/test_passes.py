@@ -1,0 +1,110 @@
+"""Exact counts of the passes of a step, in batches (DESIGN: the cost of each method)."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from uiat import HAT, IAT, MART, SAT, TRADES, UIAT, DataSpec, GradAlign, Natural, SingleStep, UIATOneOff
+from uiat.attacks import NFGSM, RSFGSM
+from uiat.engine.passes import PassCounter
+from uiat.engine.setup import build_state
+from uiat.engine.state import State
+from uiat.engine.step import train_step
+from uiat.methods import METHODS, UIATPlugIn
+from uiat.recipes import get
+from uiat.targets import Momentum, UniversalInverse
+from uiat.types import Batch, Clock
+
+SPEC = DataSpec(num_classes=3, num_samples=12, shape=(1, 8, 8))
+EPOCHS, T = 10, 8
+"""The one-off epoch T' is 80 % of the epochs."""
+N = 6
+
+
+@dataclass
+class Setting:
+    """A method, and the step at which it is counted."""
+
+    method: Any
+    epoch: int = 1
+
+
+def counts(setting: Setting, micro_batch: int | None = None) -> tuple[float, float, float]:
+    """Return (forwards, input-backwards, weight-backwards) of one step, in batches."""
+    recipe = get("digits-resnet8-uiat")
+    config = replace(recipe, method=setting.method, model=replace(recipe.model, width=2))  # type: ignore[type-var]
+    helper = config.model.build(SPEC).requires_grad_(False)
+    state = build_state(config, SPEC, torch.device("cpu"), helper)
+    x, y, index = torch.rand(12, *SPEC.shape), torch.arange(12) % 3, torch.arange(12)
+    if setting.epoch > T:  # the epoch before, in which every sample gets its p
+        for step in (0, 1):
+            rows = slice(step * N, step * N + N)
+            train_step(state, Batch(x[rows], y[rows], index[rows]), Clock(T, step, EPOCHS), lr=0.1)
+    return counted(state, Batch(x[:N], y[:N], index[:N]), setting.epoch, micro_batch)
+
+
+def counted(state: State, batch: Batch, epoch: int, micro_batch: int | None) -> tuple[float, float, float]:
+    before = dict(state.passes.counts)
+    train_step(state, batch, Clock(epoch, 0, EPOCHS), lr=0.1, micro_batch=micro_batch)
+    found = {name: (count - before[name]) / len(batch) for name, count in state.passes.counts.items()}
+    return found["forward"], found["input_backward"], found["weight_backward"]
+
+
+ATTACK = 10
+PLUG_IN = UIATPlugIn(enabled=True)
+CASES = {
+    "natural": (Setting(Natural()), (1, 0, 1)),
+    "sat": (Setting(SAT()), (ATTACK + 1, ATTACK, 1)),
+    # f(x) for the attack's KL, then f(x) and f(x̂) in the loss, both with a backward
+    "trades": (Setting(TRADES()), (1 + ATTACK + 2, ATTACK, 2)),
+    "mart": (Setting(MART()), (ATTACK + 2, ATTACK, 2)),
+    "hat": (Setting(HAT()), (1 + ATTACK + 3, ATTACK, 3)),  # and f beyond x̂; the helper's passes are not the network's
+    "iat": (Setting(IAT()), (ATTACK + 2 + 5 + 1 + 1, ATTACK + 5, 1)),
+    "uiat": (Setting(UIAT()), (ATTACK + 2 + 1 + 1 + 1, ATTACK + 1, 1)),
+    "uiat late": (Setting(UIAT(), EPOCHS), (ATTACK + 2 + 1 + 1 + 1, ATTACK + 1, 1)),  # momentum costs no pass
+    "uiat without momentum": (Setting(UIAT(momentum=Momentum(enabled=False))), (ATTACK + 5, ATTACK + 1, 1)),
+    "uiat without features": (Setting(UIAT(inverse=UniversalInverse(beta=0))), (ATTACK + 3, ATTACK + 1, 1)),
+    "uiat with a gradient through p": (Setting(UIAT(detach_target=False)), (ATTACK + 5, ATTACK + 1, 2)),
+    "one-off before T'": (Setting(UIATOneOff(), T - 1), (ATTACK + 1 + 1, ATTACK, 1)),
+    "one-off at T'": (Setting(UIATOneOff(), T), (ATTACK + 5, ATTACK + 1, 1)),
+    "one-off after T'": (Setting(UIATOneOff(), T + 1), (ATTACK + 1, ATTACK, 1)),
+    "rs-fgsm": (Setting(SingleStep(RSFGSM())), (2, 1, 1)),
+    "n-fgsm": (Setting(SingleStep(NFGSM())), (2, 1, 1)),
+    "n-fgsm + uiat before T'": (Setting(SingleStep(NFGSM(), PLUG_IN), T - 1), (3, 1, 1)),
+    "n-fgsm + uiat at T'": (Setting(SingleStep(NFGSM(), PLUG_IN), T), (1 + 1 + 1 + 1, 2, 1)),
+    "n-fgsm + uiat after T'": (Setting(SingleStep(NFGSM(), PLUG_IN), T + 1), (2, 1, 1)),
+    # FGSM, f(x̂), a gradient at x, and one at the random point that is differentiated once more
+    "gradalign": (Setting(GradAlign()), (1 + 1 + 1 + 1, 2, 1 + 2)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("micro_batch", [None, 3])
+def test_a_step(name: str, micro_batch: int | None) -> None:
+    setting, expected = CASES[name]
+    assert counts(setting, micro_batch) == expected
+
+
+def test_every_method_is_counted() -> None:
+    found = {type(setting.method) for setting, _ in CASES.values()}
+    assert found == {type(method) for method in METHODS.values()}
+
+
+def test_counting_ends_when_closed() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
+    counter = PassCounter(model)
+    model(torch.rand(5, 1, 8, 8)).sum().backward()
+    assert counter.counts == {"forward": 5, "input_backward": 0, "weight_backward": 5}
+    counter.close()
+    model(torch.rand(5, 1, 8, 8)).sum().backward()
+    assert counter.counts["forward"] == 5
+
+
+def test_validation_is_not_a_cost_of_training(tmp_path_factory: pytest.TempPathFactory) -> None:
+    from tests.engine.runs import begin, load_checkpoint, tiny
+
+    run = begin(tiny("sat"), tmp_path_factory.mktemp("runs") / "run")
+    assert load_checkpoint(run)["passes"] == {"forward": 540, "input_backward": 360, "weight_backward": 180}

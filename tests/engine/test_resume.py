@@ -1,0 +1,82 @@
+"""Every method goes on in the same bits, from within an epoch and from its end."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.engine.moments import STEP, Killed, at_call, die
+from tests.engine.runs import STEPS, assert_same, begin, go_on, snapshot, tiny
+from uiat.config import AnyConfig
+from uiat.engine.run import RunFolder
+from uiat.methods import HAT, METHODS
+
+
+def stopped_and_resumed(config: AnyConfig, path: Path, step: int) -> RunFolder:
+    run = RunFolder.create(path, config)
+    with at_call(STEP, step, die), pytest.raises(Killed):
+        go_on(run)
+    assert go_on(run)
+    return run
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method(method: str, tmp_path: Path) -> None:
+    config = tiny(method, checkpoint_minutes=0.0)
+    whole = begin(config, tmp_path / "whole")
+    expected = snapshot(whole)
+    for step in (STEPS + 2, 2 * STEPS + 1):
+        run = stopped_and_resumed(config, tmp_path / str(step), step)
+        assert_same(run, expected)
+        if method == "hat":  # the helper is a run of its own, in which the first stop fell
+            assert_same(RunFolder.open(run.helper), snapshot(RunFolder.open(whole.helper)))
+
+
+@pytest.mark.parametrize("step", [3 * STEPS + 1, 4 * STEPS + 3])
+def test_hat_goes_on_after_its_helper(step: int, tmp_path: Path) -> None:
+    config = tiny("hat", checkpoint_minutes=0.0)
+    whole = begin(config, tmp_path / "whole")
+    run = RunFolder.create(tmp_path / "run", config)
+    with at_call(STEP, step, die), pytest.raises(Killed):
+        go_on(run)
+    helper = run.helper / "checkpoint.pt"
+    before = helper.read_bytes()
+    assert go_on(run)
+    assert helper.read_bytes() == before  # not trained a second time
+    assert_same(run, snapshot(whole))
+
+
+def test_hat_with_a_given_helper(tmp_path: Path) -> None:
+    natural = begin(tiny("natural"), tmp_path / "natural")
+    hat = tiny("hat", checkpoint_minutes=0.0)
+    assert isinstance(hat.method, HAT)
+    expected = None
+    for kind, path in (("folder", natural.path), ("file", natural.best)):
+        config = replace(hat, method=replace(hat.method, helper=str(path)))
+        whole = begin(config, tmp_path / kind / "whole")
+        assert not whole.helper.exists()
+        assert_same(stopped_and_resumed(config, tmp_path / kind / "run", STEPS + 2), snapshot(whole))
+        last = {k: v for k, v in snapshot(whole).items() if k.startswith("/last/")}
+        assert expected is None or last == expected
+        expected = last
+
+
+def test_hats_own_helper_is_the_natural_run(tmp_path: Path) -> None:
+    hat = begin(tiny("hat"), tmp_path / "hat")
+    natural = begin(tiny("natural"), tmp_path / "natural")
+    assert_same(RunFolder.open(hat.helper), snapshot(natural))
+
+
+def test_helper_epochs(tmp_path: Path) -> None:
+    hat = tiny("hat")
+    assert isinstance(hat.method, HAT)
+    run = begin(replace(hat, method=replace(hat.method, helper_epochs=1)), tmp_path / "run")
+    kinds = [line["kind"] for line in RunFolder.open(run.helper).read_metrics()]
+    assert kinds.count("epoch") == 1
+
+
+def test_a_seed_decides_the_run(tmp_path: Path) -> None:
+    """The comparison of snapshots can tell two runs apart."""
+    one = snapshot(begin(tiny("uiat"), tmp_path / "one"))
+    other = snapshot(begin(replace(tiny("uiat"), seed=1), tmp_path / "other"))
+    assert {name for name in one if name.startswith("/best/") and one[name] != other[name]}

@@ -1,0 +1,146 @@
+"""What is in a run's folder, and that it is true."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.engine.moments import at_call
+from tests.engine.runs import CPU, STEPS, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from uiat.cli import main
+from uiat.engine.loop import train
+from uiat.engine.run import RunFolder, read_json
+from uiat.engine.setup import build_model
+from uiat.engine.weights import load_weights
+from uiat.evaluation.accuracy import accuracy
+from uiat.rng import derive
+
+FILES = {
+    "best.safetensors",
+    "checkpoint.pt",
+    "config.json",
+    "last.safetensors",
+    "log.txt",
+    "metrics.jsonl",
+    "result.json",
+}
+EPOCHS = 6
+CONFIG = tiny("uiat", epochs=EPOCHS)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return begin(CONFIG, tmp_path_factory.mktemp("runs") / "run")
+
+
+def lines(run: RunFolder, kind: str) -> list[dict[str, Any]]:
+    return [line for line in run.read_metrics() if line["kind"] == kind]
+
+
+def test_every_file_is_there(run: RunFolder) -> None:
+    names = {path.name for path in run.path.iterdir()}
+    table = load_checkpoint(run)["table_file"]
+    assert names == {*FILES, "lock", table}
+
+
+def test_the_configuration_is_the_runs(run: RunFolder) -> None:
+    assert RunFolder.open(run.path).read_config() == CONFIG
+
+
+def test_the_checkpoint_holds_everything(run: RunFolder) -> None:
+    saved = load_checkpoint(run)  # weights_only=True
+    assert (saved["epoch"], saved["step"]) == (EPOCHS + 1, 0)
+    model = build_model(CONFIG, splits().spec, CPU)
+    assert saved["model"].keys() == model.state_dict().keys()
+    assert saved["method"].keys() == {"target.inner.z"}
+    buffers = [entry["momentum_buffer"] for entry in saved["optimizer"]["state"].values()]
+    assert [b.shape for b in buffers] == [p.shape for p in model.parameters()]
+    table = load_file(run.path / saved["table_file"])
+    assert table["target.table.seen"].all()
+    assert table["target.table.log_p"].exp().sum(dim=1).numpy() == pytest.approx(1, abs=1e-5)
+
+
+def test_metrics_have_a_line_an_epoch_and_every_third_step(run: RunFolder) -> None:
+    epochs, steps = lines(run, "epoch"), lines(run, "step")
+    assert [line["epoch"] for line in epochs] == list(range(1, EPOCHS + 1))
+    assert len(epochs) + len(steps) == len(run.read_metrics())
+    places = [(line["epoch"] - 1) * STEPS + line["step"] for line in steps]
+    assert places == list(range(3, EPOCHS * STEPS + 1, 3))
+    assert [line["lr"] for line in steps] == [CONFIG.train.schedule.at(p - 1, EPOCHS * STEPS) for p in places]
+    for line in epochs:
+        assert line["loss"] == pytest.approx(line["loss_ce"] + 3.5 * line["loss_kl"], rel=1e-5)
+        assert {"train_accuracy", "val_natural", "val_robust", "seconds"} <= line.keys()
+
+
+def test_no_step_lines_when_not_asked_for(tmp_path: Path) -> None:
+    run = begin(tiny("natural", log_every=0), tmp_path / "run")
+    assert {line["kind"] for line in run.read_metrics()} == {"epoch"}
+
+
+@pytest.mark.parametrize(("method", "select"), [("uiat", "val_robust"), ("natural", "val_natural")])
+def test_the_best_weights_are_those_of_the_best_epoch(method: str, select: str, tmp_path: Path) -> None:
+    config = tiny(method, epochs=EPOCHS)
+    run = RunFolder.create(tmp_path / "run", config)
+    seen: list[dict[str, torch.Tensor]] = []
+    with at_call("uiat.engine.loop._validate", 0, lambda: None), pytest.MonkeyPatch.context() as patch:
+        from uiat.engine import loop
+
+        validate = vars(loop)["_validate"]
+
+        def watched(config: Any, state: Any, *rest: Any) -> Any:
+            seen.append({name: value.clone() for name, value in state.model.state_dict().items()})
+            return validate(config, state, *rest)
+
+        patch.setattr(loop, "_validate", watched)
+        assert train(config, run, splits(), CPU)
+    epochs = lines(run, "epoch")
+    best = max(epochs, key=lambda line: (line[select], -line["epoch"]))  # the first of equals
+    card = read_json(run.result)
+    assert card["best"] == {name: best[name] for name in ("epoch", "val_natural", "val_robust")}
+    expected = seen[best["epoch"] - 1]
+    assert all(torch.equal(value, expected[name]) for name, value in load_file(run.best).items())
+    assert all(torch.equal(value, seen[-1][name]) for name, value in load_file(run.last).items())
+
+
+def test_the_best_weights_measure_what_the_card_says(run: RunFolder) -> None:
+    card, model = read_json(run.result), build_model(CONFIG, splits().spec, CPU)
+    load_weights(model, run.best)
+    attack, seed = CONFIG.validate.attack(CONFIG.method), derive(CONFIG.seed, "validation")
+    for name, enemy in (("val_natural", None), ("val_robust", attack)):
+        found = accuracy(model, splits().validation, enemy, batch_size=CONFIG.validate.batch_size, seed=seed)
+        assert found.value == card["best"][name]
+
+
+def test_the_card(run: RunFolder) -> None:
+    card = read_json(run.result)
+    assert card["config"] == read_json(run.config)
+    assert card["data"]["name"] == "digits"
+    assert (card["data"]["train"], card["data"]["validation"], card["data"]["test"]) == (60, 12, 40)
+    assert card["data"]["classes"] == [str(k) for k in range(10)]
+    assert card["parameters"] == sum(p.numel() for p in build_model(CONFIG, splits().spec, CPU).parameters())
+    assert card["training_passes"] == {
+        "forward": EPOCHS * 60 * 7,
+        "input_backward": EPOCHS * 60 * 3,
+        "weight_backward": EPOCHS * 60,
+    }
+    assert card["environment"]["versions"]["torch"] == torch.__version__
+    assert card["environment"].keys() >= {"device", "threads", "git_commit"}
+    assert card["evaluations"] == {}
+
+
+def test_a_finished_run_is_left_alone(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    before = {path.name: path.read_bytes() for path in run.path.iterdir() if path.name != "lock"}
+    assert main(["train", "--resume", str(run.path)]) == 0
+    assert "done" in capsys.readouterr().err
+    assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.name != "lock"} == before
+
+
+def test_an_evaluation_before_the_end_does_not_cost_the_card(tmp_path: Path) -> None:
+    run = begin(tiny("natural"), tmp_path / "run")
+    whole = snapshot(run)
+    run.result.write_text(json.dumps({"schema": 1, "evaluations": {"best/linf/0.2": {"attacks": {}}}}))
+    assert go_on(run)
+    assert snapshot(run) == whole

@@ -1,0 +1,88 @@
+"""Learning rates, against torch's and against values computed by hand."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.moments import STEP
+from tests.engine.runs import STEPS, begin, tiny
+from uiat.engine.schedule import Schedule
+from uiat.engine.state import State
+from uiat.engine.step import train_step
+
+
+def torch_one_cycle(lr: float, steps: int, warmup: float) -> list[float]:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=lr, total_steps=steps, pct_start=warmup, cycle_momentum=False
+    )
+    rates = []
+    for step in range(steps):
+        rates.append(float(optimizer.param_groups[0]["lr"]))
+        optimizer.step()
+        if step + 1 < steps:
+            schedule.step()
+    return rates
+
+
+@pytest.mark.parametrize("lr", [0.1, 0.2])
+@pytest.mark.parametrize("steps", [1, 2, 3, 5, 7, 8, 20, 97, 100, 1000])
+def test_one_cycle_is_torchs(lr: float, steps: int) -> None:
+    schedule = Schedule(lr=lr)
+    found = [schedule.at(step, steps) for step in range(steps)]
+    assert found == pytest.approx(torch_one_cycle(lr, steps, 0.25), rel=1e-9, abs=1e-15)
+
+
+@pytest.mark.parametrize("warmup", [0.1, 0.3, 0.5])
+def test_one_cycle_with_another_warm_up(warmup: float) -> None:
+    schedule = Schedule(lr=0.3, warmup=warmup)
+    found = [schedule.at(step, 60) for step in range(60)]
+    assert found == pytest.approx(torch_one_cycle(0.3, 60, warmup), rel=1e-9, abs=1e-15)
+
+
+def test_one_cycle_by_hand() -> None:
+    schedule = Schedule(lr=0.1)
+    assert schedule.at(0, 100) == pytest.approx(0.004)
+    assert schedule.at(24, 100) == pytest.approx(0.1)
+    assert schedule.at(99, 100) == pytest.approx(4e-7)
+    assert max(schedule.at(step, 100) for step in range(100)) == pytest.approx(0.1)
+    assert schedule.at(0, 4) == pytest.approx(0.1)  # a warm-up of a single step, where torch divides by zero
+
+
+def test_piecewise_by_hand() -> None:
+    schedule = Schedule(name="piecewise", lr=0.1)
+    found = [schedule.at(step, 8) for step in range(8)]
+    assert found == pytest.approx([0.1] * 4 + [0.01] * 2 + [0.001] * 2)
+    thirds = Schedule(name="piecewise", lr=1.0, milestones=(1 / 3,), factor=0.5)
+    assert [thirds.at(step, 6) for step in range(6)] == pytest.approx([1, 1, 0.5, 0.5, 0.5, 0.5])
+    assert Schedule(name="piecewise", lr=0.3, milestones=()).at(99, 100) == 0.3
+
+
+def test_triangular_by_hand() -> None:
+    schedule = Schedule(name="triangular", lr=0.2, warmup=0.5)
+    found = [schedule.at(step, 8) for step in range(8)]
+    assert found == pytest.approx([0, 0.05, 0.1, 0.15, 0.2, 0.15, 0.1, 0.05])
+    early = Schedule(name="triangular", lr=0.3, warmup=0.25)
+    assert [early.at(step, 8) for step in range(4)] == pytest.approx([0, 0.15, 0.3, 0.25])
+    assert Schedule(name="triangular", lr=0.2, warmup=0.0).at(0, 10) == pytest.approx(0.2)
+
+
+@pytest.mark.parametrize("name", ["onecycle", "piecewise", "triangular"])
+def test_a_run_follows_it_and_keeps_its_momentum(name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rates, others = [], set()
+
+    def watched(state: State, *args: Any, **options: Any) -> None:
+        train_step(state, *args, **options)
+        (group,) = state.optimizer.param_groups
+        rates.append(group["lr"])
+        others.add((group["momentum"], group["nesterov"], group["weight_decay"], group["dampening"]))
+
+    monkeypatch.setattr(STEP, watched)
+    schedule = Schedule(name=name, lr=0.1)
+    config = tiny("natural", schedule=schedule, momentum=0.8, weight_decay=1e-3)
+    begin(replace(config, seed=3), tmp_path / "run")
+    assert rates == [schedule.at(step, 3 * STEPS) for step in range(3 * STEPS)]
+    assert others == {(0.8, True, 1e-3, 0)}

@@ -1,0 +1,71 @@
+"""Configurations as JSON come back as the objects they were."""
+
+import json
+from dataclasses import dataclass, fields, is_dataclass, replace
+
+import pytest
+from torch import nn
+
+from uiat import models, recipes
+from uiat.config import AnyConfig
+from uiat.engine.schedule import Schedule
+from uiat.errors import UserError
+from uiat.serialize import from_json, to_json
+from uiat.types import DataSpec
+
+
+def round_trip(config: AnyConfig) -> AnyConfig:
+    return from_json(json.loads(json.dumps(to_json(config))))
+
+
+@pytest.mark.parametrize("name", recipes.RECIPES)
+def test_every_recipe(name: str) -> None:
+    config = recipes.get(name)
+    assert round_trip(config) == config
+    assert type(round_trip(config).method) is type(config.method)
+
+
+@pytest.mark.parametrize("name", models.MODELS)
+def test_every_model(name: str) -> None:
+    config = replace(recipes.get(recipes.DEFAULT), model=models.get(name))
+    assert round_trip(config) == config
+
+
+def test_changes_survive() -> None:
+    config = recipes.get("digits-resnet8-uiat")
+    schedule = Schedule(name="piecewise", lr=1 / 3, milestones=(0.1, 0.2, 0.3))
+    changed = replace(config, train=replace(config.train, schedule=schedule, micro_batch=7), seed=2**40)
+    assert round_trip(changed) == changed != config
+
+
+def test_every_part_names_its_kind() -> None:
+    def kinds(part: object, saved: dict[str, object]) -> None:
+        assert saved["kind"] == type(part).__name__
+        for entry in fields(part):  # type: ignore[arg-type]
+            value, inner = getattr(part, entry.name), saved[entry.name]
+            if is_dataclass(value):
+                assert isinstance(inner, dict)
+                kinds(value, inner)
+
+    config = recipes.get("cifar10-resnet8-gradalign-uiat")
+    saved = to_json(config)
+    assert saved["schema"] == 1
+    kinds(config, saved)
+
+
+@dataclass(frozen=True)
+class Flat:
+    """A model of one's own."""
+
+    width: int = 3
+
+    def build(self, data: DataSpec) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(data.numel, data.num_classes))
+
+
+def test_ones_own_model_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = replace(recipes.get(recipes.DEFAULT), model=Flat(4))
+    with pytest.raises(UserError, match="unknown kind of configuration 'Flat'"):
+        round_trip(config)
+    monkeypatch.setitem(models.MODELS, "flat", Flat())
+    assert round_trip(config) == config

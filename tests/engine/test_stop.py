@@ -1,0 +1,90 @@
+"""A run that is asked to stop saves itself, says how to go on, and ends in the same bits."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.engine.moments import STEP, at_call
+from tests.engine.processes import finish, spawn
+from tests.engine.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, tiny
+from uiat.cli import main
+from uiat.engine.run import RunFolder
+from uiat.engine.signals import StopSignal
+
+COMMAND = ["train", "digits-resnet8-uiat", *TINY, "--method.attack.steps", "2", "--method.momentum.start", "2"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_to_a_process(number: signal.Signals, tmp_path: Path) -> None:
+    out, ready, go = tmp_path / "run", tmp_path / "ready", tmp_path / "go"
+    words = ["wait", STEP, str(STEPS + 2), *COMMAND, "--out", str(out)]
+    process = spawn("tests.engine.child", *words, READY=str(ready), GO=str(go))
+    while not ready.exists():
+        assert process.poll() is None, finish(process)
+        time.sleep(0.02)
+    process.send_signal(number)
+    go.touch()
+    code, _, err = finish(process)
+    assert code == 0
+    assert "stopped in epoch 2 after step 2; all is saved" in err
+    assert f"go on with: uiat train --resume {out}" in err
+    assert "Traceback" not in err
+
+    run = RunFolder.open(out)
+    assert "stopped in epoch 2 after step 2" in run.log.read_text()
+    saved = load_checkpoint(run)
+    assert (saved["epoch"], saved["step"]) == (2, 2)
+    assert not run.result.exists()
+    assert main(["train", "--resume", str(out)]) == 0
+    assert main([*COMMAND, "--out", str(tmp_path / "whole")]) == 0
+    assert_same(run, snapshot(RunFolder.open(tmp_path / "whole")))
+
+
+@pytest.mark.parametrize("step", [1, STEPS, 3 * STEPS], ids=["first", "epochs-last", "last"])
+def test_a_stop_at_the_edges(step: int, tmp_path: Path) -> None:
+    config = tiny("uiat")
+    run = RunFolder.create(tmp_path / "run", config)
+    with at_call(STEP, step, lambda: os.kill(os.getpid(), signal.SIGTERM)):
+        assert not go_on(run)
+    assert not run.result.exists()
+    assert go_on(run)
+    assert_same(run, snapshot(begin(config, tmp_path / "whole")))
+
+
+def test_a_stop_while_the_helper_is_trained(tmp_path: Path) -> None:
+    config = tiny("hat")
+    run = RunFolder.create(tmp_path / "run", config)
+    with at_call(STEP, 2, lambda: os.kill(os.getpid(), signal.SIGTERM)):
+        assert not go_on(run)
+    assert load_checkpoint(RunFolder.open(run.helper))["step"] == 2
+    assert not run.checkpoint.exists()
+    assert go_on(run)
+    assert_same(run, snapshot(begin(config, tmp_path / "whole")))
+
+
+def test_a_second_interrupt_is_heard_at_once() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with StopSignal() as stop:
+        signal.raise_signal(signal.SIGINT)
+        assert stop.requested
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGTERM)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_another_thread_sets_no_handlers() -> None:
+    before, found = signal.getsignal(signal.SIGTERM), []
+
+    def loop() -> None:
+        with StopSignal() as stop:
+            found.append((stop.requested, signal.getsignal(signal.SIGTERM)))
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    thread.join()
+    assert found == [(False, before)]
