@@ -16,7 +16,7 @@ SCHEMA = 1
 
 def to_json(config: AnyConfig) -> dict[str, Any]:
     """Return a configuration as plain JSON values, with a schema version."""
-    return {"schema": SCHEMA, **_encode(config)}
+    return {"schema": SCHEMA, **encode(config)}
 
 
 def from_json(saved: dict[str, Any]) -> AnyConfig:
@@ -29,13 +29,14 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
     return config
 
 
-def _encode(value: Any) -> Any:
+def encode(value: Any) -> Any:
+    """Return dataclasses as dictionaries with their `kind`, tuples as lists, and all else as it is."""
     if is_dataclass(value) and not isinstance(value, type):
         return {
             "kind": type(value).__name__,
-            **{f.name: _encode(getattr(value, f.name)) for f in fields(value)},
+            **{f.name: encode(getattr(value, f.name)) for f in fields(value)},
         }
-    return [_encode(v) for v in value] if isinstance(value, tuple | list) else value
+    return [encode(v) for v in value] if isinstance(value, tuple | list) else value
 
 
 def _decode(value: Any, kinds: dict[str, type]) -> Any:

@@ -1,6 +1,7 @@
 """Files that are either whole or not there."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -37,9 +38,14 @@ def test_a_write_is_not_seen_before_it_is_whole(tmp_path: Path) -> None:
 
 def test_the_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
+    rename = os.replace
+
+    def renamed(source: Path, target: Path) -> None:
+        order.append("rename")
+        rename(source, target)
+
     monkeypatch.setattr("uiat.engine.files._sync", lambda path: order.append(f"sync {path.name}"))
-    replace = Path.replace
-    monkeypatch.setattr("os.replace", lambda a, b: (order.append("rename"), replace(Path(a), b)))
+    monkeypatch.setattr("os.replace", renamed)
     write_json(tmp_path / "file", {})
     assert order == ["sync .file.tmp", "rename", f"sync {tmp_path.name}"]
 

@@ -20,9 +20,8 @@ RECORD = {
     "val_robust": 0.375,
     "seconds": 3.0,
 }
-LINE = (
-    r"epoch 1/3  loss 2\.500  ce 1\.250  kl 0\.125  train 25\.0%  natural 50\.0%  attacked 37\.5%  left \d+:\d\d:\d\d"
-)
+LOSS = r"epoch 1/3  loss 2\.500  ce 1\.250  kl 0\.125"
+LINE = LOSS + r"  train 25\.0%  natural 50\.0%  attacked 37\.5%  left \d+:\d\d:\d\d"
 
 
 def show(log: Path, *, terminal: bool) -> str:

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.engine.moments import STEP
 from tests.engine.processes import finish, spawn
@@ -81,24 +82,28 @@ def test_resume_takes_no_other_folder(run: RunFolder, capsys: pytest.CaptureFixt
     assert "--out cannot be given" in refusal(capsys, "train", "--resume", str(run.path), "--out", "elsewhere")
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "pickle", "no-schema"])
+class Bomb:
+    """What an attacker would hide in a pickle."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "bomb", "no-schema"])
 def test_a_damaged_checkpoint(damage: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    import pickle
-
-    import torch
-
-    whole = run.checkpoint.read_bytes()
-    contents = {
-        "cut": whole[: len(whole) // 2],
-        "empty": b"",
-        "foreign": b"not a checkpoint",
-        "pickle": pickle.dumps(Path),
-    }
+    whole, trace = run.checkpoint.read_bytes(), run.path / "trace"
     if damage == "no-schema":
         torch.save({"model": {}}, run.checkpoint)
+    elif damage == "bomb":
+        torch.save({"schema": 1, "model": Bomb(trace)}, run.checkpoint)
     else:
+        contents = {"cut": whole[: len(whole) // 2], "empty": b"", "foreign": b"not a checkpoint"}
         run.checkpoint.write_bytes(contents[damage])
     assert "is damaged or of another version" in refusal(capsys, "train", "--resume", str(run.path))
+    assert not trace.exists()
     run.checkpoint.unlink()
     assert main(["train", "--resume", str(run.path)]) == 0  # what the sentence advises
 

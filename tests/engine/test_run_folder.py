@@ -8,25 +8,18 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.engine.moments import at_call
 from tests.engine.runs import CPU, STEPS, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.cli import main
-from uiat.engine.loop import train
+from uiat.engine import loop
 from uiat.engine.run import RunFolder, read_json
 from uiat.engine.setup import build_model
+from uiat.engine.state import State
 from uiat.engine.weights import load_weights
 from uiat.evaluation.accuracy import accuracy
 from uiat.rng import derive
 
-FILES = {
-    "best.safetensors",
-    "checkpoint.pt",
-    "config.json",
-    "last.safetensors",
-    "log.txt",
-    "metrics.jsonl",
-    "result.json",
-}
+FILES = {"best.safetensors", "checkpoint.pt", "config.json", "last.safetensors"}
+RECORDS = {"log.txt", "metrics.jsonl", "result.json"}
 EPOCHS = 6
 CONFIG = tiny("uiat", epochs=EPOCHS)
 
@@ -43,7 +36,7 @@ def lines(run: RunFolder, kind: str) -> list[dict[str, Any]]:
 def test_every_file_is_there(run: RunFolder) -> None:
     names = {path.name for path in run.path.iterdir()}
     table = load_checkpoint(run)["table_file"]
-    assert names == {*FILES, "lock", table}
+    assert names == {*FILES, *RECORDS, "lock", table}
 
 
 def test_the_configuration_is_the_runs(run: RunFolder) -> None:
@@ -81,21 +74,18 @@ def test_no_step_lines_when_not_asked_for(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("method", "select"), [("uiat", "val_robust"), ("natural", "val_natural")])
-def test_the_best_weights_are_those_of_the_best_epoch(method: str, select: str, tmp_path: Path) -> None:
-    config = tiny(method, epochs=EPOCHS)
-    run = RunFolder.create(tmp_path / "run", config)
+def test_the_best_weights_are_those_of_the_best_epoch(
+    method: str, select: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[dict[str, torch.Tensor]] = []
-    with at_call("uiat.engine.loop._validate", 0, lambda: None), pytest.MonkeyPatch.context() as patch:
-        from uiat.engine import loop
+    validate = loop._validate
 
-        validate = vars(loop)["_validate"]
+    def watched(config: Any, state: State, *rest: Any) -> Any:
+        seen.append({name: value.clone() for name, value in state.model.state_dict().items()})
+        return validate(config, state, *rest)
 
-        def watched(config: Any, state: Any, *rest: Any) -> Any:
-            seen.append({name: value.clone() for name, value in state.model.state_dict().items()})
-            return validate(config, state, *rest)
-
-        patch.setattr(loop, "_validate", watched)
-        assert train(config, run, splits(), CPU)
+    monkeypatch.setattr(loop, "_validate", watched)
+    run = begin(tiny(method, epochs=EPOCHS), tmp_path / "run")
     epochs = lines(run, "epoch")
     best = max(epochs, key=lambda line: (line[select], -line["epoch"]))  # the first of equals
     card = read_json(run.result)

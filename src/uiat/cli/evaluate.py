@@ -1,130 +1,174 @@
-"""`uiat evaluate RUN`: accuracy of a run's weights on its test set, natural and attacked."""
+"""`uiat evaluate TARGET`: accuracy of a run, or of anyone's weights, natural and attacked."""
 
-from dataclasses import dataclass, replace
+import hashlib
+import json as json_text
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Generic
 
 import torch
-import tyro
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
+from torch import Tensor
 
-from uiat import data
-from uiat.attacks import PGD
-from uiat.cli.numbers import REGISTRY, show_number
-from uiat.engine.files import write_json
-from uiat.engine.run import RunFolder, read_json
-from uiat.engine.setup import build_model, pick_device
-from uiat.engine.weights import load_weights
-from uiat.errors import UserError
+from uiat.cli.numbers import show_number
+from uiat.cli.subject import Ready, SubjectField, parse, prepare
+from uiat.config import ModelT
+from uiat.data.fetch import cache_folder
+from uiat.engine.files import write_json, write_tensors
+from uiat.engine.run import read_json
 from uiat.evaluation.accuracy import Accuracy
 from uiat.evaluation.card import environment
-from uiat.evaluation.suite import run_suite
+from uiat.evaluation.intervals import wilson
+from uiat.evaluation.ledger import Ledger
+from uiat.evaluation.suite import SuiteResult, run_suite
+from uiat.serialize import encode
 
 
 @dataclass(frozen=True)
-class Evaluate:
-    """Measure a trained network on its test set."""
+class Evaluate(Generic[ModelT]):
+    """Measure a network on test images, natural and attacked."""
 
-    run: Annotated[str, tyro.conf.Positional]
-    """The run's folder."""
-    weights: Literal["best", "last"] = "best"
-    """The weights of the best epoch on the validation split, or of the last epoch."""
+    subject: SubjectField[ModelT]
+    """The network and the images."""
     attacks: tuple[str, ...] = ("natural", "pgd-20")
-    """What to measure: natural, fgsm, pgd-K."""
-    eps: float | None = None
-    """Radius; else the one of the run's validation."""
-    step: float | None = None
-    """Length of a step; else the one of the run's validation (ε/4 unless it was set)."""
-    n: int | None = None
-    """How many test images, from the first; else all."""
-    batch_size: int = 256
-    """Images attacked at a time; random starts depend on it."""
-    seed: int = 0
-    """Decides the random starts."""
+    """What to measure; `uiat list attacks` names them."""
+    per_class: bool = False
+    """Show the accuracy of each class too; it is in the JSON in any case."""
     json: str | None = None
-    """Write the result there too; it is always added to the run's result.json."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
-    data_dir: str | None = None
-    """Where the data set is; else $UIAT_DATA, else a cache folder."""
+    """Write the result there; a run's is added to its result.json in any case."""
+    save_adversaries: str | None = None
+    """Write the adversarial examples of every attack there, as safetensors."""
+    restart: bool = False
+    """Measure anew, also where an interrupted evaluation of the same kind could go on."""
 
 
 def main(args: list[str]) -> int:
     """Run the command."""
-    with REGISTRY:
-        options = tyro.cli(Evaluate, args=args, prog="uiat evaluate", description=Evaluate.__doc__)
-    run = RunFolder.open(options.run)
-    result, found, base = evaluate(run, options)
-    _save(run, options, result)
-    _show(run, options, base, found)
+    target, options = parse(Evaluate, args, "uiat evaluate")
+    ready = prepare(target, options.subject)
+    notices = Console(stderr=True, highlight=False)
+    notices.print(_network_line(ready), markup=False, soft_wrap=True)
+    ledger = open_ledger(ready, options.attacks, bool(options.save_adversaries), options.restart)
+    if ledger.resumed:
+        notices.print("going on with an interrupted evaluation (--restart measures anew)", markup=False)
+    found = run_suite(
+        ready.fast,
+        ready.images,
+        options.attacks,
+        ready.base,
+        batch_size=options.subject.batch_size,
+        seed=options.subject.seed,
+        device=ready.device,
+        ledger=ledger,
+        keep=bool(options.save_adversaries),
+    )
+    result = to_card(ready, found)
+    _save(ready, options, result, found)
+    ledger.close()
+    for notice in found.notices:
+        notices.print(f"note: {notice}", markup=False, soft_wrap=True)
+    _show(ready, found)
+    if options.per_class:
+        _show_classes(ready, found)
     return 0
 
 
-def evaluate(run: RunFolder, options: Evaluate) -> tuple[dict[str, Any], dict[str, Accuracy], PGD]:
-    """Return the evaluation for the card, the verdicts, and the threat model."""
-    config = run.read_config()
-    base = config.validate.attack(config.method)
-    if options.eps is not None:
-        base = replace(base, eps=options.eps)
-    if options.step is not None:
-        base = replace(base, step=options.step)
-    device = pick_device(options.device)
-    splits = data.load(config.data, options.data_dir)
-    images = splits.test
-    if options.n is not None:
-        if not 0 < options.n <= len(images):
-            raise UserError(f"--n is {options.n}, but the test set has {len(images)} images.")
-        images = images.take(torch.arange(options.n))
-    model = build_model(config, splits.spec, device)
-    load_weights(model, run.best if options.weights == "best" else run.last)
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        task = progress.add_task("evaluating", total=len(images) * len(options.attacks))
-        found = run_suite(
-            model,
-            images,
-            options.attacks,
-            base,
-            batch_size=options.batch_size,
-            seed=options.seed,
-            device=device,
-            advance=lambda done: progress.advance(task, done),
-        )
-    setting = {
-        "weights": options.weights,
+def open_ledger(ready: Ready, attacks: tuple[str, ...], keep: bool, restart: bool) -> Ledger:
+    """Return the ledger of exactly this evaluation: the same weights, images, attacks and settings."""
+    facts = encode([ready.options, ready.base, list(attacks), keep, torch.__version__])
+    digest = hashlib.sha256(json_text.dumps(facts).encode())
+    tensors = [*ready.model.state_dict().values(), ready.images.x, ready.images.y]
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    key = digest.hexdigest()[:32]
+    folder = ready.run.path if ready.run is not None else cache_folder() / "evaluations"
+    ledger = Ledger(folder / f"evaluation-{key}.safetensors", key)
+    if restart:
+        ledger.close()
+        ledger.stages = {}
+    return ledger
+
+
+def to_card(ready: Ready, found: SuiteResult) -> dict[str, Any]:
+    """Return what a result card says of an evaluation; every attack carries its own setting."""
+    shared = {
+        "weights": str(ready.weights_file.name),
+        "data": ready.options.data.name,
         "split": "test",
-        "norm": base.norm,
-        "eps": base.eps,
-        "step": base.eps / 4 if base.step is None else base.step,
-        "batch_size": options.batch_size,
-        "seed": options.seed,
+        "sample": ready.options.sample if ready.options.n is not None else "all",
+        "exact": ready.options.exact,
+        "folded_batchnorms": ready.folds,
     }
-    attacks = {name: accuracy.to_json() for name, accuracy in found.items()}
-    return {**setting, "attacks": attacks, "environment": environment(device)}, found, base
+    attacks = {name: {**a.to_json(), "per_class": per_class(a, ready)} for name, a in found.attacks.items()}
+    return {
+        "schema": 1,
+        **shared,
+        "attacks": attacks,
+        "notices": found.notices,
+        "environment": environment(ready.device),
+    }
 
 
-def _save(run: RunFolder, options: Evaluate, result: dict[str, Any]) -> None:
-    """Add the result to the run's card, under its setting, and write it where it was asked for."""
-    card: dict[str, Any] = read_json(run.result) if run.result.exists() else {"schema": 1, "evaluations": {}}
-    key = f"{options.weights}/{result['norm']}/{show_number(result['eps'])}"
-    before = card.setdefault("evaluations", {}).get(key, {})
-    card["evaluations"][key] = {**result, "attacks": {**before.get("attacks", {}), **result["attacks"]}}
-    write_json(run.result, card)
+def per_class(accuracy: Accuracy, ready: Ready) -> dict[str, float]:
+    """Return the accuracy of each class that has an example."""
+    y = ready.images.y
+    return {name: float(accuracy.correct[y == c].double().mean()) for c, name in _present(y, ready.images.classes)}
+
+
+def _present(y: Tensor, classes: tuple[str, ...]) -> list[tuple[int, str]]:
+    return [(c, name) for c, name in enumerate(classes) if bool((y == c).any())]
+
+
+def _save(ready: Ready, options: Evaluate[Any], result: dict[str, Any], found: SuiteResult) -> None:
+    """Add the result to a run's card, under what tells it from others, and write what was asked for."""
+    if ready.run is not None:
+        card: dict[str, Any] = read_json(ready.run.result) if ready.run.result.exists() else {"schema": 1}
+        facts = {k: result[k] for k in ("weights", "data", "sample", "exact")}
+        for name, attack in result["attacks"].items():
+            entry = {**facts, "attack": name, **attack, "environment": result["environment"]}
+            entries = card.setdefault("evaluations", [])
+            entries[:] = [old for old in entries if _identity(old) != _identity(entry)] + [entry]
+        write_json(ready.run.result, card)
     if options.json:
-        try:
-            write_json(Path(options.json), result)
-        except OSError as error:
-            raise UserError(f"cannot write {options.json}: {error.strerror}; choose another --json.") from None
+        write_json(Path(options.json), result)
+    if options.save_adversaries:
+        tensors = {f"{name}/x_adv": a.x_adv for name, a in found.attacks.items() if a.x_adv is not None}
+        tensors |= {f"{name}/correct": a.correct for name, a in found.attacks.items()}
+        write_tensors(Path(options.save_adversaries), {**tensors, "y": ready.images.y})
 
 
-def _show(run: RunFolder, options: Evaluate, base: PGD, found: dict[str, Accuracy]) -> None:
-    sign = "L∞" if base.norm == "linf" else "L2"
-    table = Table(title=f"{run.path}: {options.weights} weights, {sign} ε = {show_number(base.eps)}")
+def _identity(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what an entry was measured with: all but what it found, and where."""
+    found = ("accuracy", "interval95", "seconds", "after", "per_class", "environment")
+    return {k: v for k, v in entry.items() if k not in found}
+
+
+def _network_line(ready: Ready) -> str:
+    normalize = getattr(ready.options.model, "normalize", None)
+    inputs = "" if normalize is None else f", inputs {'normalised inside' if normalize else 'not normalised'}"
+    path = "as it is" if ready.options.exact else f"channels_last, {ready.folds} BatchNorms folded"
+    return f"network: {type(ready.options.model).__name__}{inputs}; {path}"
+
+
+def _show(ready: Ready, found: SuiteResult) -> None:
+    sign = "L∞" if ready.base.norm == "linf" else "L2"
+    table = Table(title=f"{ready.weights_file}, {sign} ε = {show_number(ready.base.eps)}")
     for heading in ("attack", "accuracy", "95 % interval", "images", "seconds"):
         table.add_column(heading, justify="left" if heading == "attack" else "right")
-    for name, accuracy in found.items():
-        row = accuracy.to_json()
-        low, high = row["interval95"]
-        table.add_row(name, f"{row['accuracy']:.2%}", f"{low:.2%} – {high:.2%}", str(row["n"]), f"{row['seconds']:.1f}")
+    for name, accuracy in found.attacks.items():
+        low, high = wilson(int(accuracy.correct.sum()), len(accuracy.correct))
+        interval, n = f"{low:.2%} – {high:.2%}", str(len(accuracy.correct))
+        table.add_row(name, f"{accuracy.value:.2%}", interval, n, f"{accuracy.seconds:.1f}")
+    Console().print(table)
+
+
+def _show_classes(ready: Ready, found: SuiteResult) -> None:
+    table = Table(title="accuracy by class")
+    table.add_column("class")
+    for name in found.attacks:
+        table.add_column(name, justify="right")
+    rows = {name: per_class(accuracy, ready) for name, accuracy in found.attacks.items()}
+    for _, label in _present(ready.images.y, ready.images.classes):
+        table.add_row(label, *(f"{row[label]:.1%}" for row in rows.values()))
     Console().print(table)

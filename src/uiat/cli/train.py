@@ -1,6 +1,7 @@
 """`uiat train [RECIPE] [--overrides]`, and `uiat train --resume RUN`."""
 
 from dataclasses import dataclass, replace
+from itertools import chain, count
 from pathlib import Path
 from typing import Annotated, Any, Generic
 
@@ -9,6 +10,7 @@ import tyro
 from rich.console import Console
 
 from uiat import data, models, recipes
+from uiat.cli.choose import take
 from uiat.cli.numbers import REGISTRY
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.engine.loop import train
@@ -94,24 +96,18 @@ def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
 
 def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:
     """Apply `--data NAME` and `--model NAME`, which choose a whole part, before the flags that change its fields."""
-    rest: list[str] = []
-    words = iter(args)
-    for word in words:
-        flag, equals, value = word.partition("=")
-        if flag in ("--data", "--model"):
-            value = value if equals else next(words, "")
-            if flag == "--data":
-                config = replace(config, data=replace(config.data, name=value))
-            else:
-                config = replace(config, model=models.get(value))
-        else:
-            rest.append(word)
+    chosen, rest = take(args, ("--data", "--model"))
+    if "--data" in chosen:
+        config = replace(config, data=replace(config.data, name=chosen["--data"]))
+    if "--model" in chosen:
+        config = replace(config, model=models.get(chosen["--model"]))
     return config, rest
 
 
 def _free(path: Path) -> Path:
     """Return the path, or the first of path-2, path-3 … that is free."""
-    return next(p for p in (path, *(path.with_name(f"{path.name}-{k}") for k in range(2, 10**6))) if not p.exists())
+    others = (path.with_name(f"{path.name}-{k}") for k in count(2))
+    return next(p for p in chain([path], others) if not p.exists())
 
 
 def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch.device) -> int:

@@ -67,13 +67,18 @@ class Wanted:
             raise self.please(f"{self.name} is not in {self.folder}", "allow its download")
 
 
+def cache_folder() -> Path:
+    """Return the user's cache folder for this package."""
+    import pooch  # slow to import, so only when asked for
+
+    return Path(pooch.os_cache("uiat"))
+
+
 def data_folder(data_dir: str | None) -> Path:
     """Return the folder of all data sets: the one given, else $UIAT_DATA, else the user's cache."""
     given = data_dir or os.environ.get("UIAT_DATA")
     if not given:
-        import pooch  # slow to import, so only when asked for
-
-        return Path(pooch.os_cache("uiat"))
+        return cache_folder()
     folder = user_path(given).absolute()
     if os.path.exists(folder) and not folder.is_dir():
         raise UserError(f"the data folder {folder} is a file: name a folder with --data-dir or $UIAT_DATA.")

@@ -110,3 +110,14 @@ def resize(images: Images, size: int) -> Images:
         x = x if small == (size, size) else interpolate(x, (size, size), mode="bilinear", align_corners=False)
         out[start : start + _CHUNK] = x.round_()
     return replace(images, x=out)
+
+
+def balanced(y: Tensor, count: int, seed: int) -> Tensor:
+    """Choose `count` samples, as equally many of each class as there are, at random; return their sorted places."""
+    order = torch.randperm(len(y), generator=generator(seed, "balanced"))
+    rank = torch.empty_like(y)
+    for label in y.unique():
+        members = order[y[order] == label]
+        rank[members] = torch.arange(len(members))
+    # By rank, then in random order: the first of every class, the second of every class, and so on.
+    return order[rank[order].argsort(stable=True)][:count].sort().values

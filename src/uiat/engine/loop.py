@@ -135,5 +135,5 @@ def _card(config: AnyConfig, splits: Splits, state: State, device: torch.device)
         "training_seconds": round(state.seconds, 1),
         "training_passes": state.passes.counts,
         "environment": environment(device),
-        "evaluations": {},
+        "evaluations": [],
     }

@@ -1,30 +1,87 @@
-"""Loading weights into a network, with an error a person can act on."""
+"""Reading weights, ours or anyone's, and loading them with an error a person can act on."""
 
+import pickle
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
 from uiat.errors import UserError
 
+WRAPPERS = ("state_dict", "model_state_dict", "net", "model")
+"""Under which key public checkpoints keep the weights."""
+PREFIXES = ("module.", "_orig_mod.")
+"""What DataParallel and torch.compile put before every name."""
+UNUSED = ("sub_block1.",)
+"""Weights that the TRADES code's wide networks save and never use."""
+
 
 def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a safetensors file into the model, strictly."""
-    try:
-        tensors = load_file(path)
-    except FileNotFoundError:
-        raise UserError(f"there are no weights at {path}: train first, or give the path of a weights file.") from None
-    except (OSError, SafetensorError):
-        raise UserError(f"{path} is not a readable safetensors file: it is damaged or of another kind.") from None
-    expected = model.state_dict()
+    """Load a weights file into the model; every weight must be there and fit."""
+    tensors, expected = read_weights(path), model.state_dict()
     for name, tensor in expected.items():
         if name not in tensors:
-            raise UserError(f"{path} has no weights {name!r}: it belongs to another network.")
+            if name.endswith("num_batches_tracked"):  # older checkpoints lack it, and nothing depends on it
+                tensors[name] = tensor
+                continue
+            raise UserError(f"{path} has no weights {name!r} {tuple(tensor.shape)}: it belongs to another network.")
         if tensors[name].shape != tensor.shape:
             found, want = tuple(tensors[name].shape), tuple(tensor.shape)
             raise UserError(f"{path}: {name!r} has shape {found}, the network wants {want}: it belongs to another one.")
-    extra = sorted(tensors.keys() - expected.keys())
+    extra = [name for name in tensors if name not in expected and not name.startswith(UNUSED)]
     if extra:
-        raise UserError(f"{path} has weights {extra[0]!r} that the network lacks: it belongs to another one.")
-    model.load_state_dict(tensors)
+        raise UserError(
+            f"{path} has weights {extra[0]!r} {tuple(tensors[extra[0]].shape)} that the network lacks: "
+            "it belongs to another one."
+        )
+    model.load_state_dict({name: tensors[name] for name in expected})
+
+
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """Return the weights in a `.safetensors` or `.pt` file, on the CPU, under plain names; no code in it is run."""
+    if not path.is_file():
+        raise UserError(f"there are no weights at {path}: train first, or give the path of a weights file.")
+    state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
+    tensors = {_plain(name): tensor for name, tensor in _unwrap(state).items() if isinstance(tensor, Tensor)}
+    if not tensors:
+        raise UserError(f"{path} holds no weights: give a state dict, plain or under {', '.join(WRAPPERS)}.")
+    return tensors
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError):
+        raise UserError(f"{path} is not a readable safetensors file: it is damaged or of another kind.") from None
+
+
+def _read_pickle(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        if "global" in str(error).lower():
+            raise UserError(
+                f"{path} holds objects or code beside weights, which are never loaded: save its state_dict() alone."
+            ) from None
+        raise UserError(f"{path} is not a readable weights file: it is damaged or of another kind.") from None
+    except (OSError, RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError):
+        raise UserError(f"{path} is not a readable weights file: it is damaged or of another kind.") from None
+
+
+def _unwrap(state: Any) -> Mapping[str, Any]:
+    while isinstance(state, Mapping):
+        inner = next((state[key] for key in WRAPPERS if isinstance(state.get(key), Mapping)), None)
+        if inner is None:
+            return {str(name): value for name, value in state.items()}
+        state = inner
+    return {}
+
+
+def _plain(name: str) -> str:
+    while name.startswith(PREFIXES):
+        name = name.split(".", 1)[1]
+    return name

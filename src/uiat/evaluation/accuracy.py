@@ -1,8 +1,6 @@
-"""Accuracy of a network on images, natural or under attack."""
+"""Accuracy of a network on images, natural or under one attack."""
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,9 +9,9 @@ from torch import Tensor, nn
 from uiat.attacks import Attack
 from uiat.crafting import crafting
 from uiat.data.images import Images
-from uiat.data.loader import plain
+from uiat.evaluation.cascade import Restart, natural_stage, run_cascade
 from uiat.evaluation.intervals import wilson
-from uiat.rng import Draws
+from uiat.evaluation.ledger import Ledger, Stage
 
 
 @dataclass(frozen=True)
@@ -24,6 +22,12 @@ class Accuracy:
     """Whether each example was classified right: (examples,) of bool, on the CPU."""
     seconds: float
     """Wall-clock time it took."""
+    setting: dict[str, Any] = field(default_factory=dict)
+    """What the attack was."""
+    after: dict[str, float] = field(default_factory=dict)
+    """Accuracy after each component of a cascade."""
+    x_adv: Tensor | None = None
+    """The adversarial examples, if they were kept; the example itself where none was found."""
 
     @property
     def value(self) -> float:
@@ -31,14 +35,10 @@ class Accuracy:
         return float(self.correct.double().mean())
 
     def to_json(self) -> dict[str, Any]:
-        """Return accuracy, its 95 % interval and the count."""
+        """Return accuracy, its 95 % interval, the count and the setting."""
         right, n = int(self.correct.sum()), len(self.correct)
-        return {
-            "accuracy": right / n,
-            "interval95": list(wilson(right, n)),
-            "n": n,
-            "seconds": round(self.seconds, 3),
-        }
+        facts = {"accuracy": right / n, "interval95": list(wilson(right, n)), "n": n, "seconds": round(self.seconds, 3)}
+        return {**facts, **self.setting, **({"after": self.after} if len(self.after) > 1 else {})}
 
 
 def accuracy(
@@ -49,18 +49,16 @@ def accuracy(
     batch_size: int = 256,
     seed: int = 0,
     device: torch.device | str = "cpu",
-    advance: Callable[[int], object] = lambda done: None,
 ) -> Accuracy:
-    """Attack every image (none: natural accuracy) and classify it, with running statistics and frozen parameters.
+    """Classify every image, after an attack on it if there is one, with running statistics and frozen parameters.
 
-    The random start of an image depends on the seed and on its place in its batch, so the batch size is part of the
-    setting. `advance` is told the number of images done after each batch.
+    The random start of an image depends on the seed and on its place in the data set alone.
     """
-    began, correct = time.perf_counter(), []
     with crafting(model, "eval"):
-        for step, batch in enumerate(plain(images, batch_size, device)):
-            x = batch.x if attack is None else attack(model, batch.x, batch.y, Draws(seed, 0, step))
-            with torch.no_grad():
-                correct.append((model(x).argmax(dim=1) == batch.y).cpu())
-            advance(len(batch))
-    return Accuracy(torch.cat(correct), time.perf_counter() - began)
+        stage = natural_stage(model, images, batch_size=batch_size, device=device)
+        if attack is not None:
+            ledger = Ledger()
+            ledger.stages["attack"] = Stage(stage.standing, stage.queue, seconds=stage.seconds)
+            parts = [Restart(attack, 1, seed)]
+            stage = run_cascade(model, images, "attack", parts, batch_size=batch_size, device=device, ledger=ledger)
+    return Accuracy(stage.standing, stage.seconds)

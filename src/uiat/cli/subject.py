@@ -1,0 +1,161 @@
+"""Who is examined: a run, or anyone's weights; on which images; through which copy of the network."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, Generic, Literal, TypeVar
+
+import torch
+import tyro
+from torch import nn
+
+from uiat import data, models
+from uiat.attacks import PGD
+from uiat.balls import Norm
+from uiat.cli.choose import take
+from uiat.cli.numbers import REGISTRY
+from uiat.config import ModelT
+from uiat.data.config import DataConfig
+from uiat.data.images import Images, balanced
+from uiat.engine.run import RunFolder
+from uiat.engine.setup import pick_device
+from uiat.engine.weights import load_weights
+from uiat.errors import UserError
+from uiat.models import ModelConfig
+from uiat.models.folding import fold
+
+OptionsT = TypeVar("OptionsT")
+
+
+@dataclass(frozen=True)
+class Subject(Generic[ModelT]):
+    """The network and the images."""
+
+    data: DataConfig
+    """The data set, whose test images are used."""
+    model: ModelT
+    """The network."""
+    weights: Literal["best", "last"] = "best"
+    """Of a run: the weights of the best epoch on the validation split, or of the last epoch."""
+    n: int | None = None
+    """How many test images; else all."""
+    sample: Literal["first", "balanced"] = "first"
+    """Which n: the first ones, or equally many of each class, drawn by the seed."""
+    eps: float | None = None
+    """Radius; else the one a run was watched with, 8/255 for bare weights."""
+    step: float | None = None
+    """Length of a PGD step; else the one a run was watched with, or ε/4."""
+    norm: Norm | None = None
+    """linf or l2; else the one a run was watched with, linf for bare weights."""
+    exact: bool = False
+    """Use the network as it is; else BatchNorm is folded and memory is channels_last, which is faster and rounds
+    differently."""
+    batch_size: int = 256
+    """Images attacked at a time; AutoAttack's random numbers depend on it."""
+    seed: int = 0
+    """Decides the random starts, and the choice of a balanced sample."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
+    data_dir: str | None = None
+    """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
+
+
+@dataclass(frozen=True)
+class Ready:
+    """A subject, loaded."""
+
+    target: Path
+    run: RunFolder | None
+    options: Subject[Any]
+    model: nn.Module
+    """As it is, in eval mode, parameters frozen."""
+    fast: nn.Module
+    """The copy that attacks use: folded, or the model itself."""
+    images: Images
+    train: Images
+    base: PGD
+    """The threat model: norm, ε and the step of PGD."""
+    device: torch.device
+    folds: int
+
+    @property
+    def weights_file(self) -> Path:
+        """The file the weights came from."""
+        if self.run is None:
+            return self.target
+        return self.run.best if self.options.weights == "best" else self.run.last
+
+
+def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, OptionsT]:
+    """Read `TARGET [--model NAME] [--data NAME] [--flags]` into a command's options, which have a `subject`."""
+    if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
+        raise UserError(f"{prog} needs a run folder or a weights file first: {prog} TARGET.")
+    helping = args[0] in ("-h", "--help")
+    target = Path("TARGET" if helping else args[0])
+    chosen, rest = take(args if helping else args[1:], ("--model", "--data"))
+    default: Subject[Any] = Subject(DataConfig(), models.get("resnet18")) if helping else _default(target, chosen)
+    exact: Any = options[type(default.model)]  # type: ignore[index]
+    with REGISTRY:
+        found: OptionsT = tyro.cli(
+            exact,
+            default=options(default),  # type: ignore[call-arg]
+            args=rest,
+            prog=f"{prog} TARGET",
+            description=f"{options.__doc__} TARGET: a run folder, or a weights file with --model NAME and --data NAME.",
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+    return target, found
+
+
+def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
+    """Return the subject that the target and the chosen parts name, before other flags."""
+    model: ModelConfig | None = models.get(chosen["--model"]) if "--model" in chosen else None
+    if target.is_dir():
+        config = RunFolder.open(target).read_config()
+        images = replace(config.data, name=chosen["--data"]) if "--data" in chosen else config.data
+        return Subject(images, model or config.model)
+    if not target.exists():
+        raise UserError(f"there is no {target}: give a run folder, or a weights file with --model and --data.")
+    if model is None or "--data" not in chosen:
+        missing = "--model NAME" if model is None else "--data NAME"
+        raise UserError(f"{target} is a bare weights file: say what it is with {missing} (see `uiat list`).")
+    return Subject(DataConfig(name=chosen["--data"]), model)
+
+
+def prepare(target: Path, options: Subject[Any]) -> Ready:
+    """Load the network and the images, and settle the threat model."""
+    run = RunFolder.open(target) if target.is_dir() else None
+    base = PGD(step=None, steps=20)
+    if run is not None:
+        config = run.read_config()
+        base = config.validate.attack(config.method)
+    changes = {k: v for k in ("eps", "step", "norm") if (v := getattr(options, k)) is not None}
+    if base.step is not None and "step" not in changes and "eps" in changes:
+        changes["step"] = base.step * changes["eps"] / base.eps if base.eps else None
+    base = replace(base, **changes)
+    if not base.eps >= 0:
+        raise UserError(f"ε is {base.eps}, but a radius cannot be negative.")
+    device = pick_device(options.device)
+    splits = data.load(options.data, options.data_dir)
+    images = _sample(splits.test, options)
+    model = options.model.build(splits.spec).to(device)
+    ready = Ready(target, run, options, model, model, images, splits.train, base, device, 0)
+    load_weights(model, ready.weights_file)
+    model.eval().requires_grad_(False)
+    folded = None if options.exact else fold(model)
+    if options.exact:
+        return ready
+    fast = (model if folded is None else folded).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return replace(ready, fast=fast, folds=0 if folded is None else folded.folds)
+
+
+def _sample(images: Images, options: Subject[Any]) -> Images:
+    if options.n is None:
+        return images
+    if not 0 < options.n <= len(images):
+        raise UserError(f"--n is {options.n}, but the test set has {len(images)} images: give 1 to {len(images)}.")
+    first = torch.arange(options.n)
+    return images.take(first if options.sample == "first" else balanced(images.y, options.n, options.seed))
+
+
+SubjectField = Annotated[Subject[ModelT], tyro.conf.arg(name="")]
+"""The type of the field `subject` of a command's options: its flags carry no prefix."""

@@ -1,0 +1,42 @@
+"""Calling the command line within the process of the tests."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from uiat.cli import main
+
+
+@dataclass(frozen=True)
+class Call:
+    """How a command ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+def call(capsys: pytest.CaptureFixture[str], *args: str) -> Call:
+    """Run a command."""
+    capsys.readouterr()
+    code = main(list(args))
+    found = capsys.readouterr()
+    return Call(code, found.out, found.err)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """Return the sentence of a command that a person got wrong: one line, and exit code 2."""
+    found = call(capsys, *args)
+    assert (found.code, found.out) == (2, "")
+    (line,) = found.err.splitlines()
+    assert line.startswith("uiat: ")
+    assert line.endswith((".", "?"))
+    return line.removeprefix("uiat: ")
+
+
+def refused_flag(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """Return the box that shows what is wrong with a flag, as one line of words."""
+    found = call(capsys, *args)
+    assert (found.code, found.out) == (2, "")
+    assert "Traceback" not in found.err
+    return " ".join(found.err.replace("│", " ").split())

@@ -1,0 +1,147 @@
+"""What a person gets wrong before a run begins: one sentence, exit code 2, and no folder is left behind."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cli.calls import call, refused
+from tests.engine.processes import finish, spawn
+from tests.engine.runs import TINY
+from uiat import UserError, methods
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def refused_run(capsys: pytest.CaptureFixture[str], out: Path, *args: str) -> str:
+    sentence = refused(capsys, "train", *args, "--out", str(out), "--device", "cpu")
+    assert not out.exists()
+    return sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("digits-resnet8-uait", "unknown recipe 'digits-resnet8-uait': did you mean 'digits-resnet8-uiat'?"),
+        ("cifar10-resnet81-sat", "unknown recipe 'cifar10-resnet81-sat': did you mean 'cifar10-resnet18-sat'?"),
+        ("--model resnet-18", "unknown model 'resnet-18': did you mean 'resnet18'?"),
+        ("--model=wrn-28-1", "unknown model 'wrn-28-1': did you mean 'wrn-28-10'?"),
+        ("--data cifar-10", "unknown data set 'cifar-10': did you mean 'cifar10'?"),
+        ("--data fashionmnist", "unknown data set 'fashionmnist': did you mean 'fashion-mnist'?"),
+    ],
+)
+def test_an_unknown_name(words: str, sentence: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused_run(capsys, out, *words.split()) == sentence
+
+
+def test_an_unknown_method() -> None:
+    with pytest.raises(UserError, match="unknown method 'uait': did you mean 'uiat'"):
+        methods.get("uait")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--train.epochs 0", "train.epochs is 0: give at least 1."),
+        ("--train.batch-size 0", "train.batch_size is 0: give at least 1."),
+        ("--train.micro-batch 0", "train.micro_batch is 0: give at least 1."),
+        ("--train.log-every -1", "train.log_every is -1: give at least 0."),
+        ("--train.schedule.lr nan", "train.schedule.lr is nan: give at least 0."),
+        ("--train.momentum -0.5", "train.momentum is -0.5: give at least 0."),
+        ("--method.attack.eps -0.1", "method.attack.eps is -0.1: give at least 0."),
+        ("--method.attack.step -1/255", "method.attack.step is -0.00392156862745098: give at least 0."),
+        ("--method.attack.steps -1", "method.attack.steps is -1: give at least 0."),
+        ("--method.inverse.eps inf", "method.inverse.eps is inf: give at least 0."),
+        ("--method.lam nan", "method.lam is nan: give a finite number."),
+        ("--validate.eps -8/255", "validate.eps is -0.03137254901960784: give at least 0."),
+        ("--validate.batch-size 0", "validate.batch_size is 0: give at least 1."),
+        ("--data.subset 0", "data.subset is 0, but there are 1438 training images: give 1 to 1438."),
+        ("--data.validation 5000", "data.validation is 5000 of 1438 training images: hold out and leave at least 1."),
+    ],
+)
+def test_a_number_out_of_range(words: str, sentence: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused_run(capsys, out, *words.split()) == sentence
+
+
+@pytest.mark.parametrize("device", ["gpu", "cuda:99", "cpu:x", "meta-morph"])
+def test_a_device_that_is_not_there(device: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = refused(capsys, "train", *TINY, "--out", str(out), "--device", device)
+    assert sentence == f"the device {device!r} cannot be used here: give --device cpu, or leave it out."
+    assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["cifar10", "cifar100", "svhn", "fashion-mnist"])
+def test_missing_data(name: str, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    words = ["--data", name, "--data.no-download", "--data-dir", str(empty)]
+    sentence = refused_run(capsys, out, *words)
+    assert str(empty) in sentence
+    assert "--data-dir" in sentence
+
+
+def test_corrupt_data(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tmp_path / "cifar-10-batches-bin"
+    folder.mkdir()
+    for name in (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin", "batches.meta.txt"):
+        (folder / name).write_bytes(b"broken")
+    sentence = refused_run(capsys, out, "--data", "cifar10", "--data.no-download", "--data-dir", str(tmp_path))
+    assert "data_batch_1.bin" in sentence
+
+
+def save(path: Path, **arrays: object) -> Path:
+    whole: dict[str, object] = {"image": np.zeros((40, 8, 8, 1), np.uint8), "label": np.arange(40) % 4}
+    np.savez(path, **{**whole, **arrays})  # type: ignore[arg-type]
+    return path
+
+
+@pytest.mark.parametrize(
+    ("arrays", "sentence"),
+    [
+        ({"label": np.arange(40) % 4 - 1}, "has label -1"),
+        ({"label": np.arange(40) % 4, "classes": np.array(["a", "b"])}, "has label 3"),
+        ({"label": np.full(40, 0.5)}, "give integers from 0"),
+        ({"image": np.full((40, 8, 8, 1), 1.5)}, "has the pixel value 1.5, outside 0 to 1"),
+        ({"image": np.full((40, 8, 8, 1), -0.5)}, "has the pixel value -0.5, outside 0 to 1"),
+        ({"image": np.full((40, 8, 8, 1), np.nan)}, "pixels that are not numbers (NaN)"),
+        ({"image": np.zeros((40, 8, 8, 2), np.uint8)}, "with 1 or 3 channels"),
+        ({"image": np.zeros((40, 4, 4, 1), np.uint8)}, "each side needs at least 8"),
+        ({"image": np.zeros((39, 8, 8, 1), np.uint8)}, "give one label an image"),
+        ({"label": np.zeros(40, int)}, "fewer than two classes"),
+    ],
+)
+def test_ones_own_data(
+    arrays: dict[str, object], sentence: str, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert sentence in refused_run(capsys, out, "--data", str(save(tmp_path / "own.npz", **arrays)))
+
+
+def test_a_corrupt_npz(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save(tmp_path / "own.npz")
+    path.write_bytes(path.read_bytes()[:200])
+    assert f"{path} cannot be read as an .npz file" in refused_run(capsys, out, "--data", str(path))
+    path.unlink()
+    assert f"there is no file {path}" in refused_run(capsys, out, "--data", str(path))
+
+
+def test_good_data_of_ones_own_is_taken(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = save(tmp_path / "own.npz", image=np.random.default_rng(0).random((40, 8, 8)))
+    words = ["--data", str(path), "--model.width", "4", "--train.epochs", "1", "--method.attack.steps", "1"]
+    assert call(capsys, "train", *words, "--train.batch-size", "16", "--out", str(out)).code == 0
+
+
+def test_a_helper_that_is_not_there(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["digits-resnet8-hat", *TINY, "--method.helper", str(out / "nowhere.safetensors"), "--out", str(out)]
+    found = call(capsys, "train", *words)
+    assert found.code == 2
+    assert "there are no weights at" in found.err.splitlines()[-1]
+
+
+def test_bad_data_in_a_process_of_its_own(tmp_path: Path) -> None:
+    path = save(tmp_path / "own.npz", image=np.full((40, 8, 8, 1), np.nan))
+    code, out, err = finish(spawn("uiat", "train", "--data", str(path), "--out", str(tmp_path / "run")))
+    assert (code, out) == (2, "")
+    assert err == f"uiat: `image` of {path} has pixels that are not numbers (NaN): remove them.\n"
