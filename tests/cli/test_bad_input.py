@@ -26,7 +26,7 @@ def refused_run(capsys: pytest.CaptureFixture[str], out: Path, *args: str) -> st
     ("words", "sentence"),
     [
         ("digits-resnet8-uait", "unknown recipe 'digits-resnet8-uait': did you mean 'digits-resnet8-uiat'?"),
-        ("cifar10-resnet81-sat", "unknown recipe 'cifar10-resnet81-sat': did you mean 'cifar10-resnet18-sat'?"),
+        ("svhn-resnet81-sat", "unknown recipe 'svhn-resnet81-sat': did you mean 'svhn-resnet18-sat'?"),
         ("--model resnet-18", "unknown model 'resnet-18': did you mean 'resnet18'?"),
         ("--model=wrn-28-1", "unknown model 'wrn-28-1': did you mean 'wrn-28-10'?"),
         ("--data cifar-10", "unknown data set 'cifar-10': did you mean 'cifar10'?"),
@@ -86,8 +86,9 @@ def test_missing_data(name: str, out: Path, tmp_path: Path, capsys: pytest.Captu
 def test_corrupt_data(out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "cifar-10-batches-bin"
     folder.mkdir()
-    for name in (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin", "batches.meta.txt"):
+    for name in (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin"):
         (folder / name).write_bytes(b"broken")
+    (folder / "batches.meta.txt").write_text("\n".join("abcdefghij"))
     sentence = refused_run(capsys, out, "--data", "cifar10", "--data.no-download", "--data-dir", str(tmp_path))
     assert "data_batch_1.bin" in sentence
 

@@ -1,14 +1,15 @@
-"""Every moment at which something is written, and every step: a run that ends there goes on in the same bits."""
+"""A run that ends after a step, or around something that it writes, goes on in the same bits."""
 
 import contextlib
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.engine.moments import LINE, RENAME, STEP, Killed, at_call, die
-from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
+from tests.engine.runs import CPU, STEPS, assert_same, go_on, snapshot, splits, tiny
 from uiat.config import AnyConfig
 from uiat.engine.loop import train
 from uiat.engine.run import RunFolder
@@ -19,8 +20,13 @@ ONE_OFF = tiny("uiat-oneoff")
 CONFIGS = {"uiat": UIAT, "uiat-saved-by-step": SAVED_BY_STEP, "one-off": ONE_OFF}
 
 
-Case = tuple[AnyConfig, dict[str, object]]
-"""A configuration, and what its unbroken run left."""
+@dataclass(frozen=True)
+class Case:
+    """A configuration, what its unbroken run left, and how often that wrote."""
+
+    config: AnyConfig
+    whole: dict[str, object]
+    writes: dict[str, int]
 
 
 def interrupted(config: AnyConfig, path: Path, target: str, number: int, before: bool) -> RunFolder:
@@ -30,77 +36,67 @@ def interrupted(config: AnyConfig, path: Path, target: str, number: int, before:
     return run
 
 
-def count(config: AnyConfig, path: Path, target: str) -> int:
-    """How often an unbroken run calls a function."""
-    run = RunFolder.create(path, config)
-    with at_call(target, 0, die) as calls:
-        go_on(run)
-    return calls[0]
-
-
 @pytest.fixture(scope="module", params=CONFIGS)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    """Train a run that nobody interrupts, and count its writes."""
     config = CONFIGS[request.param]
-    return config, snapshot(begin(config, tmp_path_factory.mktemp("whole") / "run"))
+    run = RunFolder.create(tmp_path_factory.mktemp("whole") / "run", config)
+    with at_call(LINE, 0, die) as lines, at_call(RENAME, 0, die) as renames:
+        assert go_on(run)
+    return Case(config, snapshot(run), {LINE: lines[0], RENAME: renames[0]})
 
 
-@pytest.mark.parametrize("step", [1, STEPS, STEPS + 2, 3 * STEPS])
+@pytest.mark.parametrize("step", [STEPS, STEPS + 2, 3 * STEPS])
 def test_after_a_step(case: Case, step: int, tmp_path: Path) -> None:
-    config, whole = case
-    run = interrupted(config, tmp_path / "run", STEP, step, before=False)
+    run = interrupted(case.config, tmp_path / "run", STEP, step, before=False)
     assert go_on(run)
-    assert_same(run, whole)
+    assert_same(run, case.whole)
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("target", [LINE, RENAME], ids=["line", "rename"])
 def test_around_a_write(case: Case, target: str, before: bool, tmp_path: Path) -> None:
-    config, whole = case
-    moments = range(1, count(config, tmp_path / "counted", target) + 1)
+    moments = range(1, case.writes[target] + 1)
     chosen = sorted(random.Random(f"{target} {before}").sample(moments[:-1], 2))
     for moment in (*chosen, moments[-1]):
-        run = interrupted(config, tmp_path / str(moment), target, moment, before)
+        run = interrupted(case.config, tmp_path / str(moment), target, moment, before)
         assert go_on(run)
-        assert_same(run, whole)
+        assert_same(run, case.whole)
 
 
 def test_within_a_line(case: Case, tmp_path: Path) -> None:
-    config, whole = case
-    run = interrupted(config, tmp_path / "run", LINE, 3, before=True)
+    run = interrupted(case.config, tmp_path / "run", LINE, 3, before=True)
     with run.metrics.open("a") as metrics:
         metrics.write('{"kind": "st')
     assert go_on(run)
-    assert_same(run, whole)
+    assert_same(run, case.whole)
 
 
 def test_within_a_checkpoint(case: Case, tmp_path: Path) -> None:
     """A file half written stays beside the whole one, under its temporary name, and disturbs nobody."""
-    config, whole = case
-    run = interrupted(config, tmp_path / "run", STEP, STEPS + 2, before=False)
+    run = interrupted(case.config, tmp_path / "run", STEP, STEPS + 2, before=False)
     (run.path / ".checkpoint.pt.tmp").write_bytes(b"half")
     (run.path / ".last.safetensors.tmp").write_bytes(b"half")
     assert go_on(run)
-    assert_same(run, whole)
+    assert_same(run, case.whole)
 
 
 def test_again_and_again(case: Case, tmp_path: Path) -> None:
-    config, whole = case
-    run = RunFolder.create(tmp_path / "run", config)
+    run = RunFolder.create(tmp_path / "run", case.config)
     for step in _steps(random.Random(0)):
         with at_call(STEP, step, die), contextlib.suppress(Killed):
             go_on(run)
     assert go_on(run)
-    assert_same(run, whole)
+    assert_same(run, case.whole)
 
 
 def _steps(chance: random.Random) -> Iterator[int]:
-    for _ in range(6):
+    for _ in range(4):
         yield chance.randint(2, 2 * STEPS)
 
 
 def test_before_the_first_step(case: Case, tmp_path: Path) -> None:
-    config, whole = case
-    run = interrupted(config, tmp_path / "run", STEP, 1, before=True)
+    run = interrupted(case.config, tmp_path / "run", STEP, 1, before=True)
     assert not run.checkpoint.exists()
     assert go_on(run)
-    assert_same(run, whole)
+    assert_same(run, case.whole)

@@ -1,15 +1,19 @@
 """Every method goes on in the same bits, from within an epoch and from its end."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from tests.engine.moments import STEP, Killed, at_call, die
 from tests.engine.runs import STEPS, assert_same, begin, go_on, snapshot, tiny
 from uiat.config import AnyConfig
 from uiat.engine.run import RunFolder
 from uiat.methods import HAT, METHODS
+from uiat.models import MODELS
+from uiat.types import DataSpec
 
 
 def stopped_and_resumed(config: AnyConfig, path: Path, step: int) -> RunFolder:
@@ -80,3 +84,23 @@ def test_a_seed_decides_the_run(tmp_path: Path) -> None:
     one = snapshot(begin(tiny("uiat"), tmp_path / "one"))
     other = snapshot(begin(replace(tiny("uiat"), seed=1), tmp_path / "other"))
     assert {name for name in one if name.startswith("/best/") and one[name] != other[name]}
+
+
+@dataclass(frozen=True)
+class Dropping:
+    """A network that draws random numbers of its own."""
+
+    rate: float = 0.5
+
+    def build(self, data: DataSpec) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(data.numel, 32), nn.Dropout(self.rate), nn.Linear(32, 10))
+
+
+def test_dropout_goes_on_with_its_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "dropping", Dropping())
+    config = replace(tiny("uiat", checkpoint_minutes=0.0), model=Dropping())
+    whole = snapshot(begin(config, tmp_path / "whole"))
+    torch.manual_seed(99)
+    assert_same(stopped_and_resumed(config, tmp_path / "run", STEPS + 2), whole)
+    without = snapshot(begin(replace(config, model=Dropping(0.0)), tmp_path / "without"))
+    assert without["/last/1.weight"] != whole["/last/1.weight"]

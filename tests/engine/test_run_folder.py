@@ -118,7 +118,7 @@ def test_the_card(run: RunFolder) -> None:
     }
     assert card["environment"]["versions"]["torch"] == torch.__version__
     assert card["environment"].keys() >= {"device", "threads", "git_commit"}
-    assert card["evaluations"] == {}
+    assert card["evaluations"] == []
 
 
 def test_a_finished_run_is_left_alone(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -131,6 +131,6 @@ def test_a_finished_run_is_left_alone(run: RunFolder, capsys: pytest.CaptureFixt
 def test_an_evaluation_before_the_end_does_not_cost_the_card(tmp_path: Path) -> None:
     run = begin(tiny("natural"), tmp_path / "run")
     whole = snapshot(run)
-    run.result.write_text(json.dumps({"schema": 1, "evaluations": {"best/linf/0.2": {"attacks": {}}}}))
+    run.result.write_text(json.dumps({"schema": 1, "evaluations": [{"attack": "natural"}]}))
     assert go_on(run)
     assert snapshot(run) == whole

@@ -8,6 +8,8 @@ from uiat.errors import UserError, unknown
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("uiat.cli.train", "train a robust classifier, or go on with a run"),
     "evaluate": ("uiat.cli.evaluate", "measure a run on its test set, natural and attacked"),
+    "curves": ("uiat.cli.curves", "accuracy against ε for easier and harder images, as numbers and pictures"),
+    "inverse": ("uiat.cli.inverse", "inverse and universal inverse examples, and how often they lower the loss"),
     "list": ("uiat.cli.listing", "methods, recipes, models, data sets and attacks, a line each"),
 }
 

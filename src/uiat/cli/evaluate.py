@@ -17,6 +17,7 @@ from uiat.config import ModelT
 from uiat.data.fetch import cache_folder
 from uiat.engine.files import write_json, write_tensors
 from uiat.engine.run import read_json
+from uiat.errors import UserError
 from uiat.evaluation.accuracy import Accuracy
 from uiat.evaluation.card import environment
 from uiat.evaluation.intervals import wilson
@@ -46,6 +47,9 @@ class Evaluate(Generic[ModelT]):
 def main(args: list[str]) -> int:
     """Run the command."""
     target, options = parse(Evaluate, args, "uiat evaluate")
+    for place in filter(None, (options.json, options.save_adversaries)):  # before hours of work, not after
+        if not Path(place).absolute().parent.is_dir():
+            raise UserError(f"cannot write {place}: there is no such folder, make it first.")
     ready = prepare(target, options.subject)
     notices = Console(stderr=True, highlight=False)
     notices.print(_network_line(ready), markup=False, soft_wrap=True)

@@ -1,6 +1,7 @@
 """Who is examined: a run, or anyone's weights; on which images; through which copy of the network."""
 
 from dataclasses import dataclass, replace
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -132,8 +133,10 @@ def prepare(target: Path, options: Subject[Any]) -> Ready:
     if base.step is not None and "step" not in changes and "eps" in changes:
         changes["step"] = base.step * changes["eps"] / base.eps if base.eps else None
     base = replace(base, **changes)
-    if not base.eps >= 0:
-        raise UserError(f"ε is {base.eps}, but a radius cannot be negative.")
+    if not 0 <= base.eps < inf:
+        raise UserError(f"ε is {base.eps}, but a radius is a number from 0 on.")
+    if options.batch_size < 1:
+        raise UserError(f"the batch size is {options.batch_size}: give at least 1.")
     device = pick_device(options.device)
     splits = data.load(options.data, options.data_dir)
     images = _sample(splits.test, options)

@@ -75,11 +75,14 @@ def run_cascade(
     after every batch; an interrupted stage goes on with its next one.
     """
     stage = ledger.stages[name]
+    if stage.finished:
+        advance(sum(component.cost for component in components) * len(images), name, True)
+        return stage
     if keep and stage.x_adv is None:
         stage.x_adv = images.x.float().div_(255)
     began = time.perf_counter() - stage.seconds
     for position, component in enumerate(components):
-        if position < stage.component or stage.finished:
+        if position < stage.component:
             advance(component.cost * len(images), f"{name}: {component.name}", True)
             continue
         if stage.batch == 0:

@@ -69,8 +69,9 @@ def plan_attack(name: str, base: PGD, *, num_classes: int, seed: int) -> Plan:
         attack = replace(base, steps=int(match[2]), loss=loss)  # type: ignore[arg-type]
         return _ours(name, attack, int(match[3] or 1), threat)
     version: autoattack.Version = "plus" if name == "autoattack-plus" else "standard"
-    names = autoattack.COMPONENTS[version] if name.startswith("autoattack") else tuple(name.split("+"))
-    if name not in ("autoattack", "autoattack-plus") and not set(names) <= set(autoattack.NAMES):
+    whole = name in ("autoattack", "autoattack-plus")
+    names = autoattack.COMPONENTS[version] if whole else tuple(name.split("+"))
+    if not set(names) <= set(autoattack.NAMES):
         raise unknown(
             "attack", name, [*(n for n in DESCRIPTIONS if n.islower()), "pgd-20", "pgd-50-10", "pgd-margin-20"]
         )

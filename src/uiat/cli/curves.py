@@ -1,0 +1,96 @@
+"""`uiat curves TARGET`: accuracy against ε for the easier and the harder half of the test images."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic
+
+from rich.console import Console
+from rich.table import Table
+
+from uiat.cli.curves_files import write_curves, write_difference
+from uiat.cli.evaluate import open_ledger
+from uiat.cli.output import open_folder
+from uiat.cli.subject import Ready, SubjectField, parse, prepare
+from uiat.config import ModelT
+from uiat.engine.run import RunFolder
+from uiat.errors import UserError
+from uiat.evaluation.curves import Curve, default_grid, measure, plan_points
+from uiat.evaluation.ledger import Ledger
+from uiat.report.axis import in_levels, show_radius
+
+
+@dataclass(frozen=True)
+class Curves(Generic[ModelT]):
+    """Measure accuracy against ε for the easier and the harder half of the test images."""
+
+    subject: SubjectField[ModelT]
+    """The network and the images."""
+    attack: str = "pgd-20"
+    """The attack at ε above 0; `uiat list attacks` names them."""
+    grid: tuple[float, ...] | None = None
+    """The values of ε, such as `--grid -8/255 0 8/255`: below 0 the inverse perturbation of radius |ε|, 0 natural,
+    above 0 the attack; else −ε to 2ε in steps of ε/4."""
+    against: str | None = None
+    """Another run: draw how much more accurate TARGET is, at each ε."""
+    out: str | None = None
+    """The folder to write; else `curves` in the run's folder, or here for a weights file."""
+    restart: bool = False
+    """Measure anew, also where an interrupted measurement of the same kind could go on."""
+
+
+def main(args: list[str]) -> int:
+    """Run the command."""
+    target, options = parse(Curves, args, "uiat curves")
+    subjects = [prepare(target, options.subject)]
+    if options.against is not None:
+        subjects.append(_other(subjects[0], options.against))
+    first = subjects[0]
+    grid = default_grid(first.base.eps) if options.grid is None else options.grid
+    classes, seed = first.images.spec.num_classes, options.subject.seed
+    points = plan_points(grid, options.attack, first.base, num_classes=classes, seed=seed)
+    folder = open_folder(first, options.out, "curves")
+    curves: list[Curve] = []
+    ledgers: list[Ledger] = []
+    for ready in subjects:
+        ledger = open_ledger(ready, ("curves", options.attack, *map(repr, grid)), False, options.restart)
+        ledgers.append(ledger)
+        size = options.subject.batch_size
+        curves.append(measure(ready.fast, ready.images, points, batch_size=size, device=ready.device, ledger=ledger))
+    write_curves(folder, first, options.attack, curves[0])
+    if len(subjects) > 1:
+        write_difference(folder, (first, subjects[1]), options.attack, (curves[0], curves[1]))
+    for ledger in ledgers:
+        ledger.close()
+    _show(first, curves[0], folder)
+    return 0
+
+
+def _other(ready: Ready, against: str) -> Ready:
+    """Load the run to compare with: on the same images, in the same threat model, with its own network."""
+    config, data = RunFolder.open(against).read_config(), ready.options.data
+    for part in ("name", "size"):
+        mine, other = getattr(data, part), getattr(config.data, part)
+        if mine != other:
+            raise UserError(
+                f"{against} was trained with data.{part} {other}, {ready.target} with {mine}: compare like."
+            )
+    found = prepare(Path(against), replace(ready.options, model=config.model))
+    return replace(found, base=ready.base)
+
+
+def _show(ready: Ready, curve: Curve, folder: Path) -> None:
+    notices = Console(stderr=True, highlight=False)
+    for notice in curve.notices:
+        notices.print(f"note: {notice}", markup=False, soft_wrap=True)
+    table = Table(title=f"{ready.weights_file}, {len(ready.images)} images")
+    for heading in ("ε", "", "all", "easier", "harder", "gap"):
+        table.add_column(heading, justify="left" if not heading else "right")
+    groups: dict[str, Any] = {name: found.double().mean(dim=1) for name, found in curve.groups().items()}
+    levels = in_levels(curve.grid)
+    for k, point in enumerate(curve.points):
+        values = [float(group[k]) for group in groups.values()]
+        shown = [f"{value:.2%}" for value in (*values, values[1] - values[2])]
+        table.add_row(show_radius(point.eps, levels), point.kind, *shown)
+    console = Console()
+    console.print(table)
+    console.print(f"written: {folder}", markup=False, highlight=False, soft_wrap=True)

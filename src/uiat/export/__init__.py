@@ -1,0 +1,1 @@
+"""A trained network as a folder that any PyTorch user can load without this package."""

@@ -1,0 +1,134 @@
+"""Our driver around AutoAttack's components against the authors' own, on few classes, and its warnings."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from pyautoattack import AutoAttack
+from torch import Tensor, nn
+
+from uiat.attacks import PGD
+from uiat.data import Splits
+from uiat.data.images import Images
+from uiat.errors import UserError
+from uiat.evaluation import autoattack
+from uiat.evaluation.suite import plan_attack, run_suite
+from uiat.models.folding import fold
+
+EPS, BATCH, SEED = 0.2, 80, 3
+
+
+def test_verdicts_equal_the_authors_driver(robust_run: Path, load: Callable[[Path], nn.Module], digits: Splits) -> None:
+    """Exact: identical on 220 examples. Folded: at most one in a hundred differs."""
+    model, images = load(robust_run), digits.test.take(torch.arange(220))
+    x = images.x.float() / 255
+    theirs = AutoAttack(model, eps=EPS, norm="Linf", seed=SEED, version="standard")
+    _, predicted = theirs.run_standard_evaluation(x, images.y, batch_size=BATCH)
+    base = PGD(eps=EPS)
+    ours = run_suite(model, images, ["autoattack"], base, batch_size=BATCH, seed=SEED).attacks["autoattack"]
+    assert torch.equal(ours.correct, predicted == images.y)
+    assert 0.05 < ours.value < 0.6, "the comparison should have examples of both kinds"
+    folded = fold(model)
+    assert folded is not None
+    fast = run_suite(folded, images, ["autoattack"], base, batch_size=BATCH, seed=SEED).attacks["autoattack"]
+    assert (fast.correct != ours.correct).double().mean() <= 0.01
+    assert list(ours.after) == ["apgd-ce", "apgd-t", "fab-t", "square"]
+    assert list(ours.after.values()) == sorted(ours.after.values(), reverse=True)
+
+
+def classifier(classes: int) -> tuple[nn.Module, Images]:
+    """An untrained network and images that it gets right by definition."""
+    torch.manual_seed(classes)
+    layers = (nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, classes))
+    model = nn.Sequential(*layers).eval().requires_grad_(False)
+    x = torch.randint(0, 256, (24, 1, 8, 8), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    y = model(x.float() / 255).argmax(dim=1)
+    return model, Images(x, y, tuple(f"class {c}" for c in range(classes)))
+
+
+@pytest.mark.parametrize(
+    ("classes", "left_out"), [(2, ["apgd-t"]), (3, ["apgd-t"]), (5, [])], ids=["two", "three", "five"]
+)
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_runs_on_few_classes(classes: int, left_out: list[str], norm: str) -> None:
+    model, images = classifier(classes)
+    base = PGD(eps=0.2 if norm == "linf" else 1.2, norm=norm)  # type: ignore[arg-type]
+    found = run_suite(model, images, ["autoattack"], base, keep=True)
+    result = found.attacks["autoattack"]
+    assert [name for name in autoattack.COMPONENTS["standard"] if name not in result.setting["components"]] == left_out
+    assert all(any(name in notice for notice in found.notices) for name in left_out)
+    assert result.value < 1
+    assert result.x_adv is not None
+    x, broken = images.x.float() / 255, ~result.correct
+    assert (model(result.x_adv[broken]).argmax(dim=1) != images.y[broken]).all()
+    assert torch.equal(result.x_adv[~broken], x[~broken])
+    distance = (result.x_adv - x).flatten(1).norm(dim=1, p=2 if norm == "l2" else torch.inf)
+    assert distance.max() <= base.eps + 1e-5
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 11])
+def test_target_classes(classes: int) -> None:
+    plan = plan_attack("fab-t", PGD(), num_classes=classes, seed=0)
+    component = plan.components[0]
+    assert isinstance(component, autoattack.AutoAttackComponent)
+    assert component.targets == min(9, classes - 1)
+
+
+def test_plus_and_custom_cascades() -> None:
+    plus = plan_attack("autoattack-plus", PGD(), num_classes=10, seed=0)
+    assert [c.name for c in plus.components] == ["apgd-ce", "apgd-dlr", "fab", "square", "apgd-t", "fab-t"]
+    assert [c.restarts for c in plus.components if isinstance(c, autoattack.AutoAttackComponent)] == [5, 5, 5, 1, 1, 1]
+    own = plan_attack("square+apgd-ce", PGD(), num_classes=10, seed=0)
+    assert [c.name for c in own.components] == ["square", "apgd-ce"]
+    with pytest.raises(UserError, match="cannot run on 3 classes"):
+        plan_attack("apgd-t", PGD(), num_classes=3, seed=0)
+    with pytest.raises(UserError, match="did you mean 'autoattack'"):
+        plan_attack("autoatack", PGD(), num_classes=3, seed=0)
+
+
+class Softmax(nn.Module):
+    """A classifier that returns probabilities instead of logits."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, :4].mul(5).softmax(dim=1)
+
+
+class Noisy(nn.Module):
+    """A classifier whose answer is different every time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, :4] + torch.randn(len(x), 4)
+
+
+class Flat(nn.Module):
+    """A classifier without a gradient."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.flatten(1)[:, :4].mul(8).round()
+
+
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [(Softmax(), "probability distribution"), (Noisy(), "randomized defense"), (Flat(), "zero gradient")],
+    ids=["probabilities", "randomised", "no gradient"],
+)
+def test_pitfalls_are_warned_about(model: nn.Module, sentence: str) -> None:
+    g = torch.Generator().manual_seed(0)
+    x = torch.randint(0, 256, (16, 1, 8, 8), dtype=torch.uint8, generator=g)
+    y = (x.float() / 255).flatten(1)[:, :4].argmax(dim=1)
+    found = run_suite(model, Images(x, y, tuple("abcd")), ["apgd-dlr"], PGD(eps=0.05))
+    assert any(sentence in notice for notice in found.notices)
+
+
+def test_a_sound_model_gets_no_warning_and_keeps_the_random_state() -> None:
+    model, images = classifier(5)
+    state = torch.get_rng_state()
+    assert run_suite(model, images, ["apgd-ce+fab"], PGD(eps=0.01)).notices == []
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_square_that_beats_the_gradients_is_suspicious() -> None:
+    assert autoattack.square_warning({"apgd-ce": 0.5, "square": 0.4})
+    assert not autoattack.square_warning({"apgd-ce": 0.5, "square": 0.4999})
+    assert not autoattack.square_warning({"apgd-ce": 0.5})
