@@ -1,0 +1,85 @@
+"""How much faster evaluation is through the folded channels_last network, and how often it predicts otherwise.
+
+    python benchmarks/evaluation.py [--rounds 7] [--batch 64] [--data-dir DIR] [--json FILE]
+
+One process, both networks interleaved, so that a busy machine slows both alike; the figure is the median of the rounds'
+ratios. The network is the naturally trained CIFAR-10 ResNet-18 that pyautoattack ships; predictions are compared on
+CIFAR-10's test images where they are found, on noise otherwise.
+"""
+
+import argparse
+import importlib.util
+import statistics
+import time
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from uiat import data
+from uiat.engine.files import write_json
+from uiat.engine.weights import load_weights
+from uiat.errors import UserError
+from uiat.evaluation.card import environment
+from uiat.models import ResNet
+from uiat.models.folding import fold
+from uiat.types import DataSpec
+
+
+def seconds(model: nn.Module, x: Tensor, y: Tensor) -> float:
+    """Time one attack step: a forward and a backward to the input."""
+    began = time.perf_counter()
+    at = x.clone().requires_grad_()
+    torch.autograd.grad(F.cross_entropy(model(at), y, reduction="sum"), at)
+    return time.perf_counter() - began
+
+
+def network() -> nn.Module:
+    found = importlib.util.find_spec("pyautoattack")
+    assert found is not None
+    assert found.origin is not None
+    model = ResNet().build(DataSpec(10, 1, (3, 32, 32)))
+    load_weights(model, Path(found.origin).parent / "examples" / "model_test.pt")
+    return model.eval().requires_grad_(False)
+
+
+def images(data_dir: str | None, count: int) -> tuple[Tensor, str]:
+    try:
+        test = data.load(data.DataConfig(name="cifar10", download=False), data_dir).test
+    except UserError:
+        return torch.rand(count, 3, 32, 32, generator=torch.Generator().manual_seed(0)), "noise"
+    return test.x[:count].float() / 255, "CIFAR-10 test images"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--data-dir")
+    parser.add_argument("--json")
+    args = parser.parse_args()
+    plain = network()
+    folded = fold(network())
+    assert folded is not None
+    fast = folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    x, source = images(args.data_dir, args.images)
+    y = torch.zeros(args.batch, dtype=torch.long)
+    pairs = [(seconds(plain, x[: args.batch], y), seconds(fast, x[: args.batch], y)) for _ in range(args.rounds + 1)][
+        1:
+    ]
+    ratio = statistics.median(slow / quick for slow, quick in pairs)
+    with torch.no_grad():
+        logits = [torch.cat([net(part) for part in x.split(250)]) for net in (plain, fast)]
+    differ = int((logits[0].argmax(1) != logits[1].argmax(1)).sum())
+    gap = float((logits[0] - logits[1]).abs().max() / logits[0].abs().max())
+    print(f"folded and channels_last: {ratio:.2f} times as fast (median of {args.rounds}, batch {args.batch})")
+    print(f"{differ} of {len(x)} predictions differ on {source}; logits by at most {gap:.1e} of the largest")
+    if args.json:
+        facts = {"ratio": ratio, "pairs": pairs, "batch": args.batch, "differ": differ, "images": len(x)}
+        write_json(Path(args.json), {**facts, "source": source, "logit_gap": gap, "environment": environment("cpu")})
+
+
+if __name__ == "__main__":
+    main()
