@@ -9,6 +9,7 @@ from tests.cli.calls import call, refused
 from tests.engine.processes import finish, spawn
 from tests.engine.runs import TINY
 from uiat import UserError, methods
+from uiat.cli import main
 
 
 @pytest.fixture
@@ -146,3 +147,17 @@ def test_bad_data_in_a_process_of_its_own(tmp_path: Path) -> None:
     code, out, err = finish(spawn("uiat", "train", "--data", str(path), "--out", str(tmp_path / "run")))
     assert (code, out) == (2, "")
     assert err == f"uiat: `image` of {path} has pixels that are not numbers (NaN): remove them.\n"
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [["--data.crop", "99"], ["--model.width", "0"], ["digits-resnet8-hat", "--method.helper", "nowhere.safetensors"]],
+    ids=["crop", "width", "helper"],
+)
+def test_a_mistake_found_late_leaves_no_run_folder(
+    flags: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "run"
+    assert main(["train", *flags, "--out", str(out)]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    assert not out.exists()

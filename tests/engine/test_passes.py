@@ -1,4 +1,4 @@
-"""Exact counts of the passes of a step, in batches (DESIGN: the cost of each method)."""
+"""Exact counts of the passes of a step, in batches: what each method costs."""
 
 from dataclasses import dataclass, replace
 from typing import Any

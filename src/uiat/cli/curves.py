@@ -14,7 +14,7 @@ from uiat.cli.subject import Ready, SubjectField, parse, prepare
 from uiat.config import ModelT
 from uiat.engine.run import RunFolder
 from uiat.errors import UserError
-from uiat.evaluation.curves import Curve, default_grid, measure, plan_points
+from uiat.evaluation.curves import Curve, check_count, default_grid, measure, plan_points
 from uiat.evaluation.ledger import Ledger
 from uiat.report.axis import in_levels, show_radius
 
@@ -48,6 +48,7 @@ def main(args: list[str]) -> int:
     grid = default_grid(first.base.eps) if options.grid is None else options.grid
     classes, seed = first.images.spec.num_classes, options.subject.seed
     points = plan_points(grid, options.attack, first.base, num_classes=classes, seed=seed)
+    check_count(len(first.images))
     folder = open_folder(first, options.out, "curves")
     curves: list[Curve] = []
     ledgers: list[Ledger] = []

@@ -81,15 +81,11 @@ def _setting(ready: Ready, attack: str, curve: Curve) -> dict[str, Any]:
     return {
         "attack": attack,
         "norm": ready.base.norm,
-        "perturbations": [{"kind": point.kind, **_plain(point.setting)} for point in curve.points],
+        "perturbations": [{"kind": point.kind, **point.setting} for point in curve.points],
         "seconds": [round(seconds, 3) for seconds in curve.seconds],
         "notices": list(curve.notices),
         "environment": environment(ready.device),
     }
-
-
-def _plain(setting: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in setting.items() if name != "kind"}
 
 
 def _write_csv(path: Path, curve: Curve, lines: dict[str, Line], gaps: list[float]) -> None:

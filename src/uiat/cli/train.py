@@ -13,7 +13,7 @@ from uiat import data, models, recipes
 from uiat.cli.choose import take
 from uiat.cli.numbers import REGISTRY
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
-from uiat.engine.loop import train
+from uiat.engine.loop import rehearse, train
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
 from uiat.errors import UserError
@@ -63,6 +63,7 @@ def new_run(args: list[str]) -> int:
     out = where.out or str(_free(Path("runs") / f"{name}-s{config.seed}"))
     device = pick_device(where.device)
     splits = data.load(config.data, where.data_dir)
+    rehearse(config, splits, device)
     run = RunFolder.create(out, config)
     return _train(config, run, splits, device)
 

@@ -12,21 +12,35 @@ from torch import Tensor
 
 
 @contextmanager
-def atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary path to write; it takes the place of `path` only when it is whole and on the disk."""
-    temporary = path.with_name(f".{path.name}.tmp")
+def atomic(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
+    """Yield a temporary path to write; it takes the place of `path` only when it is whole and on the disk.
+
+    With `exclusive`, a `path` that is there already is left alone: `FileExistsError`.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp" if exclusive else f".{path.name}.tmp")
     try:
         yield temporary
         _sync(temporary)
-        os.replace(temporary, path)
+        _place(temporary, path, exclusive=exclusive)
         _sync(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_json(path: Path, value: Any) -> None:
+def _place(temporary: Path, path: Path, *, exclusive: bool = False) -> None:
+    """Give a whole file its name, with the rights that a plain new file has."""
+    umask = os.umask(0)
+    os.umask(umask)
+    temporary.chmod(0o666 & ~umask)  # safetensors makes its files private
+    if exclusive:
+        os.link(temporary, path)  # unlike a rename, fails where the name is taken
+    else:
+        os.replace(temporary, path)
+
+
+def write_json(path: Path, value: Any, *, exclusive: bool = False) -> None:
     """Write JSON for people and programs alike."""
-    with atomic(path) as temporary:
+    with atomic(path, exclusive=exclusive) as temporary:
         temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 

@@ -37,16 +37,23 @@ def get_helper(
     method = config.method
     if not isinstance(method, HAT):
         return True, None
-    weights = Path(method.helper)
-    if not method.helper:
-        own = RunFolder(run.helper)
-        if not own.config.exists():
-            own = RunFolder.create(run.helper, helper_config(config, method))
-        if not train(own.read_config(), own):
-            return False, None
-        weights = own.best
-    elif weights.is_dir():
-        weights = RunFolder.open(weights).best
+    if method.helper:
+        return True, given_helper(config, method, data, device)
+    own = RunFolder(run.helper)
+    if not own.config.exists():
+        own = RunFolder.create(run.helper, helper_config(config, method))
+    if not train(own.read_config(), own):
+        return False, None
+    return True, _load(config, own.best, data, device)
+
+
+def given_helper(config: AnyConfig, method: HAT, data: DataSpec, device: torch.device) -> nn.Module:
+    """Load the helper that `method.helper` names: a run, or a weights file."""
+    place = Path(method.helper)
+    return _load(config, RunFolder.open(place).best if place.is_dir() else place, data, device)
+
+
+def _load(config: AnyConfig, weights: Path, data: DataSpec, device: torch.device) -> nn.Module:
     helper = build_model(config, data, device)
     load_weights(helper, weights)
-    return True, helper.requires_grad_(False)
+    return helper.requires_grad_(False)

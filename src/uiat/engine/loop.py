@@ -8,21 +8,29 @@ import torch
 
 from uiat.config import AnyConfig
 from uiat.data import Splits
-from uiat.data.loader import Loader
 from uiat.engine.checkpoint import Checkpointer
 from uiat.engine.files import write_json, write_tensors
-from uiat.engine.helper import get_helper
+from uiat.engine.helper import get_helper, given_helper
 from uiat.engine.progress import Reporter
 from uiat.engine.run import RunFolder, read_json
-from uiat.engine.setup import build_state
+from uiat.engine.setup import build_loader, build_model, build_state
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
 from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.card import environment
+from uiat.methods import HAT
 from uiat.rng import derive
 from uiat.serialize import to_json
 from uiat.types import Clock
+
+
+def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
+    """Build what a run is made of and forget it: a mistake shows before there is a run folder."""
+    build_loader(config, splits.train, torch.device("cpu"))
+    build_model(config, splits.spec, torch.device("cpu"))
+    if isinstance(config.method, HAT) and config.method.helper:
+        given_helper(config, config.method, splits.spec, device)
 
 
 def train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device) -> bool:
@@ -39,14 +47,7 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
     state = build_state(config, splits.spec, device, helper)
     checkpoints = Checkpointer(run)
     resumed = checkpoints.load(state, device)
-    loader = Loader(
-        splits.train,
-        plan.batch_size,
-        config.seed,
-        crop=config.data.crop,
-        flip=config.data.flip,
-        device=device,
-    )
+    loader = build_loader(config, splits.train, device)
     steps = loader.steps_per_epoch
     done = (state.epoch - 1) * steps + state.step
     began = saved = time.monotonic() - state.seconds

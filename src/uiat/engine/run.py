@@ -32,13 +32,15 @@ class RunFolder:
     def create(path: str | Path, config: AnyConfig) -> "RunFolder":
         """Begin a run in a new or empty folder."""
         run = RunFolder(path)
-        if run.config.exists():
-            raise UserError(
-                f"{run.path} already holds a run: go on with `uiat train --resume {run.path}`, or choose another --out."
-            )
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            write_json(run.config, to_json(config))
+            write_json(run.config, to_json(config), exclusive=True)
+        except FileExistsError:
+            raise UserError(
+                f"{run.path} already holds a run: go on with `uiat train --resume {run.path}`, or choose another --out."
+                if run.config.exists()
+                else f"cannot make the run folder {run.path}: there is a file of that name; choose another --out."
+            ) from None
         except OSError as error:
             raise UserError(
                 f"cannot write the run folder {run.path}: {error.strerror}; choose another --out."

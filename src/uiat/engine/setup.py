@@ -7,6 +7,8 @@ from torch import nn
 
 from uiat.config import AnyConfig
 from uiat.crafting import crafting
+from uiat.data.images import Images
+from uiat.data.loader import Loader
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
@@ -32,6 +34,12 @@ def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.M
     """Return the network with the weights that the seed gives it."""
     torch.manual_seed(derive(config.seed, "weights"))
     return config.model.build(data).to(device)
+
+
+def build_loader(config: AnyConfig, images: Images, device: torch.device) -> Loader:
+    """Return the training batches, in the order and with the augmentation that the configuration gives them."""
+    choice = config.data
+    return Loader(images, config.train.batch_size, config.seed, crop=choice.crop, flip=choice.flip, device=device)
 
 
 def build_state(config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None) -> State:

@@ -1,7 +1,8 @@
 """Reading weights, ours or anyone's, and loading them with an error a person can act on."""
 
 import pickle
-from collections.abc import Mapping
+import warnings
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from uiat.errors import UserError
 
 WRAPPERS = ("state_dict", "model_state_dict", "net", "model")
 """Under which key public checkpoints keep the weights."""
+DEPTH = 8
+"""How many wrappers within each other are opened; a file may hold a dictionary that holds itself."""
 PREFIXES = ("module.", "_orig_mod.")
 """What DataParallel and torch.compile put before every name."""
 UNUSED = ("sub_block1.",)
@@ -22,7 +25,8 @@ UNUSED = ("sub_block1.",)
 
 def load_weights(model: nn.Module, path: Path) -> None:
     """Load a weights file into the model; every weight must be there and fit."""
-    tensors, expected = read_weights(path), model.state_dict()
+    expected = model.state_dict()
+    tensors = read_weights(path, expected)
     for name, tensor in expected.items():
         if name not in tensors:
             if name.endswith("num_batches_tracked"):  # older checkpoints lack it, and nothing depends on it
@@ -41,12 +45,15 @@ def load_weights(model: nn.Module, path: Path) -> None:
     model.load_state_dict({name: tensors[name] for name in expected})
 
 
-def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the weights in a `.safetensors` or `.pt` file, on the CPU, under plain names; no code in it is run."""
+def read_weights(path: Path, expected: Container[str] = ()) -> dict[str, Tensor]:
+    """Return the weights in a `.safetensors` or `.pt` file, on the CPU, under plain names; no code in it is run.
+
+    A name that is expected is plain already: a network may have a part of its own that is called `module`.
+    """
     if not path.is_file():
         raise UserError(f"there are no weights at {path}: train first, or give the path of a weights file.")
     state = _read_safetensors(path) if path.suffix == ".safetensors" else _read_pickle(path)
-    tensors = {_plain(name): tensor for name, tensor in _unwrap(state).items() if isinstance(tensor, Tensor)}
+    tensors = {_plain(name, expected): value for name, value in _unwrap(state).items() if isinstance(value, Tensor)}
     if not tensors:
         raise UserError(f"{path} holds no weights: give a state dict, plain or under {', '.join(WRAPPERS)}.")
     return tensors
@@ -61,19 +68,21 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 
 def _read_pickle(path: Path) -> Any:
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        if "global" in str(error).lower():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of pickle protocols, and of files that are none
+            return torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:  # damaged bytes make the reader fail in any way, down to `struct.error`
+        if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
             raise UserError(
                 f"{path} holds objects or code beside weights, which are never loaded: save its state_dict() alone."
             ) from None
         raise UserError(f"{path} is not a readable weights file: it is damaged or of another kind.") from None
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, IndexError, TypeError, AttributeError):
-        raise UserError(f"{path} is not a readable weights file: it is damaged or of another kind.") from None
 
 
 def _unwrap(state: Any) -> Mapping[str, Any]:
-    while isinstance(state, Mapping):
+    for _ in range(DEPTH):
+        if not isinstance(state, Mapping):
+            break
         inner = next((state[key] for key in WRAPPERS if isinstance(state.get(key), Mapping)), None)
         if inner is None:
             return {str(name): value for name, value in state.items()}
@@ -81,7 +90,7 @@ def _unwrap(state: Any) -> Mapping[str, Any]:
     return {}
 
 
-def _plain(name: str) -> str:
-    while name.startswith(PREFIXES):
+def _plain(name: str, expected: Container[str]) -> str:
+    while name not in expected and name.startswith(PREFIXES):
         name = name.split(".", 1)[1]
     return name

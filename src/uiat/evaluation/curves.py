@@ -1,7 +1,7 @@
 """Accuracy against ε for the easier and the harder half of the images (Figures 1 and 4)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from math import isfinite
 from typing import Any
@@ -21,7 +21,6 @@ from uiat.evaluation.ledger import Ledger, Stage
 from uiat.evaluation.suite import plan_attack
 from uiat.progress import Ticker
 from uiat.rng import SampleDraws
-from uiat.serialize import encode
 from uiat.targets import InstanceInverse
 
 INVERSE_STEPS = 20
@@ -109,16 +108,21 @@ def _point(eps: float, attack: str, base: PGD, num_classes: int, seed: int) -> P
         return Point(eps, "natural", (), {})
     if eps < 0:
         inverse = InstanceInverse(-eps, -eps / 4, INVERSE_STEPS, beta=0.0, start="uniform", norm=base.norm)
-        return Point(eps, "inverse", (Descent(inverse, seed),), {**encode(inverse), "seed": seed})
-    step = base.step * eps / base.eps if base.step is not None and base.eps else None
+        return Point(eps, "inverse", (Descent(inverse, seed),), {**asdict(inverse), "seed": seed})
+    step = base.step * (eps / base.eps) if base.step is not None and base.eps else None
     plan = plan_attack(attack, replace(base, eps=eps, step=step), num_classes=num_classes, seed=seed)
     return Point(eps, attack, plan.components, plan.setting, plan.notices)
 
 
+def check_count(n: int) -> None:
+    """Refuse fewer images than two halves need."""
+    if n < 2:
+        raise UserError("two halves need at least two images: give --n 2 or more.")
+
+
 def easier_half(losses: Tensor) -> Tensor:
     """Return which examples have the lower loss: half of them (one more if they are odd), ties by their place."""
-    if len(losses) < 2:
-        raise UserError("two halves need at least two images: give --n 2 or more.")
+    check_count(len(losses))
     order = losses.argsort(stable=True)
     easier = torch.zeros(len(losses), dtype=torch.bool)
     easier[order[: (len(losses) + 1) // 2]] = True

@@ -8,8 +8,6 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from uiat.errors import UserError
-
 DATA = "DataSpec"
 """The type of the parameters that are replaced by constants."""
 CHECKS = ("UserError", "unknown")
@@ -31,51 +29,46 @@ def constant(attribute: str) -> str:
     return attribute.upper()
 
 
-def rewrite(source: str, where: str) -> str:
-    """Return the source with `data.num_classes` as `NUM_CLASSES` and so on, without parameters called for that.
+def rewrite(source: str) -> str:
+    """Return the source with `data.num_classes` as `NUM_CLASSES` and so on, and without the parameters for that.
 
-    `where` names the source in the error that is raised when it does something else with its DataSpec.
+    A function that does something else with its DataSpec stays as it is.
     """
     text = _Text(source)
-    edits = [edit for node in ast.walk(ast.parse(source)) for edit in _edits(node, text, where)]
-    return text.apply(edits)
+    return text.apply([edit for node in ast.walk(ast.parse(source)) for edit in _edits(node, text)])
 
 
-def _edits(node: ast.AST, text: "_Text", where: str) -> Iterator[Edit]:
+def _edits(node: ast.AST, text: "_Text") -> Iterator[Edit]:
     if isinstance(node, ast.If) and _is_check(node):
         yield text.lines(node)
     if isinstance(node, Function):
-        parameters = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        for parameter in parameters:
+        for parameter in [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]:
             if isinstance(parameter.annotation, ast.Name) and parameter.annotation.id == DATA:
-                yield text.argument(parameter)
-                yield from _uses(node, parameter.arg, text, where)
+                uses = _uses(node, parameter.arg, text)
+                if uses is not None:
+                    yield from [text.argument(parameter), *uses]
 
 
-def _uses(function: Function, name: str, text: "_Text", where: str) -> Iterator[Edit]:
-    """Replace every use of a function's DataSpec: what is read of it, and that it is handed on."""
-    dropped = [check for check in ast.walk(function) if isinstance(check, ast.If) and _is_check(check)]
-    skip = {inner for check in dropped for inner in ast.walk(check)}
+def _uses(function: Function, name: str, text: "_Text") -> list[Edit] | None:
+    """Replace every use of a function's DataSpec: what is read of it, and that it is handed on; `None` for others."""
+    checks = [node for node in ast.walk(function) if isinstance(node, ast.If) and _is_check(node)]
+    dropped = {inner for check in checks for inner in ast.walk(check)}
+    edits: list[Edit] = []
     handled: set[ast.AST] = set()
-    for node in ast.walk(function):
-        if node in skip:
+    for node in ast.walk(function):  # parents come before their children
+        if node in dropped or node in handled:
             continue
         if isinstance(node, ast.Attribute) and _is_name(node.value, name):
             handled.add(node.value)
-            yield text.span(node, constant(node.attr))
+            edits.append(text.span(node, constant(node.attr)))
         elif isinstance(node, ast.Call):
-            for argument in node.args:
-                if _is_name(argument, name):
-                    handled.add(argument)
-                    yield text.argument(argument)
-            for keyword in node.keywords:
-                if _is_name(keyword.value, name):
-                    handled.add(keyword.value)
-                    yield text.argument(keyword)
-        elif _is_name(node, name) and node not in handled:  # parents come before their children
-            raise UserError(
-                f"{where} keeps its {DATA} in {function.name!r}: read numbers of it, or hand it on, for an export."
-            )
+            given = [argument for argument in node.args if _is_name(argument, name)]
+            named = [keyword for keyword in node.keywords if _is_name(keyword.value, name)]
+            handled |= {*given, *(keyword.value for keyword in named)}
+            edits += [text.argument(argument) for argument in given] + [text.argument(keyword) for keyword in named]
+        elif _is_name(node, name):
+            return None
+    return edits
 
 
 def _is_name(node: ast.AST, name: str) -> bool:

@@ -1,6 +1,5 @@
 """`model.py`: the network's source and a `load`, in one file that needs torch and safetensors alone."""
 
-import ast
 import json
 import re
 import sys
@@ -20,7 +19,7 @@ ALWAYS: set[Import] = {("pathlib", "Path"), ("torch", ""), ("safetensors.torch",
 
 LOAD = '''\
 def load(path: str | Path | None = None, device: str | torch.device = "cpu") -> nn.Module:
-    """Return the trained network in eval mode; its weights are read from `path`, else from {weights} beside this file."""
+    """Return the trained network in eval mode; the weights are at `path`, or in {weights} beside this."""
     network: nn.Module = {build}
     network.load_state_dict(load_file(path or Path(__file__).with_name("{weights}")))
     return network.to(device).eval()
@@ -33,9 +32,9 @@ def write_script(config: ModelConfig, data: DataSpec) -> str:
     names = {constant(attribute): attribute for attribute in ("num_classes", "num_samples", "shape", "numel")}
     constants = [f"{name} = {getattr(data, names[name])!r}" for name in names if name in found.reads]
     parts = [Definition(text, frozenset(), compact=True) for text in constants] + found.definitions
-    # The arguments are spelled out: a later change of a default must not change what was trained.
-    options = ", ".join(f"{f.name}={show(getattr(config, f.name))}" for f in fields(config))  # type: ignore[arg-type]
-    build = f"{type(config).__name__}({options}).build()"
+    # Every option is spelled out: a later change of a default must not change what was trained.
+    options = {f.name: show(getattr(config, f.name)) for f in fields(config)}  # type: ignore[arg-type]
+    build = f"{show_call(type(config).__name__, options)}.build()"
     return assemble(header(data, found.summary), found.imports, parts, build)
 
 
@@ -55,7 +54,8 @@ def header(data: DataSpec, summary: str) -> str:
 
 def assemble(docstring: str, imports: Iterable[Import], parts: Iterable[Definition], build: str) -> str:
     """Put docstring, imports, definitions and `load` together."""
-    text = f'"""{docstring}\n"""\n\n' + show_imports({*imports, *ALWAYS}) + "\n"
+    plain = docstring.replace("\\", r"\\").replace('"""', r"\"\"\"")
+    text = f'"""{plain}\n"""\n\n' + show_imports({*imports, *ALWAYS})
     before = True
     for part in parts:
         text += ("\n" if before and part.compact else "\n\n") + part.text + "\n"
@@ -77,6 +77,12 @@ def show_imports(imports: set[Import]) -> str:
     return "\n\n".join(groups) + "\n"
 
 
+def show_call(name: str, arguments: dict[str, str]) -> str:
+    """Write a call within `load`, one argument a line."""
+    lines = "".join(f"        {key}={value},\n" for key, value in arguments.items())
+    return f"{name}(\n{lines}    )" if arguments else f"{name}()"
+
+
 def _isort(name: str) -> tuple[int, str]:
     """Order constants before classes before functions."""
     return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2, name)
@@ -84,6 +90,4 @@ def _isort(name: str) -> tuple[int, str]:
 
 def show(value: Any) -> str:
     """Write a value as source; a string in the quotes that the rest of the file has."""
-    text = json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
-    ast.parse(text, mode="eval")
-    return text
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)

@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 
 from uiat.errors import UserError
-from uiat.export.rewrite import rewrite
+from uiat.export.rewrite import DATA, rewrite
 
 PACKAGE = "uiat"
 ALLOWED = {"torch", "safetensors", *sys.stdlib_module_names}
@@ -67,6 +67,8 @@ def bundle(cls: type) -> Bundle:
         if name in source.definitions:
             if needed.get(name, module) != module:
                 raise UserError(f"{module} and {needed[name]} both define {name!r}: rename one for an export.")
+            if DATA in source.definitions[name].reads:
+                raise UserError(f"{module}.{name} keeps its {DATA}: read numbers of it, or hand it on, for an export.")
             if name not in needed:
                 needed[name] = module
                 queue += [(module, read) for read in sorted(source.definitions[name].reads)]
@@ -94,7 +96,7 @@ def read_source(module: str) -> Source:
         text = Path(file or "").read_text(encoding="utf-8")
     except (OSError, TypeError, ImportError):
         raise UserError(f"the source of {module} was not found, so its network cannot be exported.") from None
-    text = rewrite(text, module)
+    text = rewrite(text)
     tree = ast.parse(text)
     source = Source(module, (ast.get_docstring(tree) or "").strip())
     source.imports.update(_imports(tree))

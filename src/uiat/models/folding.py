@@ -4,6 +4,7 @@ With running statistics, BatchNorm after a convolution is a scale and a shift of
 can do itself. While weights stand still (an evaluation, or the steps of one attack) that spares every BatchNorm.
 """
 
+from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -19,7 +20,7 @@ class Pair(NamedTuple):
 
 
 class Folded(nn.Module):
-    """A classifier in eval mode with BatchNorm folded; it shares every other weight with the original.
+    """A classifier in eval mode with BatchNorm folded; it shares every other weight with the original, and no mode.
 
     `refresh` folds anew after the original's weights or statistics changed.
     """
@@ -56,18 +57,26 @@ class Folded(nn.Module):
 def fold(model: nn.Module) -> Folded | None:
     """Return the model with every foldable BatchNorm folded, or `None` where tracing finds none.
 
-    A model whose forward depends on the values it computes, or does what tracing cannot follow, is not folded.
+    A model whose forward depends on the values it computes, or does what tracing cannot follow, is not folded; nor is
+    one with hooks of its own, which a trace does not see, or with noise of its own, which a trace would freeze.
     """
-    modes = [(module, module.training) for module in model.modules()]
-    try:
-        model.eval()  # what the forward does with `self.training` is fixed by the trace
-        traced = fx.symbolic_trace(model)
-    except Exception:  # anyone's own forward may raise anything when it meets a proxy
+    if _hooked(model):
         return None
-    finally:
-        for module, training in modes:
-            module.training = training
+    modes = [(module, module.training) for module in model.modules()]
+    with torch.random.fork_rng([]):
+        before = torch.get_rng_state()
+        try:
+            model.eval()  # what the forward does with `self.training` is fixed by the trace
+            traced = fx.symbolic_trace(model)
+        except Exception:  # anyone's own forward may raise anything when it meets a proxy
+            return None
+        finally:
+            for module, training in modes:
+                module.training = training
+        if not torch.equal(before, torch.get_rng_state()):
+            return None
     pairs = _replace(traced)
+    _separate(traced)
     return Folded(traced, pairs).eval() if pairs else None
 
 
@@ -78,11 +87,13 @@ def _replace(traced: fx.GraphModule) -> list[Pair]:
     for node in list(traced.graph.nodes):
         norm = modules.get(str(node.target)) if node.op == "call_module" else None
         source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
-        if not isinstance(norm, nn.BatchNorm2d) or not norm.track_running_stats or source is None:
+        if not isinstance(norm, nn.BatchNorm2d) or norm.running_mean is None or source is None:
             continue
         conv = modules.get(str(source.target)) if source.op == "call_module" else None
         if (
             type(conv) is not nn.Conv2d
+            or _hooked(conv)
+            or _hooked(norm)
             or len(source.users) > 1
             or _calls(traced, source) > 1
             or _calls(traced, node) > 1
@@ -99,6 +110,27 @@ def _replace(traced: fx.GraphModule) -> list[Pair]:
         pairs.append(Pair(conv, norm, folded))
     traced.recompile()
     return pairs
+
+
+def _separate(traced: fx.GraphModule) -> None:
+    """Give the trace layers of its own on the same weights: the original's `train()` must not reach them."""
+    traced.delete_all_unused_submodules()
+    for target in {str(node.target) for node in traced.graph.nodes if node.op == "call_module"}:
+        parent, _, name = target.rpartition(".")
+        setattr(traced.get_submodule(parent), name, _alias(traced.get_submodule(target)))
+
+
+def _alias(module: nn.Module) -> nn.Module:
+    """Copy a module but for its parameters and buffers, which are the original's for ever."""
+    alias = copy(module)
+    alias._modules = {name: child and _alias(child) for name, child in module._modules.items()}
+    return alias
+
+
+def _hooked(module: nn.Module) -> bool:
+    """Whether calling the module does more than its forward."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, kind) for kind in kinds)
 
 
 def _calls(traced: fx.GraphModule, node: fx.Node) -> int:

@@ -24,39 +24,55 @@ class Imported:
 
     def build(self, data: DataSpec) -> nn.Module:
         """Import the callable and call it."""
-        function = self._find()
+        function = self.find()
+        given = self.arguments(function, data)
         try:
-            model = function(**_arguments(function, data))
-        except TypeError as error:
-            raise UserError(
-                f"{self.target} could not be called ({error}): let it take no argument, or a DataSpec."
-            ) from None
+            model = function(**given)
+        except UserError:
+            raise
+        except Exception as error:  # anyone's own code may raise anything; the cause stays for a debugger
+            raise UserError(f"{self.target} failed with {type(error).__name__} ({error}).") from error
         if not isinstance(model, nn.Module):
             raise UserError(f"{self.target} returned {type(model).__name__}: it must return an nn.Module.")
-        model.penultimate_layer = self.features  # type: ignore[assignment]
+        if self.features:  # else the network's own `penultimate_layer` stays, if it has one
+            model.penultimate_layer = self.features  # type: ignore[assignment]
         return model
 
-    def _find(self) -> Any:
+    def find(self) -> Any:
+        """Return the callable."""
         module, _, name = self.target.partition(":")
         here = str(Path.cwd())
         if here not in sys.path:
             sys.path.insert(0, here)
         try:
-            found = importlib.import_module(module)
+            found = getattr(importlib.import_module(module), name, None)
         except ImportError as error:
             raise UserError(
                 f"cannot import {module!r} for --model {self.target} ({error}): run from its folder."
             ) from None
-        if not callable(getattr(found, name, None)):
+        except Exception as error:  # a syntax error, a name that is no name, or whatever the module raises
+            raise UserError(
+                f"cannot import {module!r} for --model {self.target} ({type(error).__name__}: {error})."
+            ) from error
+        if isinstance(found, nn.Module):
+            raise UserError(f"{self.target} is a network: name the class or the function that makes it.")
+        if not callable(found):
             raise UserError(f"{module!r} has no callable {name!r} for --model {self.target}.")
-        return getattr(found, name)
+        return found
 
-
-def _arguments(function: Any, data: DataSpec) -> dict[str, Any]:
-    """Give what is asked for by name: `num_classes`, `in_channels`; a DataSpec for any one required parameter else."""
-    known = {"num_classes": data.num_classes, "in_channels": data.shape[0], "data": data}
-    parameters = inspect.signature(function).parameters.values()
-    given = {p.name: known[p.name] for p in parameters if p.name in known}
-    kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    missing = [p.name for p in parameters if p.default is p.empty and p.name not in given and p.kind in kinds]
-    return {**given, missing[0]: data} if len(missing) == 1 else given
+    def arguments(self, function: Any, data: DataSpec) -> dict[str, Any]:
+        """Return what is asked for by name: `num_classes`, `in_channels`; a DataSpec for one other that is required."""
+        known = {"num_classes": data.num_classes, "in_channels": data.shape[0], "data": data}
+        try:
+            signature = inspect.signature(function)
+            parameters = signature.parameters.values()
+            given = {p.name: known[p.name] for p in parameters if p.name in known}
+            kinds = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+            missing = [p.name for p in parameters if p.default is p.empty and p.name not in given and p.kind in kinds]
+            given |= {missing[0]: data} if len(missing) == 1 else {}
+            signature.bind(**given)
+        except (TypeError, ValueError) as error:
+            raise UserError(
+                f"{self.target} could not be called ({error}): let it take no argument, or a DataSpec."
+            ) from None
+        return given

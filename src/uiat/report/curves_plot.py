@@ -81,11 +81,11 @@ def _draw_gap(axes: "Axes", grid: tuple[float, ...], at: float, ends: tuple[floa
         arrowprops={"arrowstyle": "<->", "color": GREY, "linewidth": 1.2, "shrinkA": 3, "shrinkB": 3},
     )
     points = f"{100 * (ends[0] - ends[1]):.1f}".replace("-", "−")
-    late = at > grid[0] + 0.75 * (grid[-1] - grid[0])  # no room on its right
+    late = at > grid[0] + 0.75 * (grid[-1] - grid[0])  # no room on its right, and a line comes from its left
     axes.annotate(
         f"gap {points} points\nat ε = {show_radius(at, in_levels(grid))}",
-        xy=(at, max(ends)),
-        xytext=(-2 if late else 2, 8),
+        xy=(at, 1.0 if late else max(ends)),
+        xytext=(2, 8),
         textcoords="offset points",
         fontsize=9,
         ha="right" if late else "left",

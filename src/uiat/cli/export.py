@@ -1,0 +1,42 @@
+"""`uiat export RUN`: a folder with the network that any PyTorch user can load without this package."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+from rich.console import Console
+
+from uiat.cli.numbers import REGISTRY
+from uiat.export.folder import write_folder
+from uiat.export.subject import Weights, load_subject
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write a run's network as a folder: model.py, model.safetensors, card.json and README.md."""
+
+    run: tyro.conf.Positional[str]
+    """The run's folder."""
+    weights: Weights = "best"
+    """The weights of the best epoch on the validation split, or of the last epoch."""
+    out: str = ""
+    """The folder to write; empty: RUN/export. Only an earlier export in it is overwritten."""
+    onnx: bool = False
+    """Write model.onnx, too; this needs the package onnx."""
+    data_dir: str | None = None
+    """Where data sets are looked for; only a run that is not finished yet needs its data again."""
+
+
+def main(args: list[str]) -> int:
+    """Run the command."""
+    with REGISTRY:
+        options = tyro.cli(Export, args=args, prog="uiat export", description=Export.__doc__)
+    subject = load_subject(Path(options.run), options.weights, options.data_dir)
+    out = Path(options.out) if options.out else subject.run.path / "export"
+    files = write_folder(subject, out, onnx=options.onnx)
+    console = Console(stderr=True, highlight=False)
+    if not subject.evaluations:
+        run = subject.run.path
+        console.print(f"note: the card has no accuracies; measure with: uiat evaluate {run}", markup=False)
+    console.print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)
+    return 0

@@ -1,0 +1,127 @@
+"""`uiat inverse TARGET`: inverse and universal inverse examples, their perturbations, and how often they help."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic
+
+import torch
+from rich.console import Console
+from rich.table import Table
+from torch import Tensor
+
+from uiat.cli.inverse_files import Result, write_inverses
+from uiat.cli.output import open_folder
+from uiat.cli.subject import Ready, SubjectField, parse, prepare
+from uiat.config import ModelT
+from uiat.errors import UserError
+from uiat.evaluation.inverse_settings import InverseSettings, inverse_settings, own_inverse
+from uiat.evaluation.inverses import LOSSES, make_inverses
+from uiat.evaluation.universal_z import Universal, make_z, read_z
+
+
+@dataclass(frozen=True)
+class Inverse(Generic[ModelT]):
+    """Make inverse and universal inverse examples of test images, and count how often they lower the loss."""
+
+    subject: SubjectField[ModelT]
+    """The network and the images."""
+    rows: int = 5
+    """How many classes the picture shows: the first ones that have an image."""
+    per_class: int = 1
+    """How many images of each of these classes it shows."""
+    save: int = 1000
+    """How many of the images, the first ones, go to inverse.safetensors, beside those of the picture."""
+    passes: int = 3
+    """Passes over the training images, where z is made anew."""
+    z_images: int = 2000
+    """How many training images z is made from, at most."""
+    inverse_eps: float | None = None
+    """ε': the inverse radius; else the run's own, or half of ε."""
+    beta: float | None = None
+    """β of Eq. 4; else the run's own, or 1; 0 for a network whose features cannot be found."""
+    out: str | None = None
+    """The folder to write; else `inverse` in the run's folder, or here for a weights file."""
+
+
+def main(args: list[str]) -> int:
+    """Run the command."""
+    target, options = parse(Inverse, args, "uiat inverse")
+    for flag, value, least in (
+        ("rows", options.rows, 1),
+        ("per-class", options.per_class, 1),
+        ("save", options.save, 0),
+    ):
+        if value < least:
+            raise UserError(f"--{flag} is {value}: give at least {least}.")
+    ready = prepare(target, options.subject)
+    method = ready.run.read_config().method if ready.run is not None else None
+    settings = inverse_settings(method, ready.base, eps=options.inverse_eps, beta=options.beta)
+    universal = _find_z(ready, options, settings, method)
+    folder = open_folder(ready, options.out, "inverse")
+    shown = shown_places(ready.images.y, options.rows, options.per_class)
+    found = make_inverses(
+        ready.model,
+        ready.fast,
+        ready.images,
+        settings,
+        universal.z,
+        torch.cat([shown, torch.arange(min(options.save, len(ready.images)))]).unique(),
+        batch_size=options.subject.batch_size,
+        seed=options.subject.seed,
+        device=ready.device,
+    )
+    result = Result(settings, universal, found, shown)
+    write_inverses(folder, ready, result)
+    _show(ready, result, folder)
+    return 0
+
+
+def shown_places(y: Tensor, rows: int, per_class: int) -> Tensor:
+    """Return the places of the first images of the first classes, class by class."""
+    places = [(y == label).nonzero().flatten()[:per_class] for label in y.unique()[:rows]]
+    return torch.cat(places)
+
+
+def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, method: object) -> Universal:
+    """Read the z that belongs to the weights, settings and images at hand, or make it."""
+    spec = ready.images.spec
+    if ready.run is not None and ready.options.weights == "last" and settings.universal == own_inverse(method):
+        found = read_z(ready.run)
+        same = ready.run.read_config().data.name == ready.options.data.name
+        if found is not None and same and found.z.shape == (spec.num_classes, *spec.shape):
+            return found
+    return make_z(
+        ready.model,
+        ready.train,
+        settings,
+        passes=options.passes,
+        count=options.z_images,
+        seed=options.subject.seed,
+        device=ready.device,
+    )
+
+
+def _show(ready: Ready, result: Result, folder: Path) -> None:
+    """Print accuracies and shares, by class and overall, and which z was used."""
+    table = Table(title=f"{ready.weights_file}, {len(ready.images)} images")
+    table.caption = (
+        "natural, inverse and universal inverse examples; ↓: share of images whose cross-entropy (CE) "
+        f"or loss of Eq. 4 (L_Inv) they lower\nz: {result.universal.source}"
+    )
+    table.add_column("class")
+    both = "inv. / univ."
+    for heading in ("images", f"accuracy (%)\nnat. / {both}", f"CE ↓ (%)\n{both}", f"L_Inv ↓ (%)\n{both}"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    content = result.found.table(ready.images.classes)
+    for name, row in content["classes"].items():
+        table.add_row(name, *_cells(row))
+    table.add_section()
+    table.add_row("all", *_cells(content["overall"]))
+    console = Console()
+    console.print(table)
+    console.print(f"written: {folder}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _cells(row: dict[str, Any]) -> list[str]:
+    groups = [row["accuracy"], *(row["lowered"][loss] for loss in LOSSES)]
+    return [str(row["n"]), *(" / ".join(f"{100 * share:5.1f}" for share in group.values()) for group in groups)]

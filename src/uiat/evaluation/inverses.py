@@ -1,0 +1,123 @@
+"""Inverse and universal inverse examples of a network, and for how many images each lowers the loss (Eq. 5).
+
+The feature-level term of Eq. 4 is least at x itself (the triangle inequality: L1(F(x̌), F(x)) − L1(F(x̌), F(x̂)) is at
+least −L1(F(x), F(x̂))). So L_Inv falls only where cross-entropy falls by more than that term rises: seldom for images
+that are classified with near certainty already.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from uiat.crafting import crafting
+from uiat.data.images import Images
+from uiat.data.loader import plain
+from uiat.evaluation.intervals import wilson
+from uiat.evaluation.inverse_settings import InverseSettings
+from uiat.objectives.inverse import inverse_loss
+from uiat.progress import Ticker
+from uiat.rng import SampleDraws
+from uiat.targets.universal import add_clipped
+from uiat.types import Batch
+
+KINDS = ("natural", "inverse", "universal")
+LOSSES = ("cross_entropy", "l_inv")
+
+
+@dataclass(frozen=True)
+class Inverses:
+    """What was found, by kind (natural, inverse, universal), on the CPU."""
+
+    y: Tensor
+    correct: dict[str, Tensor]
+    losses: dict[str, dict[str, Tensor]]
+    """Each image's cross-entropy and L_Inv, by kind."""
+    kept: Tensor
+    """The places of the images that were kept, ascending."""
+    x: dict[str, Tensor]
+    """The kept images themselves, by kind."""
+
+    def shares(self, members: Tensor) -> dict[str, Any]:
+        """Return accuracies, and the shares of images whose losses the inverse examples lower, among some images."""
+        n = int(members.sum())
+        lowered = {loss: {k: v[k] < v["natural"] for k in KINDS[1:]} for loss, v in self.losses.items()}
+        return {
+            "n": n,
+            "accuracy": {kind: _share(self.correct[kind], members) for kind in KINDS},
+            "lowered": {loss: {k: _share(v, members) for k, v in by.items()} for loss, by in lowered.items()},
+            "lowered_interval95": {
+                loss: {k: list(wilson(int(v[members].sum()), n)) for k, v in by.items()} for loss, by in lowered.items()
+            },
+        }
+
+    def table(self, classes: tuple[str, ...]) -> dict[str, Any]:
+        """Return the shares overall, and for each class that has an image."""
+        present = [(c, name) for c, name in enumerate(classes) if bool((self.y == c).any())]
+        everyone = torch.ones_like(self.y, dtype=torch.bool)
+        return {"overall": self.shares(everyone), "classes": {name: self.shares(self.y == c) for c, name in present}}
+
+
+def make_inverses(
+    model: nn.Module,
+    fast: nn.Module,
+    images: Images,
+    settings: InverseSettings,
+    z: Tensor,
+    keep: Tensor,
+    *,
+    batch_size: int = 256,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Inverses:
+    """Make both kinds of inverse examples for every image; those at the places `keep` are kept.
+
+    The features of Eq. 4 are the model's own; `fast`, a copy without them, makes x̂. An image's random numbers depend
+    on the seed and on its place alone.
+    """
+    parts: list[dict[str, Tensor]] = []
+    x: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
+    z = z.to(device)
+    ticker = Ticker(len(images), "making inverse examples")
+    with crafting(model, "eval"), crafting(fast, "eval"), torch.no_grad(), ticker:
+        for batch in plain(images, batch_size, device):
+            made, verdicts = _make(model, fast, batch, settings, z, seed)
+            parts.append(verdicts)
+            assert batch.index is not None
+            wanted = torch.isin(batch.index.cpu(), keep)
+            for kind, at in made.items():
+                x[kind].append(at.cpu()[wanted])
+            ticker.advance(len(batch))
+    joined = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
+    return Inverses(
+        images.y.cpu(),
+        {kind: joined[f"{kind}/correct"] for kind in KINDS},
+        {loss: {kind: joined[f"{kind}/{loss}"] for kind in KINDS} for loss in LOSSES},
+        keep.unique(),
+        {kind: torch.cat(found) for kind, found in x.items()},
+    )
+
+
+def _make(
+    model: nn.Module, fast: nn.Module, batch: Batch, settings: InverseSettings, z: Tensor, seed: int
+) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """Return the batch's images by kind, and what the network says of each."""
+    x, y, inverse = batch.x, batch.y, settings.instance
+    assert batch.index is not None
+    draws = SampleDraws(seed, index=tuple(batch.index.tolist()))
+    x_adv = settings.attack(fast, x, y, draws) if settings.beta else x
+    images = {"natural": x, "inverse": inverse(model, x, y, x_adv, draws), "universal": add_clipped(x, z, y)}
+    loss = inverse_loss(model, x, y, x_adv, beta=inverse.beta, reduction=inverse.reduction)
+    verdicts: dict[str, Tensor] = {}
+    for kind, at in images.items():
+        logits = model(at)
+        verdicts[f"{kind}/correct"] = logits.argmax(dim=1) == y
+        verdicts[f"{kind}/cross_entropy"] = F.cross_entropy(logits, y, reduction="none")
+        verdicts[f"{kind}/l_inv"] = loss(at)
+    return images, verdicts
+
+
+def _share(verdicts: Tensor, members: Tensor) -> float:
+    return float(verdicts[members].double().mean())

@@ -1,0 +1,93 @@
+"""`README.md` of an export: what it is, how to load it, what it reached."""
+
+from pathlib import Path
+from typing import Any
+
+from uiat.cli.numbers import show_number
+from uiat.export.card import BIBTEX
+from uiat.export.subject import Subject
+
+ROBUSTBENCH = ("cifar10", "cifar100")
+"""Data sets of ours that RobustBench has, under the same names."""
+NORMS = {"linf": "Linf", "l2": "L2"}
+"""Norms as RobustBench and AutoAttack write them."""
+
+PLAIN = """\
+```python
+import torch
+from model import load  # run in this folder, or put it on sys.path
+
+model = load()  # an nn.Module in eval mode; load(device="cuda") for a GPU
+x = torch.rand(4, {shape})  # images in [0, 1], not normalised
+with torch.no_grad():
+    logits = model(x)
+print(logits.shape)  # (4, {classes})
+```"""
+
+BENCHMARK = """\
+[RobustBench](https://github.com/RobustBench/robustbench) takes it as it is:
+
+```python
+import torch
+from robustbench.eval import benchmark
+from model import load
+
+device = torch.device("cuda:0")
+clean, robust = benchmark(
+    load(), dataset="{data}", threat_model="{norm}", eps={eps}, device=device, batch_size=256
+)
+```"""
+
+AUTOATTACK = """\
+RobustBench's `benchmark(load(), dataset="cifar10", threat_model="{norm}", eps={eps})` is for its own data sets, and
+this network is for {data}. [AutoAttack](https://github.com/fra31/auto-attack), which RobustBench runs, takes any images
+x in [0, 1] with their labels y:
+
+```python
+from autoattack import AutoAttack
+from model import load
+
+AutoAttack(load(), norm="{norm}", eps={eps}, device="cpu").run_standard_evaluation(x, y)
+```"""
+
+
+def write_readme(subject: Subject, files: list[str], requires: list[str]) -> str:
+    """Return the text."""
+    attack = subject.config.validate.attack(subject.config.method)
+    name, shape = Path(subject.data["name"]).name, tuple(subject.data["shape"])  # one's own data is named by its path
+    words = {
+        "norm": NORMS[attack.norm],
+        "eps": show_number(attack.eps),
+        "data": name,
+        "shape": ", ".join(map(str, shape)),
+        "classes": subject.spec.num_classes,
+    }
+    method, network = type(subject.config.method).__name__, type(subject.config.model).__name__
+    whole = name in ROBUSTBENCH and shape == (3, 32, 32)
+    own = ["`network.py` is a copy of the file it was trained from; it may import what its author wants."]
+    return "\n\n".join(
+        [
+            f"# {network} trained with {method} on {name}",
+            f"`model.py` and `model.safetensors` need {' and '.join([', '.join(requires[:-1]), requires[-1]])} alone.",
+            *(own if "network.py" in files else []),
+            PLAIN.format(**words),
+            (BENCHMARK if whole else AUTOATTACK).format(**words),
+            _accuracies(subject.evaluations, subject.data["name"]),
+            "`card.json` has the settings of every attack, the method's hyper-parameters and the training. Cite:",
+            f"```bibtex\n{BIBTEX}\n```\n",
+        ]
+    )
+
+
+def _accuracies(evaluations: list[dict[str, Any]], data: str) -> str:
+    if not evaluations:
+        return "It has not been measured on test images: run `uiat evaluate` on its run, and export again."
+    lines = ["| attack | norm, ε | accuracy | 95 % interval | images |", "| --- | --- | --- | --- | --- |"]
+    for entry in evaluations:
+        threat = f"{NORMS[entry['norm']]}, {show_number(entry['eps'])}" if "eps" in entry else "–"
+        low, high = entry["interval95"]
+        where = "" if entry.get("data", data) == data else f" on {Path(entry['data']).name}"
+        part = "" if entry.get("sample", "all") == "all" else f" ({entry['sample']})"
+        cells = f"{threat} | {entry['accuracy']:.2%} | {low:.2%} – {high:.2%} | {entry['n']}"
+        lines.append(f"| {entry['attack']}{where}{part} | {cells} |")
+    return "\n".join(lines)

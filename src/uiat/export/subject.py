@@ -1,0 +1,93 @@
+"""What is exported: a run's network with its weights, and all that its card says."""
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from torch import nn
+
+from uiat import data
+from uiat.config import AnyConfig
+from uiat.engine.run import RunFolder, read_json
+from uiat.engine.weights import load_weights
+from uiat.errors import UserError
+from uiat.types import DataSpec
+
+Weights = Literal["best", "last"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A run's network, loaded."""
+
+    run: RunFolder
+    config: AnyConfig
+    weights: Weights
+    model: nn.Module
+    """In eval mode, on the CPU, with the run's weights."""
+    spec: DataSpec
+    data: dict[str, Any]
+    """Name, classes, shape of the images, and how many there were of each split."""
+    result: dict[str, Any]
+    """The run's result.json; empty where there is none yet."""
+
+    @property
+    def file(self) -> Path:
+        """The weights in the run folder."""
+        return weights_file(self.run, self.weights)
+
+    @property
+    def evaluations(self) -> list[dict[str, Any]]:
+        """What was measured with these weights, as result.json has it."""
+        found = self.result.get("evaluations", [])
+        return [entry for entry in found if entry.get("weights") == self.file.name]
+
+    @property
+    def epoch(self) -> dict[str, Any]:
+        """The record of the epoch that the weights are from; empty where it is not known."""
+        if self.weights == "best" and self.result.get("best"):
+            return dict(self.result["best"])
+        lines: list[dict[str, Any]] = []
+        with suppress(ValueError):  # a killed run may leave half a line
+            lines = [line for line in self.run.read_metrics() if line.get("kind") == "epoch"]
+        if not lines:
+            return {}
+        chosen = lines[-1]
+        if self.weights == "best":
+            chosen = max(lines, key=lambda line: float(line[f"val_{self.config.train.select}"]))
+        return {name: chosen[name] for name in ("epoch", "val_natural", "val_robust")}
+
+
+def weights_file(run: RunFolder, weights: Weights) -> Path:
+    """Return where a run keeps its weights."""
+    return run.best if weights == "best" else run.last
+
+
+def load_subject(path: Path, weights: Weights, data_dir: str | None) -> Subject:
+    """Load a run's network; the data itself is read only where a run that is not finished has no card yet."""
+    run = RunFolder.open(path)
+    config = run.read_config()
+    file = weights_file(run, weights)
+    if not file.is_file():
+        raise UserError(f"{run.path} has no {file.name} yet: it is written after the first epoch.")
+    result = read_json(run.result) if run.result.exists() else {}
+    facts = result.get("data") or _read_data(config, data_dir)
+    try:
+        spec = DataSpec(len(facts["classes"]), int(facts["train"]), tuple(facts["shape"]))
+    except (KeyError, TypeError, ValueError):
+        raise UserError(f"{run.result} does not say what the data was: remove it, and export again.") from None
+    model = config.model.build(spec)
+    load_weights(model, file)
+    return Subject(run, config, weights, model.eval().requires_grad_(False), spec, facts, result)
+
+
+def _read_data(config: AnyConfig, data_dir: str | None) -> dict[str, Any]:
+    splits = data.load(config.data, data_dir)
+    counts = {part: len(getattr(splits, part)) for part in ("train", "validation", "test")}
+    return {
+        "name": config.data.name,
+        "classes": list(splits.train.classes),
+        "shape": list(splits.spec.shape),
+        **counts,
+    }

@@ -1,0 +1,92 @@
+"""Inverse adversaries and their perturbations as a grid of pictures (the paper's appendix C)."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from uiat.report.axis import in_levels, show_radius
+from uiat.report.figure import new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLUMNS = (
+    "natural",
+    "inverse\nperturbation",
+    "inverse\nadversary",
+    "universal inverse\nperturbation",
+    "universal inverse\nadversary",
+)
+SIGNED = "cividis"
+"""For perturbations of grey images: blue down, grey none, yellow up; readable in print and by colour-blind readers."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One image: natural, x̌ and x + z_y in [0, 1], the perturbations, and the probability of its class in each."""
+
+    label: str
+    x: Tensor
+    x_inverse: Tensor
+    x_universal: Tensor
+    z: Tensor
+    probability: tuple[float, float, float]
+
+
+def draw_inverses(rows: list[Row], *, scale: float | None = None, title: str) -> "Figure":
+    """Draw a row for each image; perturbations are stretched from ±scale (else the largest) to the full range."""
+    figure = new_figure(1.35 * len(COLUMNS) + 1.1, 1.5 * len(rows) + 1.0)
+    axes = figure.subplots(len(rows), len(COLUMNS), squeeze=False)
+    scale = scale or max(1e-12, *(float(p.abs().max()) for row in rows for p in (row.x_inverse - row.x, row.z)))
+    for row, cells in zip(rows, axes, strict=True):
+        pictures = (row.x, row.x_inverse - row.x, row.x_inverse, row.z, row.x_universal)
+        for k, (picture, cell) in enumerate(zip(pictures, cells, strict=True)):
+            _draw(cell, picture, scale if k in (1, 3) else None)
+        for cell, p in zip((cells[0], cells[2], cells[4]), row.probability, strict=True):
+            cell.set_xlabel(f"p = {_probability(p)}", fontsize=8, labelpad=2)
+        cells[0].set_ylabel(row.label, rotation=0, ha="right", va="center", fontsize=10, parse_math=False)
+    for heading, cell in zip(COLUMNS, axes[0], strict=True):
+        cell.set_title(heading, fontsize=9)
+    figure.suptitle(title, fontsize=10, parse_math=False)
+    _explain(figure, [cell for cells in axes for cell in (cells[1], cells[3])], scale, grey=len(rows[0].x) == 1)
+    return figure
+
+
+def stretched(perturbation: Tensor, scale: float) -> Tensor:
+    """Map a perturbation from ±scale to [0, 1], with 0 in the middle."""
+    return (0.5 + perturbation / (2 * scale)).clamp(0, 1)
+
+
+def _draw(axes: "Axes", picture: Tensor, scale: float | None) -> None:
+    shown = picture if scale is None else stretched(picture, scale)
+    pixels = shown.permute(1, 2, 0).to(torch.float32).numpy()
+    if pixels.shape[2] == 1:
+        colours = "gray" if scale is None else SIGNED
+        axes.imshow(pixels[:, :, 0], cmap=colours, vmin=0, vmax=1, interpolation="nearest")
+    else:
+        axes.imshow(pixels, interpolation="nearest")
+    axes.set_xticks([])
+    axes.set_yticks([])
+
+
+def _explain(figure: "Figure", cells: "list[Axes]", scale: float, *, grey: bool) -> None:
+    """Say what a perturbation's colours mean."""
+    levels = in_levels((scale,))
+    end = show_radius(scale if levels else float(f"{scale:.3g}"), levels)
+    if not grey:
+        figure.supxlabel(f"perturbations: grey is no change, the full range of a channel is ±{end}", fontsize=8)
+        return
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    colours = ScalarMappable(Normalize(-scale, scale), SIGNED)
+    bar = figure.colorbar(colours, ax=cells, location="bottom", shrink=0.6, aspect=40, ticks=[-scale, 0, scale])
+    bar.ax.set_xticklabels([f"−{end}", "0", f"+{end}"], fontsize=8)
+
+
+def _probability(p: float) -> str:
+    """Write a probability so that the last steps to 0 and 1 show."""
+    return f"{p:.2f}" if 0.01 <= p <= 0.99 else f"{p:.4f}"

@@ -1,0 +1,163 @@
+"""Accuracy against ε: ranks by hand, verdicts against a plain loop, and going on after a stop."""
+
+from math import inf, nan
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tests.evaluation.uiat_run import EPS, images, network
+from uiat.attacks import PGD
+from uiat.errors import UserError
+from uiat.evaluation.accuracy import accuracy
+from uiat.evaluation.curves import Point, default_grid, easier_half, measure, natural_losses, plan_points
+from uiat.evaluation.difference import paired_difference
+from uiat.evaluation.ledger import Ledger
+from uiat.rng import SampleDraws
+from uiat.targets import InstanceInverse
+
+BASE = PGD(eps=EPS, step=None, steps=20)
+GRID = (-EPS, 0.0, EPS / 2, EPS)
+
+
+def points(grid: tuple[float, ...] = GRID, attack: str = "pgd-4", base: PGD = BASE) -> tuple[Point, ...]:
+    return plan_points(grid, attack, base, num_classes=10, seed=3)
+
+
+def test_the_easier_half_has_the_lower_losses() -> None:
+    assert easier_half(torch.tensor([3.0, 1.0, 2.0, 9.0])).tolist() == [False, True, True, False]
+
+
+def test_ties_go_by_place_and_the_odd_one_is_easier() -> None:
+    assert easier_half(torch.tensor([1.0, 1.0, 1.0, 1.0])).tolist() == [True, True, False, False]
+    assert easier_half(torch.tensor([5.0, 1.0, 1.0, 1.0, 0.0])).tolist() == [False, True, True, False, True]
+
+
+def test_one_image_has_no_halves() -> None:
+    with pytest.raises(UserError, match="at least two images"):
+        easier_half(torch.tensor([1.0]))
+
+
+def test_losses_are_those_of_a_plain_loop() -> None:
+    model, test = network(), images().test
+    found = natural_losses(model, test, batch_size=50, device="cpu")
+    for place in (0, 7, 119):
+        log_p = model(test.x[place, None].float() / 255).log_softmax(dim=1)[0]
+        assert float(found[place]) == pytest.approx(-float(log_p[test.y[place]]), abs=1e-5)
+
+
+def test_the_grid_of_the_paper() -> None:
+    assert default_grid(8 / 255) == pytest.approx([k / 255 for k in range(-8, 17, 2)])
+    assert default_grid(8 / 255)[8] == 8 / 255  # exactly, so that it is the evaluation's own number
+    with pytest.raises(UserError, match="there is no grid around it"):
+        default_grid(0)
+
+
+def test_what_happens_at_each_radius() -> None:
+    found = points((0.1, 0.0, -0.2, 0.1), base=PGD(eps=0.2, step=0.1))
+    assert [(p.eps, p.kind) for p in found] == [(-0.2, "inverse"), (0.0, "natural"), (0.1, "pgd-4")]
+    inverse, natural, attack = (p.setting for p in found)
+    assert natural == {}
+    assert (inverse["eps"], inverse["step"], inverse["steps"], inverse["beta"]) == (0.2, 0.05, 20, 0.0)
+    assert inverse["start"] == "uniform"
+    assert (attack["eps"], attack["step"], attack["steps"]) == (0.1, 0.05, 4)  # the step keeps pace with ε
+
+
+@pytest.mark.parametrize(
+    ("grid", "attack", "sentence"),
+    [
+        ((), "pgd-20", "the grid is empty"),
+        ((0.0, nan), "pgd-20", "the grid has ε = nan"),
+        ((inf,), "pgd-20", "the grid has ε = inf"),
+        ((-0.1,), "pdg-20", "unknown attack 'pdg-20': did you mean 'pgd-20'?"),
+        ((0.1,), "natural", "--attack natural perturbs nothing"),
+    ],
+)
+def test_bad_grids(grid: tuple[float, ...], attack: str, sentence: str) -> None:
+    with pytest.raises(UserError) as caught:
+        points(grid, attack)
+    assert sentence in str(caught.value)
+
+
+def plain_inverse(radius: float) -> list[bool]:
+    """Help every image on its own, right or wrong."""
+    model, test, verdicts = network(), images().test, []
+    inverse = InstanceInverse(eps=radius, step=radius / 4, steps=20, beta=0, start="uniform")
+    for place, (x, y) in enumerate(zip(test.x.float() / 255, test.y, strict=True)):
+        x_inv = inverse(model, x[None], y[None], x[None], SampleDraws(3, index=(place,)))
+        verdicts.append(bool(model(x_inv).argmax() == y))
+    return verdicts
+
+
+def test_verdicts_are_those_of_a_plain_loop() -> None:
+    model, test = network(), images().test
+    found = measure(model, test, points(), batch_size=32)
+    assert found.grid == GRID
+    assert found.correct[0].tolist() == plain_inverse(EPS)
+    assert torch.equal(found.correct[1], accuracy(model, test, None).correct)
+    for place, eps in ((2, EPS / 2), (3, EPS)):
+        attack = PGD(eps=eps, step=None, steps=4)
+        assert torch.equal(found.correct[place], accuracy(model, test, attack, seed=3).correct)
+    assert bool((found.correct[0] & ~found.correct[1]).any())  # an image that it mends, so that the test can tell
+
+
+def test_friends_help_and_enemies_harm() -> None:
+    found = measure(network(), images().test, points()).groups()
+    for name, correct in found.items():
+        friendly, natural, half, whole = correct.double().mean(dim=1).tolist()
+        assert friendly >= natural >= half >= whole, name
+        assert friendly > whole, name
+    assert found["easier"].shape == found["harder"].shape == (4, 60)
+    assert bool((found["easier"].sum(dim=1) >= found["harder"].sum(dim=1)).all())
+
+
+def test_the_batch_size_changes_no_verdict() -> None:
+    few, many = (measure(network(), images().test, points(), batch_size=size) for size in (17, 120))
+    assert torch.equal(few.correct, many.correct)
+    assert torch.equal(few.easier, many.easier)
+
+
+class Killed(Exception):
+    pass
+
+
+def test_a_killed_measurement_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, test, file = network(), images().test, tmp_path / "ledger.safetensors"
+    whole = measure(model, test, points(), batch_size=32)
+    save, calls = Ledger.save, []
+
+    def save_and_die(self: Ledger) -> None:
+        save(self)
+        calls.append(1)
+        if len(calls) == 7:  # within the second radius
+            raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(Ledger, "save", save_and_die)
+        measure(model, test, points(), batch_size=32, ledger=Ledger(file, "key"))
+    rest = Ledger(file, "key")
+    assert rest.resumed
+    assert torch.equal(measure(model, test, points(), batch_size=32, ledger=rest).correct, whole.correct)
+
+
+def test_autoattack_is_an_attack_too() -> None:
+    few = images().test.take(torch.arange(20))
+    found = measure(network(), few, points((0.0, EPS), "apgd-ce"))
+    assert found.points[1].setting["components"] == ["apgd-ce"]
+    assert int(found.correct[1].sum()) < int(found.correct[0].sum())
+
+
+def verdicts(*right: int) -> Tensor:
+    return torch.tensor([place in right for place in range(10)])
+
+
+def test_a_paired_difference_by_hand() -> None:
+    value, (low, high) = paired_difference(verdicts(0, 1, 2, 3, 4), verdicts(0, 1, 9))
+    assert value == pytest.approx(0.2)
+    # 3 gained, 1 lost: (3.5 − 1.5)/12 ± 1.96·√(5 − 4/12)/12
+    assert (low, high) == pytest.approx((2 / 12 - 0.352840, 2 / 12 + 0.352840), abs=1e-5)
+    same, (low, high) = paired_difference(verdicts(0, 1), verdicts(0, 1))
+    assert same == 0
+    assert low == pytest.approx(-high)
+    assert 0 < high < 0.2

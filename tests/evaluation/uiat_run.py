@@ -1,0 +1,47 @@
+"""One small UIAT run on digits for all tests of a process that look at inverse examples."""
+
+import atexit
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from torch import nn
+
+from tests.engine.runs import CPU, begin, splits, tiny
+from uiat.config import Validation
+from uiat.data import Splits
+from uiat.data.config import DataConfig
+from uiat.engine.run import RunFolder
+from uiat.engine.setup import build_model
+from uiat.engine.weights import load_weights
+from uiat.methods import UIAT
+from uiat.models import ResNet
+
+DATA = DataConfig(name="digits", subset=600, test_subset=120, crop=0, flip=False)
+SMALL = replace(tiny("uiat", epochs=4, batch_size=64), data=DATA, model=ResNet(blocks=(1, 1), width=8))
+CONFIG = replace(SMALL, validate=Validation(eps=0.2, steps=3))
+EPS, INNER = 0.2, 0.1
+"""ε and ε' of the recipe."""
+
+
+@cache
+def trained() -> RunFolder:
+    """Train it once; the folder goes with the process. Tests that write into it take a copy."""
+    folder = TemporaryDirectory(prefix="uiat-run-")
+    atexit.register(folder.cleanup)
+    assert isinstance(CONFIG.method, UIAT)
+    return begin(CONFIG, Path(folder.name) / "run")
+
+
+@cache
+def network(weights: str = "best") -> nn.Module:
+    """Load its network, frozen and in eval mode."""
+    model = build_model(CONFIG, images().spec, CPU)
+    load_weights(model, trained().path / f"{weights}.safetensors")
+    return model.eval().requires_grad_(False)
+
+
+def images() -> Splits:
+    """Return the images it was trained and is tested on."""
+    return splits(DATA)

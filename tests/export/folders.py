@@ -1,0 +1,55 @@
+"""Runs made by hand: a network with weights that are not fresh, in a folder such as training leaves."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.engine.runs import tiny
+from tests.models.helpers import settle
+from uiat.config import AnyConfig
+from uiat.engine.files import write_json, write_tensors
+from uiat.engine.run import RunFolder
+from uiat.models import ModelConfig, PreActResNet, ResNet, WideResNet
+from uiat.rng import generator
+from uiat.serialize import to_json
+from uiat.types import DataSpec
+
+GREY = DataSpec(num_classes=10, num_samples=60, shape=(1, 8, 8))
+COLOUR = DataSpec(num_classes=7, num_samples=60, shape=(3, 16, 16))
+FAMILIES: dict[str, tuple[ModelConfig, DataSpec]] = {
+    "resnet": (ResNet(blocks=(1, 2), width=4), GREY),
+    "resnet-silu-normalised": (ResNet(blocks=(1, 1, 1), width=4, activation="silu", normalize=True), COLOUR),
+    "preact-activated": (PreActResNet(blocks=(1, 1), width=4, shortcut="activated"), COLOUR),
+    "preact-raw": (PreActResNet(blocks=(2, 1), width=4, shortcut="raw", normalize=True), GREY),
+    "wrn": (WideResNet(depth=10, widen=1), COLOUR),
+    "wrn-silu-normalised": (WideResNet(depth=16, widen=1, activation="silu", normalize=True), GREY),
+}
+
+
+def images(data: DataSpec) -> Tensor:
+    """Return the images that two copies of a network are compared on."""
+    return torch.rand((5, *data.shape), generator=generator(0, "images"))
+
+
+def configure(model: ModelConfig) -> AnyConfig:
+    return replace(tiny("uiat"), model=model)
+
+
+def make_run(path: Path, model: ModelConfig, spec: DataSpec, **changes: Any) -> tuple[RunFolder, Tensor]:
+    """Make a run folder, and return it with the logits of its best weights; its last ones are others."""
+    config = configure(model)
+    run = RunFolder.create(path, config)
+    torch.manual_seed(0)
+    network = settle(model.build(spec), images(spec))
+    with torch.no_grad():
+        logits: Tensor = network(images(spec))
+    write_tensors(run.best, network.state_dict())
+    write_tensors(run.last, settle(network, images(spec)).state_dict())
+    facts = {"classes": [f"class {k}" for k in range(spec.num_classes)], "shape": list(spec.shape)}
+    counts = {"train": spec.num_samples, "validation": 12, "test": 40}
+    card = {"schema": 1, "config": to_json(config), "data": {"name": "digits", **facts, **counts}}
+    write_json(run.result, {**card, "evaluations": [], **changes})
+    return run, logits

@@ -1,0 +1,96 @@
+"""Where an export is written, and what it leaves alone."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calls import call, refused
+from tests.export.folders import FAMILIES, GREY, make_run
+from uiat.engine.run import RunFolder, read_json
+from uiat.models import ResNet
+
+NAMES = {"model.safetensors", "model.py", "card.json", "README.md"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return make_run(tmp_path / "run", *FAMILIES["resnet"])[0]
+
+
+def test_a_note_without_accuracies(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    found = call(capsys, "export", str(run.path))
+    assert found.code == 0
+    assert "no accuracies" in found.err
+
+
+def test_a_second_export_takes_the_place_of_the_first(
+    run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "deep" / "out"
+    assert call(capsys, "export", str(run.path), "--out", str(out)).code == 0
+    first = read_json(out / "card.json")
+    (out / "notes.txt").write_text("mine")
+    (out / "model.onnx").write_text("of the first export")
+    assert call(capsys, "export", "--weights", "last", "--out", str(out), str(run.path)).code == 0
+    second = read_json(out / "card.json")
+    assert (first["weights"]["from"], second["weights"]["from"]) == ("best", "last")
+    assert first["weights"]["sha256"] != second["weights"]["sha256"]
+    assert {path.name for path in out.iterdir()} == {*NAMES, "notes.txt"}
+
+
+@pytest.mark.parametrize("name", [*NAMES, "model.onnx", "network.py"])
+def test_other_peoples_files_are_kept(
+    name: str, run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text('{"kind": "mine"}')
+    sentence = refused(capsys, "export", str(run.path), "--out", str(out))
+    assert sentence == f"{out} holds a {name} that is not of an export: choose another --out, or move it away."
+    assert [path.name for path in out.iterdir()] == [name]
+    assert (out / name).read_text() == '{"kind": "mine"}'
+
+
+def test_files_of_other_names_are_no_hindrance(
+    run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "notes.txt").write_text("mine")
+    assert call(capsys, "export", str(run.path), "--out", str(tmp_path / "out")).code == 0
+    assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+
+
+def test_a_file_in_the_place_of_the_folder(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").write_text("mine")
+    for out in (tmp_path / "out", tmp_path / "out" / "deeper"):
+        assert f"cannot write the folder {out}" in refused(capsys, "export", str(run.path), "--out", str(out))
+    assert (tmp_path / "out").read_text() == "mine"
+
+
+def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for path in (tmp_path, tmp_path / "nowhere"):
+        assert f"{path} is not a run folder" in refused(capsys, "export", str(path))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_weights_yet(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run.best.unlink()
+    sentence = refused(capsys, "export", str(run.path))
+    assert sentence == f"{run.path} has no best.safetensors yet: it is written after the first epoch."
+    assert not (run.path / "export").exists()
+
+
+def test_damaged_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, _ = make_run(tmp_path / "data", ResNet(blocks=(1,), width=4), GREY, data={"name": "digits"})
+    assert "does not say what the data was" in refused(capsys, "export", str(run.path))
+    run, _ = make_run(tmp_path / "weights", ResNet(blocks=(1,), width=4), GREY)
+    run.best.write_bytes(b"damaged")
+    assert "not a readable safetensors file" in refused(capsys, "export", str(run.path))
+    run.result.write_text("{")
+    assert f"cannot read {run.result}" in refused(capsys, "export", str(run.path))
+
+
+def test_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    found = call(capsys, "export")
+    assert found.code == 2
+    assert "Traceback" not in found.err

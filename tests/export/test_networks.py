@@ -1,0 +1,96 @@
+"""Every family, exported and read by someone without `uiat`: the same logits, bit by bit."""
+
+import ast
+import py_compile
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tests.export.folders import COLOUR, FAMILIES, GREY, images, make_run
+from tests.export.readers import read_logits
+from uiat.export.folder import write_folder
+from uiat.export.script import write_script
+from uiat.export.subject import load_subject
+from uiat.models import ResNet
+
+
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Tensor, Tensor]]:
+    """Export every family; all are read by one process, since starting one takes longer than all the rest."""
+    root = tmp_path_factory.mktemp("exports")
+    expected: dict[str, Tensor] = {}
+    for name, (model, data) in FAMILIES.items():
+        run, expected[name] = make_run(root / name, model, data)
+        write_folder(load_subject(run.path, "best", None), root / name / "export")
+    folders = {root / name / "export": images(data) for name, (_, data) in FAMILIES.items()}
+    found = read_logits(folders)
+    return {name: (root / name / "export", expected[name], found[k]) for k, name in enumerate(FAMILIES)}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_logits_are_the_same_bits(name: str, exports: dict[str, tuple[Path, Tensor, Tensor]]) -> None:
+    _, expected, found = exports[name]
+    assert torch.equal(found, expected)
+    assert found.std() > 0.01  # so that the test can tell
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_script_stands_on_its_own(name: str, exports: dict[str, tuple[Path, Tensor, Tensor]]) -> None:
+    script = exports[name][0] / "model.py"
+    py_compile.compile(str(script), doraise=True, cfile=str(script.with_name("compiled")))
+    tree = ast.parse(script.read_text())
+    imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    imported |= {str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+    packages = {module.split(".")[0] for module in imported} - set(sys.stdlib_module_names)
+    assert packages == {"torch", "safetensors"}
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert names.isdisjoint({"data", "DataSpec", "UserError", "unknown"})
+
+
+def test_the_scripts_are_clean(exports: dict[str, tuple[Path, Tensor, Tensor]]) -> None:
+    scripts = [str(folder / "model.py") for folder, _, _ in exports.values()]
+    for command in (["check", "--isolated", "--select", "F,E,W,I"], ["format", "--isolated", "--check"]):
+        words = [sys.executable, "-m", "ruff", *command, "--no-cache", "--line-length", "120", *scripts]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout
+
+
+def test_a_family_takes_only_its_own_along() -> None:
+    others = {"resnet": "WideResNet PreActResNet", "preact-raw": "WideResNet BasicBlock", "wrn": "StagedNetwork ResNet"}
+    for name, words in others.items():
+        text = write_script(*FAMILIES[name])
+        assert [word for word in words.split() if f"class {word}" in text] == []
+        assert text.count("class Network(") == 1
+
+
+def test_the_facts_of_the_data_are_constants() -> None:
+    text = write_script(ResNet(width=4), GREY)
+    assert "NUM_CLASSES = 10\n" in text
+    assert "SHAPE = (1, 8, 8)\n" in text
+    assert "NUM_SAMPLES" not in text
+    assert write_script(ResNet(width=4), COLOUR).replace("NUM_CLASSES = 7", "") != text
+
+
+@pytest.mark.parametrize("weights", ["best", "last"])
+def test_which_weights(weights: str, tmp_path: Path) -> None:
+    run, _ = make_run(tmp_path / "run", *FAMILIES["resnet"])
+    subject = load_subject(run.path, weights, None)  # type: ignore[arg-type]
+    write_folder(subject, tmp_path / "out")
+    found, expected = load_file(tmp_path / "out" / "model.safetensors"), load_file(run.path / f"{weights}.safetensors")
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    other = load_file(run.last if weights == "best" else run.best)
+    assert any(not torch.equal(found[name], other[name]) for name in other)
+
+
+def test_an_export_draws_no_random_numbers(tmp_path: Path) -> None:
+    run, _ = make_run(tmp_path / "run", *FAMILIES["resnet"])
+    subject = load_subject(run.path, "best", None)
+    before = torch.get_rng_state()
+    write_folder(subject, tmp_path / "out")
+    assert torch.equal(torch.get_rng_state(), before)
