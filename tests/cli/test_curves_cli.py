@@ -98,12 +98,32 @@ def test_against_another_run(run: RunFolder, tmp_path: Path, capsys: pytest.Capt
     found = read_json(run.path / "curves" / "difference.json")
     assert found["grid"] == content["grid"]
     assert found["difference"] == [0, 0, 0]  # the same network
-    assert found["accuracy"] == {name: content["accuracy"]["all"] for name in ("target", "against")}
+    assert found["accuracy"] == dict.fromkeys(("target", "against"), content["accuracy"]["all"])
     assert (found["target"], found["against"]["target"]) == ("run", "other")
     for low, high in found["interval95"]:
         assert low < 0 < high
     for end in ("png", "svg"):
         assert (run.path / "curves" / f"difference.{end}").stat().st_size > 1000
+
+
+def test_an_interrupted_measurement_goes_on(
+    run: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = curves(capsys, run, *GRID)
+    shutil.rmtree(run.path / "curves")
+    words = ["curves", str(run.path), *FAST, *GRID]
+    with monkeypatch.context() as patch:
+        patch.setattr("uiat.cli.curves.write_curves", interrupt)
+        assert call(capsys, *words).code == 130
+    assert len(list(run.path.glob("evaluation-*"))) == 1
+    found = call(capsys, *words)
+    assert "going on with an interrupted measurement" in found.err
+    assert read_json(run.path / "curves" / "curves.json")["accuracy"] == whole["accuracy"]
+    assert list(run.path.glob("evaluation-*")) == []
+
+
+def interrupt(*args: object) -> None:
+    raise KeyboardInterrupt
 
 
 def test_bare_weights(
@@ -147,7 +167,7 @@ def test_bad_places(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtur
     config = read_json(other.config)
     config["data"]["name"] = "svhn"
     other.config.write_text(json.dumps(config))
-    assert "compare like" in refused(capsys, "curves", str(run.path), "--against", str(other.path))
+    assert "give one like it" in refused(capsys, "curves", str(run.path), "--against", str(other.path))
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

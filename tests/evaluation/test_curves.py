@@ -133,9 +133,10 @@ def test_a_killed_measurement_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
         if len(calls) == 7:  # within the second radius
             raise Killed
 
-    with monkeypatch.context() as patch, pytest.raises(Killed):
+    with monkeypatch.context() as patch:
         patch.setattr(Ledger, "save", save_and_die)
-        measure(model, test, points(), batch_size=32, ledger=Ledger(file, "key"))
+        with pytest.raises(Killed):
+            measure(model, test, points(), batch_size=32, ledger=Ledger(file, "key"))
     rest = Ledger(file, "key")
     assert rest.resumed
     assert torch.equal(measure(model, test, points(), batch_size=32, ledger=rest).correct, whole.correct)

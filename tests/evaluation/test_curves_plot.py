@@ -40,7 +40,7 @@ def test_two_lines_that_anyone_can_tell_apart() -> None:
         assert getattr(first, trait)() != getattr(second, trait)()
     words = [text.get_text() for text in axes.texts]
     assert f"gap {100 * (0.92 - 0.5):.1f} points\nat ε = 8/255" in words
-    assert [label.get_text() for label in axes.get_xticklabels()][0] == "−8/255"
+    assert axes.get_xticklabels()[0].get_text() == "−8/255"
 
 
 def test_no_gap_where_the_grid_has_no_such_radius() -> None:

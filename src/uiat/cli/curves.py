@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, Generic
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from uiat.cli.curves_files import write_curves, write_difference
@@ -50,10 +51,13 @@ def main(args: list[str]) -> int:
     points = plan_points(grid, options.attack, first.base, num_classes=classes, seed=seed)
     check_count(len(first.images))
     folder = open_folder(first, options.out, "curves")
+    notices = Console(stderr=True, highlight=False)
     curves: list[Curve] = []
     ledgers: list[Ledger] = []
     for ready in subjects:
         ledger = open_ledger(ready, ("curves", options.attack, *map(repr, grid)), False, options.restart)
+        if ledger.resumed:
+            notices.print("going on with an interrupted measurement (--restart measures anew)", markup=False)
         ledgers.append(ledger)
         size = options.subject.batch_size
         curves.append(measure(ready.fast, ready.images, points, batch_size=size, device=ready.device, ledger=ledger))
@@ -62,6 +66,8 @@ def main(args: list[str]) -> int:
         write_difference(folder, (first, subjects[1]), options.attack, (curves[0], curves[1]))
     for ledger in ledgers:
         ledger.close()
+    for notice in dict.fromkeys(notice for curve in curves for notice in curve.notices):
+        notices.print(f"note: {notice}", markup=False, soft_wrap=True)
     _show(first, curves[0], folder)
     return 0
 
@@ -73,17 +79,14 @@ def _other(ready: Ready, against: str) -> Ready:
         mine, other = getattr(data, part), getattr(config.data, part)
         if mine != other:
             raise UserError(
-                f"{against} was trained with data.{part} {other}, {ready.target} with {mine}: compare like."
+                f"{against} was trained with data.{part} {other}, {ready.target} with {mine}: give one like it."
             )
     found = prepare(Path(against), replace(ready.options, model=config.model))
     return replace(found, base=ready.base)
 
 
 def _show(ready: Ready, curve: Curve, folder: Path) -> None:
-    notices = Console(stderr=True, highlight=False)
-    for notice in curve.notices:
-        notices.print(f"note: {notice}", markup=False, soft_wrap=True)
-    table = Table(title=f"{ready.weights_file}, {len(ready.images)} images")
+    table = Table(title=escape(f"{ready.weights_file}, {len(ready.images)} images"))
     for heading in ("ε", "", "all", "easier", "harder", "gap"):
         table.add_column(heading, justify="left" if not heading else "right")
     groups: dict[str, Any] = {name: found.double().mean(dim=1) for name, found in curve.groups().items()}

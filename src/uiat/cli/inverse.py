@@ -6,6 +6,7 @@ from typing import Any, Generic
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
@@ -103,7 +104,7 @@ def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, meth
 
 def _show(ready: Ready, result: Result, folder: Path) -> None:
     """Print accuracies and shares, by class and overall, and which z was used."""
-    table = Table(title=f"{ready.weights_file}, {len(ready.images)} images")
+    table = Table(title=escape(f"{ready.weights_file}, {len(ready.images)} images"))
     table.caption = (
         "natural, inverse and universal inverse examples; ↓: share of images whose cross-entropy (CE) "
         f"or loss of Eq. 4 (L_Inv) they lower\nz: {result.universal.source}"
@@ -114,7 +115,7 @@ def _show(ready: Ready, result: Result, folder: Path) -> None:
         table.add_column(heading, justify="right", no_wrap=True)
     content = result.found.table(ready.images.classes)
     for name, row in content["classes"].items():
-        table.add_row(name, *_cells(row))
+        table.add_row(escape(name), *_cells(row))
     table.add_section()
     table.add_row("all", *_cells(content["overall"]))
     console = Console()

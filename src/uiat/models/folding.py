@@ -4,7 +4,6 @@ With running statistics, BatchNorm after a convolution is a scale and a shift of
 can do itself. While weights stand still (an evaluation, or the steps of one attack) that spares every BatchNorm.
 """
 
-from copy import copy
 from typing import NamedTuple
 
 import torch
@@ -75,9 +74,11 @@ def fold(model: nn.Module) -> Folded | None:
                 module.training = training
         if not torch.equal(before, torch.get_rng_state()):
             return None
-    pairs = _replace(traced)
+        pairs = _replace(traced)  # new convolutions draw weights that are never used
+    if not pairs:
+        return None
     _separate(traced)
-    return Folded(traced, pairs).eval() if pairs else None
+    return Folded(traced, pairs).eval()
 
 
 def _replace(traced: fx.GraphModule) -> list[Pair]:
@@ -122,7 +123,8 @@ def _separate(traced: fx.GraphModule) -> None:
 
 def _alias(module: nn.Module) -> nn.Module:
     """Copy a module but for its parameters and buffers, which are the original's for ever."""
-    alias = copy(module)
+    alias: nn.Module = module.__class__.__new__(module.__class__)  # `copy` is forbidden to parametrised layers
+    alias.__dict__.update(module.__dict__)
     alias._modules = {name: child and _alias(child) for name, child in module._modules.items()}
     return alias
 
