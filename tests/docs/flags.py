@@ -5,17 +5,21 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from uiat import recipes
+from uiat.cli.curves import Curves
 from uiat.cli.evaluate import Evaluate
+from uiat.cli.inverse import Inverse
+from uiat.cli.subject import Subject
 from uiat.cli.train import Resume
 from uiat.models import MODELS
 
 
 def known_flags() -> set[str]:
-    """Return the flags of `uiat train`, for every recipe and model, and those of `uiat evaluate`."""
+    """Return the flags of `uiat train`, for every recipe and model, and those of the commands that examine a network."""
     configs = [recipes.get(name) for name in recipes.RECIPES]
     configs += [replace(configs[0], model=model) for model in MODELS.values()]
     flags = {flag for config in configs for flag in _flags(config, "--")}
-    return flags | {f"--{field.name.replace('_', '-')}" for part in (Resume, Evaluate) for field in fields(part)}
+    commands: tuple[Any, ...] = (Resume, Subject, Evaluate, Curves, Inverse)
+    return flags | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
 
 
 def _flags(value: Any, prefix: str) -> Iterator[str]:

@@ -8,6 +8,7 @@ from typing import Any, Generic
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
@@ -157,7 +158,7 @@ def _network_line(ready: Ready) -> str:
 
 def _show(ready: Ready, found: SuiteResult) -> None:
     sign = "L∞" if ready.base.norm == "linf" else "L2"
-    table = Table(title=f"{ready.weights_file}, {sign} ε = {show_number(ready.base.eps)}")
+    table = Table(title=escape(f"{ready.weights_file}, {sign} ε = {show_number(ready.base.eps)}"))
     for heading in ("attack", "accuracy", "95 % interval", "images", "seconds"):
         table.add_column(heading, justify="left" if heading == "attack" else "right")
     for name, accuracy in found.attacks.items():
@@ -174,5 +175,5 @@ def _show_classes(ready: Ready, found: SuiteResult) -> None:
         table.add_column(name, justify="right")
     rows = {name: per_class(accuracy, ready) for name, accuracy in found.attacks.items()}
     for _, label in _present(ready.images.y, ready.images.classes):
-        table.add_row(label, *(f"{row[label]:.1%}" for row in rows.values()))
+        table.add_row(escape(label), *(f"{row[label]:.1%}" for row in rows.values()))
     Console().print(table)
