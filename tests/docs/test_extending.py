@@ -85,8 +85,8 @@ def test_the_run_is_trained_and_evaluated(script: str, run: str, kind: dict[str,
     saved = json.loads(folder.config.read_text(encoding="utf-8"))
     assert {part: saved[part]["kind"] for part in kind} == kind
     assert to_json(from_json(saved)) == saved  # so a resume finds its parts, too
-    (evaluation,) = json.loads(folder.result.read_text(encoding="utf-8"))["evaluations"].values()
-    assert set(evaluation["attacks"]) == {"natural", "pgd-20"}
+    evaluations = json.loads(folder.result.read_text(encoding="utf-8"))["evaluations"]
+    assert [evaluation["attack"] for evaluation in evaluations] == ["natural", "pgd-20"]
 
 
 def test_the_registries_are_as_they_were() -> None:

@@ -66,3 +66,11 @@ def test_tensors(tmp_path: Path) -> None:
     found = load_file(path)
     assert found.keys() == tensors.keys()
     assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+
+
+def test_tied_weights_and_slices_are_written_apart(tmp_path: Path) -> None:
+    whole = torch.arange(6.0)
+    tensors = {"one": whole, "same": whole, "part": whole[:2], "other": whole[2:]}
+    write_tensors(tmp_path / "file", tensors)
+    found = load_file(tmp_path / "file")
+    assert all(torch.equal(found[name], tensors[name]) for name in tensors)

@@ -47,7 +47,19 @@ def write_json(path: Path, value: Any, *, exclusive: bool = False) -> None:
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write a state dict as safetensors."""
     with atomic(path) as temporary:
-        save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, temporary, metadata)
+        save_file(_apart(tensors), temporary, metadata)
+
+
+def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Give every tensor memory of its own: safetensors refuses tied weights."""
+    owners: set[int] = set()
+    apart = {}
+    for name, tensor in tensors.items():
+        own = tensor.detach().contiguous()
+        place = own.untyped_storage().data_ptr()
+        apart[name] = own.clone() if place in owners or own.untyped_storage().nbytes() > own.nbytes else own
+        owners.add(place)
+    return apart
 
 
 def _sync(path: Path) -> None:

@@ -21,7 +21,10 @@ def own_source(config: Imported) -> str:
     """Return the text of the file that defines the network; it must be a module by itself."""
     config.find()
     module = config.target.partition(":")[0]
-    found = importlib.util.find_spec(module)
+    try:
+        found = importlib.util.find_spec(module)
+    except ValueError:  # a module that is no file, such as __main__
+        found = None
     if found is None or "." in module or found.submodule_search_locations or not (found.origin or "").endswith(".py"):
         raise UserError(f"{module!r} is not a single file, so {config.target} cannot be exported: put it in one file.")
     path = Path(str(found.origin))
