@@ -38,7 +38,7 @@ def test_a_second_export_takes_the_place_of_the_first(
     assert {path.name for path in out.iterdir()} == {*NAMES, "notes.txt"}
 
 
-@pytest.mark.parametrize("name", [*NAMES, "model.onnx", "network.py"])
+@pytest.mark.parametrize("name", [*sorted(NAMES), "model.onnx", "network.py"])
 def test_other_peoples_files_are_kept(
     name: str, run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
