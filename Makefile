@@ -22,6 +22,8 @@ $(VENV)/.done: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-build-isolation -e '.[dev]'
 	@touch $@
 
+# One thread: on so small a network a second one gains little, and waits long where the cores are busy.
+demo: export OMP_NUM_THREADS = 1
 demo: $(VENV)/.done
 	@if test -e runs/demo/config.json; then $(BIN)/uiat train --resume runs/demo; else $(BIN)/uiat train --out runs/demo; fi
 	@$(BIN)/uiat evaluate runs/demo

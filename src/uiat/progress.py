@@ -2,6 +2,7 @@
 
 import time
 from types import TracebackType
+from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
@@ -24,20 +25,12 @@ def clock_time(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
-class Ticker:
-    """Counts work against its total."""
+class Live:
+    """Shows a bar, if there is one, for as long as the work lasts."""
 
-    def __init__(self, total: float, label: str, console: Console | None = None):
-        self.console = console or PatientConsole(stderr=True, highlight=False)
-        self.total, self.label, self.done, self.counted = total, label, 0.0, 0.0
-        self.began = self.spoken = time.monotonic()
-        self.bar: Progress | None = None
-        if self.console.is_terminal:
-            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-            self.bar = Progress(*columns, console=self.console, transient=True)
-            self.task = self.bar.add_task(label, total=total)
+    bar: Progress | None = None
 
-    def __enter__(self) -> "Ticker":
+    def __enter__(self) -> Self:
         if self.bar is not None:
             self.bar.start()
         return self
@@ -47,6 +40,19 @@ class Ticker:
     ) -> None:
         if self.bar is not None:
             self.bar.stop()
+
+
+class Ticker(Live):
+    """Counts work against its total."""
+
+    def __init__(self, total: float, label: str, console: Console | None = None):
+        self.console = console or PatientConsole(stderr=True, highlight=False)
+        self.total, self.label, self.done, self.counted = total, label, 0.0, 0.0
+        self.began = self.spoken = time.monotonic()
+        if self.console.is_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
+            self.bar = Progress(*columns, console=self.console, transient=True)
+            self.task = self.bar.add_task(label, total=total)
 
     def advance(self, work: float, label: str = "", *, free: bool = False) -> None:
         """Count work as done; `free` work took no time (it was skipped, or done before) and is left out of the pace."""

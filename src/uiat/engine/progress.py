@@ -2,15 +2,14 @@
 
 import time
 from pathlib import Path
-from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from uiat.progress import QUIET_SECONDS, PatientConsole, clock_time
+from uiat.progress import QUIET_SECONDS, Live, PatientConsole, clock_time
 
 
-class Reporter:
+class Reporter(Live):
     """Shows a run's progress and keeps its log."""
 
     def __init__(self, log: Path, epochs: int, steps: int, done: int, console: Console | None = None):
@@ -18,7 +17,6 @@ class Reporter:
         self.log, self.epochs, self.steps = log, epochs, steps
         self.total, self.first, self.done = epochs * steps, done, done
         self.began = self.spoken = time.monotonic()
-        self.bar: Progress | None = None
         if self.console.is_terminal:
             self.bar = Progress(
                 TextColumn("{task.description}"),
@@ -30,17 +28,6 @@ class Reporter:
                 console=self.console,
             )
             self.task = self.bar.add_task("training", total=self.total, completed=done, note="")
-
-    def __enter__(self) -> "Reporter":
-        if self.bar is not None:
-            self.bar.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self.bar is not None:
-            self.bar.stop()
 
     def step(self, epoch: int, step: int, means: dict[str, float] | None = None) -> None:
         """Count one step; `means` are shown when they are at hand."""
