@@ -49,7 +49,7 @@ def test_a_network_that_onnx_cannot_hold(tmp_path: Path, monkeypatch: pytest.Mon
 @pytest.mark.skipif(not (find_spec("onnx") and find_spec("onnxruntime")), reason="onnx or onnxruntime is not installed")
 @pytest.mark.parametrize("name", FAMILIES)
 def test_the_logits_of_the_runtime(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    import onnxruntime  # type: ignore[import-not-found, unused-ignore]
+    import onnxruntime
 
     run, expected = make_run(tmp_path / "run", *FAMILIES[name])
     assert call(capsys, "export", str(run.path), "--onnx").code == 0
