@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from math import ceil, floor, prod
 
+import torch
 from torch import Tensor
 
 
@@ -34,20 +35,40 @@ class Batch:
     """First row of this batch within the global batch, when it is a share of one (a process's, or a micro-batch)."""
     total: int | None = None
     """Rows of the global batch; `None` when this is all of it."""
+    padding: bool = False
+    """Whether the rows only stand in for an empty share (a process without one): they count for nothing."""
+
+    @property
+    def count(self) -> int:
+        """Samples that count."""
+        return 0 if self.padding else len(self)
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def split(self, size: int | None) -> list["Batch"]:
-        """Cut into nearly equal micro-batches of at most `size` rows (for gradient accumulation)."""
-        count = 1 if size is None else ceil(len(self) / size)
-        if count <= 1:
-            return [self]
-        total = len(self) if self.total is None else self.total
-        x, y = self.x.tensor_split(count), self.y.tensor_split(count)
-        index = [None] * count if self.index is None else list(self.index.tensor_split(count))
-        starts = [self.start + sum(len(part) for part in y[:k]) for k in range(count)]
-        return [Batch(x[k], y[k], index[k], starts[k], total) for k in range(count)]
+    def share(self, rank: int, world: int) -> "Batch":
+        """Return a process's part of a global batch: nearly equal parts, in the order of the ranks."""
+        return self._cut(world)[rank] if world > 1 else self
+
+    def split(self, size: int | None, world: int = 1) -> list["Batch"]:
+        """Cut into nearly equal micro-batches of at most `size` rows (for gradient accumulation).
+
+        Of `world` processes all make as many as the one with the largest share needs, so that they stay in step.
+        """
+        rows = len(self) if world == 1 or self.total is None else ceil(self.total / world)
+        count = 1 if size is None else ceil(rows / size)
+        return self._cut(count) if count > 1 else [self]
+
+    def _cut(self, count: int) -> list["Batch"]:
+        total, parts, start = len(self) if self.total is None else self.total, [], self.start
+        for rows in torch.arange(len(self), device=self.y.device).tensor_split(count):
+            # An empty part is one row that counts for nothing: it keeps its process in step with the others.
+            kept = rows if len(rows) else torch.zeros(1, dtype=torch.long, device=self.y.device)
+            index = None if self.index is None else self.index[kept]
+            empty = self.padding or not len(rows)
+            parts.append(Batch(self.x[kept], self.y[kept], index, 0 if empty else start, total, padding=empty))
+            start += len(rows)
+        return parts
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The command line: a thin edge over the objects."""
 
+import os
 import sys
 from importlib import import_module
 
@@ -21,7 +22,8 @@ def main(args: list[str] | None = None) -> int:
     try:
         return _dispatch(words)
     except UserError as error:
-        print(f"uiat: {error}", file=sys.stderr)
+        if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
+            print(f"uiat: {error}", file=sys.stderr)
         return 2
     except SystemExit as stop:  # tyro's own usage errors and --help
         return stop.code if isinstance(stop.code, int) else 2

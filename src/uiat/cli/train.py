@@ -11,8 +11,10 @@ from rich.console import Console
 
 from uiat import data, models, recipes
 from uiat.cli.choose import take
+from uiat.cli.launch import launch
 from uiat.cli.numbers import REGISTRY
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
+from uiat.distributed import is_main, launched, local_device, process_group, restarted, wait
 from uiat.engine.loop import rehearse, train
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
@@ -31,6 +33,10 @@ class Where:
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
     """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
+    processes: int = 1
+    """Processes of this machine that share the run; each batch is divided between them."""
+    restarts: int = 3
+    """With several processes: how often one that died is started again, from the last checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +66,18 @@ def new_run(args: list[str]) -> int:
     config, rest = _choose(recipes.get(name), rest)
     config, where = parse(config, rest)
     check(config)
-    out = where.out or str(_free(Path("runs") / f"{name}-s{config.seed}"))
-    device = pick_device(where.device)
-    splits = data.load(config.data, where.data_dir)
-    rehearse(config, splits, device)
-    run = RunFolder.create(out, config)
-    return _train(config, run, splits, device)
+    device = local_device(pick_device(where.device))
+    with process_group(device):
+        folder = Path("runs") / f"{name}-s{config.seed}"
+        # Under torchrun the name is fixed: a process that is started again must find the run of the one that died.
+        out = where.out or str(folder if launched() > 1 else _free(folder))
+        if restarted() and RunFolder(out).config.exists():
+            return resume_run(["--resume", out, *_flags(where)])
+        splits = _load(config, where)
+        rehearse(config, splits, device)
+        run = RunFolder.create(out, config) if is_main() else RunFolder(out)
+        wait()
+        return _train(config, run, splits, device, where)
 
 
 def resume_run(args: list[str]) -> int:
@@ -77,7 +89,23 @@ def resume_run(args: list[str]) -> int:
     run = RunFolder.open(chosen.resume)
     config = run.read_config()
     check(config)
-    return _train(config, run, data.load(config.data, chosen.data_dir), pick_device(chosen.device))
+    device = local_device(pick_device(chosen.device))
+    with process_group(device):
+        return _train(config, run, _load(config, chosen), device, chosen)
+
+
+def _load(config: AnyConfig, where: Where) -> data.Splits:
+    """Load the data, the main process first: a download happens once."""
+    if not is_main():
+        wait()
+    splits = data.load(config.data, where.data_dir)
+    if is_main():
+        wait()
+    return splits
+
+
+def _flags(where: Where) -> list[str]:
+    return ["--device", where.device, *(["--data-dir", where.data_dir] if where.data_dir else [])]
 
 
 def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
@@ -111,8 +139,10 @@ def _free(path: Path) -> Path:
     return next(p for p in chain([path], others) if not p.exists())
 
 
-def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch.device) -> int:
-    console = Console(stderr=True, highlight=False)
+def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch.device, where: Where) -> int:
+    console = Console(stderr=True, highlight=False, quiet=not is_main())
+    if where.processes > 1 and launched() == 1:
+        return launch(run.path, where.processes, where.restarts, _flags(where))
     console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
     if train(config, run, splits, device):
         console.print(f"done; next: uiat evaluate {run.path}", markup=False, soft_wrap=True)

@@ -15,6 +15,10 @@ class Augmentation:
     left: Tensor
     flip: Tensor
 
+    def rows(self, which: Tensor) -> "Augmentation":
+        """Return the augmentation of some of the images."""
+        return Augmentation(self.top[which], self.left[which], self.flip[which])
+
     def __call__(self, x: Tensor, padding: int) -> Tensor:
         """Apply to images (B, C, H, W): one gather from the padded batch does crop and mirror together."""
         count, channels, height, width = x.shape

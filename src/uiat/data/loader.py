@@ -8,6 +8,7 @@ from torch import Tensor
 
 from uiat.data.augment import draw
 from uiat.data.images import Images
+from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.rng import generator
 from uiat.types import Batch
@@ -58,11 +59,15 @@ class Loader:
             yield step, self._batch(order[first:last], epoch, step)
 
     def _batch(self, index: Tensor, epoch: int, step: int) -> Batch:
-        x = self.images.x[index]
+        """Return this process's share of the global batch; augmentation is drawn for all of it."""
+        places = torch.arange(len(index), device=index.device)
+        share = Batch(places, places, index).share(rank(), world())
+        assert share.index is not None
+        x = self.images.x[share.index]
         if self.crop or self.flip:
             key = generator(self.seed, "augment", epoch, step)
-            x = draw(len(index), self.crop, self.flip, key, self.device)(x, self.crop)
-        return Batch(_unit(x), self.images.y[index], index)
+            x = draw(len(index), self.crop, self.flip, key, self.device).rows(share.y)(x, self.crop)
+        return replace(share, x=_unit(x), y=self.images.y[share.index])
 
 
 def plain(images: Images, batch_size: int, device: torch.device | str = "cpu") -> Iterator[Batch]:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
+from uiat.distributed import is_main, wait
 from uiat.engine.files import atomic, write_tensors
 from uiat.engine.run import RunFolder
 from uiat.engine.state import State
@@ -34,19 +35,26 @@ class Checkpointer:
     _table_version: int = 0
 
     def save(self, state: State) -> None:
-        """Write the state, and the table of p only if it changed since the last time."""
+        """Write the state, and the table of p only if it changed since the last time.
+
+        Every process takes part, since some of the state is spread over them; the main one writes.
+        """
+        content = {"schema": SCHEMA, **state.state_dict()}
+        if is_main():
+            self._write(content, state)
+        wait()
+
+    def _write(self, content: dict[str, Any], state: State) -> None:
         method, table = split_tables(state.method)
         version = _version(state.method)
         if table and (self._table_file is None or version != self._table_version):
             self._table_file = f"table-{state.epoch:05d}-{state.step:07d}.safetensors"
             write_tensors(self.run.path / self._table_file, table)
             self._table_version = version
-        content = {
-            "schema": SCHEMA,
+        content |= {
             "method": method,
             "table_file": self._table_file,
             "metrics_bytes": self.run.metrics.stat().st_size if self.run.metrics.exists() else 0,
-            **state.state_dict(),
         }
         with atomic(self.run.checkpoint) as temporary:
             torch.save(content, temporary)
@@ -112,5 +120,6 @@ def _version(method: Method) -> int:
 
 def _cut(run: RunFolder, size: int) -> None:
     """Drop the metrics lines that a killed process wrote after its last checkpoint: they will be written again."""
-    if run.metrics.exists():
+    wait()  # nobody writes while another still reads
+    if is_main() and run.metrics.exists():
         os.truncate(run.metrics, size)

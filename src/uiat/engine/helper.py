@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from uiat.config import AnyConfig
+from uiat.distributed import is_main, wait
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_model
 from uiat.engine.weights import load_weights
@@ -40,8 +41,9 @@ def get_helper(
     if method.helper:
         return True, given_helper(config, method, data, device)
     own = RunFolder(run.helper)
-    if not own.config.exists():
+    if is_main() and not own.config.exists():
         own = RunFolder.create(run.helper, helper_config(config, method))
+    wait()
     if not train(own.read_config(), own):
         return False, None
     return True, _load(config, own.best, data, device)

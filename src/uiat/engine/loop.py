@@ -2,12 +2,15 @@
 
 import json
 import time
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from uiat.config import AnyConfig
 from uiat.data import Splits
+from uiat.distributed import anywhere, is_main, world
 from uiat.engine.checkpoint import Checkpointer
 from uiat.engine.files import write_json, write_tensors
 from uiat.engine.helper import get_helper, given_helper
@@ -35,7 +38,7 @@ def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
 
 def train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device) -> bool:
     """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal)."""
-    with run.lock():
+    with run.lock() if is_main() else nullcontext():
         return _train(config, run, splits, device)
 
 
@@ -73,24 +76,28 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
                 if means is not None:
                     _append(run, {"kind": "step", "epoch": state.epoch, "step": step + 1, "lr": lr, **means})
                 report.step(state.epoch, step, means)
-                if stop.requested:
+                late = is_main() and time.monotonic() - saved > 60 * plan.checkpoint_minutes
+                stopping, saving = anywhere(stop.requested, late)
+                if stopping:
                     save()
                     report.say(f"stopped in epoch {state.epoch} after step {step + 1}; all is saved in {run.path}")
                     return False
-                if time.monotonic() - saved > 60 * plan.checkpoint_minutes:
+                if saving:
                     save()
             record = _validate(config, state, splits, device)
             better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0)
             if better:
                 state.best = {name: record[name] for name in ("epoch", "val_natural", "val_robust")}
-                write_tensors(run.best, state.model.state_dict())
-            write_tensors(run.last, state.model.state_dict())
+                _keep(run.best, state)
+            _keep(run.last, state)
             _append(run, {"kind": "epoch", **record, "seconds": round(time.monotonic() - began, 3)})
             report.epoch(record, better)
             state.epoch, state.step, state.meter = state.epoch + 1, 0, type(state.meter)()
             save()
-        if not run.result.exists() or "config" not in read_json(run.result):  # evaluated before it was finished
-            write_json(run.result, _card(config, splits, state, device))
+        card = _card(config, splits, state, device)
+        missing = not run.result.exists() or "config" not in read_json(run.result)  # one may have evaluated it before
+        if is_main() and missing:
+            write_json(run.result, card)
     return True
 
 
@@ -113,7 +120,15 @@ def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.dev
     return record
 
 
+def _keep(path: Path, state: State) -> None:
+    """Write the weights as they are."""
+    if is_main():
+        write_tensors(path, state.model.state_dict())
+
+
 def _append(run: RunFolder, record: dict[str, Any]) -> None:
+    if not is_main():
+        return
     with run.metrics.open("a", encoding="utf-8") as metrics:
         metrics.write(json.dumps(record) + "\n")
 
@@ -134,7 +149,8 @@ def _card(config: AnyConfig, splits: Splits, state: State, device: torch.device)
         "parameters": sum(p.numel() for p in state.model.parameters()),
         "best": state.best,
         "training_seconds": round(state.seconds, 1),
-        "training_passes": state.passes.counts,
+        "training_passes": state.passes.everywhere(),
+        "processes": world(),
         "environment": environment(device),
         "evaluations": [],
     }

@@ -2,7 +2,10 @@
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
+
+from uiat.distributed import is_main, total
 
 
 class PassCounter:
@@ -16,6 +19,14 @@ class PassCounter:
         self.counts = {"forward": 0, "input_backward": 0, "weight_backward": 0, **(counts or {})}
         stem = next((m for m in model.modules() if list(m.parameters(recurse=False))), model)
         self._handle = stem.register_forward_hook(self._forward)
+
+    def everywhere(self) -> dict[str, int]:
+        """Return the counts of all processes together."""
+        return dict(zip(self.counts, total(torch.tensor(list(self.counts.values()))).tolist(), strict=True))
+
+    def load(self, counts: dict[str, int]) -> None:
+        """Go on from saved counts; the main process holds what all had counted."""
+        self.counts.update({name: count if is_main() else 0 for name, count in counts.items()})
 
     def close(self) -> None:
         """Stop counting."""

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from uiat.distributed import is_main
 from uiat.progress import QUIET_SECONDS, Live, PatientConsole, clock_time
 
 
@@ -13,7 +14,7 @@ class Reporter(Live):
     """Shows a run's progress and keeps its log."""
 
     def __init__(self, log: Path, epochs: int, steps: int, done: int, console: Console | None = None):
-        self.console = console or PatientConsole(stderr=True, highlight=False)
+        self.console = console or PatientConsole(stderr=True, highlight=False, quiet=not is_main())
         self.log, self.epochs, self.steps = log, epochs, steps
         self.total, self.first, self.done = epochs * steps, done, done
         self.began = self.spoken = time.monotonic()
@@ -43,6 +44,8 @@ class Reporter(Live):
         """Print a line, above the bar if there is one, and keep it in log.txt."""
         self.spoken = time.monotonic()
         self.console.print(line, markup=False, soft_wrap=True)
+        if not is_main():
+            return
         with self.log.open("a", encoding="utf-8") as log:
             log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
 

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from uiat.engine.meter import Meter
+from uiat.engine.parallel import Parallel
 from uiat.engine.passes import PassCounter
 from uiat.methods import Method
 
@@ -19,6 +20,8 @@ class State:
     method: Method
     optimizer: torch.optim.Optimizer
     passes: PassCounter
+    parallel: Parallel = field(init=False)
+    """The loss, on one process or on several."""
     epoch: int = 1
     """The epoch at hand, from 1."""
     step: int = 0
@@ -29,12 +32,15 @@ class State:
     seconds: float = 0.0
     """Time spent on the run up to its last checkpoint."""
 
+    def __post_init__(self) -> None:
+        self.parallel = Parallel(self.model, self.method)
+
     def state_dict(self) -> dict[str, Any]:
         """Return all but the method's state, which may be large and is saved on its own terms."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
-            "passes": dict(self.passes.counts),
+            "passes": self.passes.everywhere(),
             "epoch": self.epoch,
             "step": self.step,
             "meter": self.meter.state_dict(),
@@ -48,7 +54,7 @@ class State:
         """Go on from a saved state."""
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
-        self.passes.counts.update(saved["passes"])
+        self.passes.load(saved["passes"])
         self.epoch, self.step, self.best = saved["epoch"], saved["step"], saved["best"]
         self.meter.load_state_dict(saved["meter"])
         self.seconds = saved["seconds"]

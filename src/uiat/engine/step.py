@@ -2,30 +2,34 @@
 
 import torch
 
+from uiat.distributed import world
 from uiat.engine.state import State
 from uiat.types import Batch, Clock
 
 
 def train_step(state: State, batch: Batch, clock: Clock, *, lr: float, micro_batch: int | None = None) -> None:
-    """Update the weights from one batch.
+    """Update the weights from one batch, or from this process's share of one.
 
     With `micro_batch` the batch goes through the network in parts, and still equals one step: every x̂ is crafted and z
     is updated from all parts before the first p is taken, and the gradients add up to the whole batch's mean.
     """
-    model, method = state.model, state.method
+    model, method, parallel = state.model, state.method, state.parallel
     model.train()
-    parts = batch.split(micro_batch)
+    parts = batch.split(micro_batch, world())
     views = [method.craft(model, part, clock) for part in parts]
     method.prepare(model, views, clock)
+    whole = len(batch) if batch.total is None else batch.total
     for part, view in zip(parts, views, strict=True):
-        loss = method.loss(view, clock)
-        (loss.total * (len(part) / len(batch))).backward()
+        with parallel.quiet(last=part is parts[-1]):
+            loss = parallel.loss(view, clock)
+            (loss.total * (part.count * world() / whole)).backward()
         logits = view.clean if method.attack is None else view.adversarial
-        state.meter.add(loss, (logits.detach().argmax(dim=1) == part.y).sum(), len(part))
+        state.meter.add(loss, (logits.detach().argmax(dim=1) == part.y).sum(), part.count)
     for group in state.optimizer.param_groups:
         group["lr"] = lr
     state.optimizer.step()
     state.optimizer.zero_grad(set_to_none=True)
+    parallel.settle()
 
 
 def make_optimizer(model: torch.nn.Module, momentum: float, weight_decay: float) -> torch.optim.SGD:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from uiat.attacks import Attack
 from uiat.crafting import crafting
 from uiat.data.images import Images
+from uiat.distributed import rank, total, world
 from uiat.evaluation.cascade import Restart, natural_stage, run_cascade
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.ledger import Ledger, Stage
@@ -52,13 +53,15 @@ def accuracy(
 ) -> Accuracy:
     """Classify every image, after an attack on it if there is one, with running statistics and frozen parameters.
 
-    The random start of an image depends on the seed and on its place in the data set alone.
+    The random start of an image depends on the seed and on its place in the data set alone. Several processes share the
+    images between them, and all get the whole verdict.
     """
+    mine = torch.arange(rank(), len(images), world())
     with crafting(model, "eval"):
-        stage = natural_stage(model, images, batch_size=batch_size, device=device)
+        stage = natural_stage(model, images, batch_size=batch_size, device=device, members=mine)
         if attack is not None:
             ledger = Ledger()
             ledger.stages["attack"] = Stage(stage.standing, stage.queue, seconds=stage.seconds)
             parts = [Restart(attack, 1, seed)]
             stage = run_cascade(model, images, "attack", parts, batch_size=batch_size, device=device, ledger=ledger)
-    return Accuracy(stage.standing, stage.seconds)
+    return Accuracy(total(stage.standing.int()).bool(), stage.seconds)

@@ -106,14 +106,21 @@ def run_cascade(
     return stage
 
 
-def natural_stage(model: nn.Module, images: Images, *, batch_size: int, device: torch.device | str) -> Stage:
-    """Return which examples are classified right without an attack."""
+def natural_stage(
+    model: nn.Module,
+    images: Images,
+    *,
+    batch_size: int,
+    device: torch.device | str,
+    members: Tensor | None = None,
+) -> Stage:
+    """Return which of the members (all examples) are classified right without an attack; the others do not stand."""
     began = time.perf_counter()
-    everyone = torch.arange(len(images))
-    standing = [_classify(model, images, members, device) for members in everyone.split(batch_size)]
-    return Stage(
-        torch.cat(standing), torch.empty(0, dtype=torch.long), seconds=time.perf_counter() - began, finished=True
-    )
+    members = torch.arange(len(images)) if members is None else members
+    standing = torch.zeros(len(images), dtype=torch.bool)
+    for part in members.split(batch_size):
+        standing[part] = _classify(model, images, part, device)
+    return Stage(standing, torch.empty(0, dtype=torch.long), seconds=time.perf_counter() - began, finished=True)
 
 
 def _attack(

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor, nn
 
+from uiat.distributed import gather
 from uiat.errors import UserError
 from uiat.types import DataSpec
 from uiat.views import View
@@ -29,9 +30,9 @@ class PredictionTable(nn.Module):
         return self.log_p[index], self.seen[index, None]
 
     def store(self, view: View, log_p: Tensor) -> None:
-        """Keep log p for the view's samples."""
-        index = _index(view)
-        self.log_p[index] = log_p.detach().to(self.log_p.dtype)
+        """Keep log p for the samples of the view in every process: a sample changes hands between epochs."""
+        index = gather(_index(view)[: view.batch.count])
+        self.log_p[index] = gather(log_p.detach()[: view.batch.count].to(self.log_p.dtype))
         self.seen[index] = True
         self.version += 1
 

@@ -11,6 +11,7 @@ from uiat.attacks.ascent import Gradient, ascend, gradient_of
 from uiat.attacks.start import GAUSSIAN
 from uiat.balls import BALLS, PIXELS, Ball, Norm
 from uiat.crafting import crafting
+from uiat.distributed import total, world
 from uiat.objectives.inverse import Reduction, inverse_loss
 from uiat.rng import generator
 from uiat.targets.target import Target
@@ -53,13 +54,13 @@ class UniversalInverseTarget(Target):
         with the number of classes.
         """
         labels = torch.cat([view.batch.y for view in views])
-        present, position = labels.unique(return_inverse=True)
+        present, position = self._present(labels)
         positions = position.split([len(view.batch) for view in views])
         with crafting(model, views[0].mode):
             shares = [self._gradient(model, view, where) for view, where in zip(views, positions, strict=True)]
             z = self.z[present]
             self.z[present] = ascend(
-                lambda at: reduce(torch.add, [share(at) for share in shares]),
+                lambda at: total(reduce(torch.add, [share(at) for share in shares])),
                 z,
                 self._ball(z),
                 step=self.inverse.step,
@@ -72,12 +73,20 @@ class UniversalInverseTarget(Target):
         view.x_inv = add_clipped(view.batch.x, self.z, view.batch.y)
         return view.predict(view.x_inv, detach=self.detach)
 
+    def _present(self, labels: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the classes to touch, and which of them each sample belongs to."""
+        if world() == 1:
+            return labels.unique(return_inverse=True)  # type: ignore[no-any-return]
+        # Other processes may hold other classes: all of them take part, and an absent one has gradient 0.
+        return torch.arange(len(self.z), device=labels.device), labels
+
     def _gradient(self, model: nn.Module, view: View, where: Tensor) -> Gradient:
         x = view.batch.x
         loss = inverse_loss(
             model, x, view.batch.y, view.x_adv, beta=self.inverse.beta, reduction=self.inverse.reduction
         )
-        return gradient_of(lambda z: loss(add_clipped(x, z, where)).sum())
+        counts = 0.0 if view.batch.padding else 1.0
+        return gradient_of(lambda z: counts * loss(add_clipped(x, z, where)).sum())
 
     def _ball(self, z: Tensor) -> Ball:
         return BALLS[self.inverse.norm](torch.zeros_like(z), self.inverse.eps, box=None)

@@ -1,0 +1,125 @@
+"""What processes say to each other; with a single process, nothing.
+
+A run is one program on `world()` processes that torchrun starts. They hold the same weights, the same z and the same
+table of p at all times: everything that would tell them apart is exchanged here.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+
+def world() -> int:
+    """Return the number of processes of the run."""
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+
+
+def rank() -> int:
+    """Return this process's number, from 0."""
+    return dist.get_rank() if world() > 1 else 0
+
+
+def is_main() -> bool:
+    """Whether this process is the one that writes files and speaks."""
+    return rank() == 0
+
+
+def launched() -> int:
+    """Return the number of processes that torchrun started; 1 without it."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def restarted() -> bool:
+    """Whether torchrun started this process again after one had died."""
+    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
+
+
+def local_device(device: torch.device) -> torch.device:
+    """Return this process's own GPU when processes share a machine with several."""
+    if device.type == "cuda" and device.index is None and launched() > 1:
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return device
+
+
+@contextmanager
+def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
+    """Join the processes that torchrun started: gloo on CPUs, NCCL on GPUs."""
+    if launched() == 1 or dist.is_initialized():
+        yield
+        return
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, timeout=timedelta(minutes=minutes))
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def total(value: Tensor) -> Tensor:
+    """Return the sum over all processes."""
+    if world() == 1:
+        return value
+    summed = value.to(_exchange_device(), copy=True)
+    dist.all_reduce(summed)
+    return summed.to(value.device)
+
+
+def _exchange_device() -> str:
+    """Return where a tensor must be for the others to see it."""
+    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+
+
+def anywhere(*flags: bool) -> list[bool]:
+    """Return, for each flag, whether any process has raised it: then all act alike."""
+    if world() == 1:
+        return list(flags)
+    raised = torch.tensor(flags, dtype=torch.int32, device=_exchange_device())
+    dist.all_reduce(raised, op=dist.ReduceOp.MAX)
+    return [bool(flag) for flag in raised.tolist()]
+
+
+def gather(rows: Tensor) -> Tensor:
+    """Return the rows of all processes, in the order of their ranks; their numbers may differ."""
+    if world() == 1:
+        return rows
+    device = _exchange_device()
+    counts = [torch.zeros((), dtype=torch.int64, device=device) for _ in range(world())]
+    dist.all_gather(counts, torch.tensor(len(rows), device=device))
+    sizes = [int(count) for count in counts]
+    padded = rows.new_zeros((max(sizes), *rows.shape[1:]), device=device)
+    padded[: len(rows)] = rows
+    parts = [torch.empty_like(padded) for _ in sizes]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)]).to(rows.device)
+
+
+def average(tensors: list[Tensor]) -> None:
+    """Replace floating-point tensors by their means over all processes, in one exchange."""
+    floats = [tensor for tensor in tensors if tensor.is_floating_point()]
+    if world() == 1 or not floats:
+        return
+    flat = torch.cat([tensor.detach().flatten() for tensor in floats])
+    dist.all_reduce(flat)
+    flat /= world()
+    for tensor, mean in zip(floats, flat.split([tensor.numel() for tensor in floats]), strict=True):
+        tensor.copy_(mean.view_as(tensor))
+
+
+def tell(word: str) -> str:
+    """Return the main process's word to all."""
+    if world() == 1:
+        return word
+    box = [word]
+    dist.broadcast_object_list(box, src=0)
+    return box[0]
+
+
+def wait() -> None:
+    """Go on when all processes are here."""
+    if world() > 1:
+        dist.barrier()
