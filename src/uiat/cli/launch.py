@@ -5,8 +5,9 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from uiat.engine.signals import StopSignal
+from uiat.engine.signals import STOP_FILE, StopSignal
 
 GRACE_SECONDS = 120.0
 """How long processes that were asked to stop may take for their step and their checkpoint."""
@@ -21,17 +22,25 @@ def launch(run: Path, processes: int, restarts: int, flags: list[str]) -> int:
     count = [f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
     command = [*torchrun, *count, "-m", "uiat", "train", "--resume", str(run), *flags]
     threads = str(max(1, (os.cpu_count() or 1) // processes))
-    environment = {"OMP_NUM_THREADS": threads, **os.environ}
-    with StopSignal() as stop:
-        # A session of their own: a Ctrl-C reaches this process alone, which passes it on once, in order.
+    with TemporaryDirectory() as folder, StopSignal() as stop:
+        file = Path(folder) / "stop"
+        environment = {"OMP_NUM_THREADS": threads, **os.environ, STOP_FILE: str(file)}
+        # A session of their own: a Ctrl-C reaches this process alone. A signal to torchrun would make it end with a
+        # traceback; its processes look for the file instead, save, and end well.
         child = subprocess.Popen(command, env=environment, start_new_session=True)
-        asked = False
         while True:
             try:
-                code = child.wait(timeout=0.2)
-                break
+                return child.wait(timeout=0.2)
             except subprocess.TimeoutExpired:
-                if stop.requested and not asked:
-                    child.send_signal(signal.SIGTERM)
-                    asked = True
-    return 0 if asked else code
+                if stop.requested:
+                    file.touch()
+                    return _let_end(child)
+
+
+def _let_end(child: subprocess.Popen[bytes]) -> int:
+    try:
+        return child.wait(timeout=GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.send_signal(signal.SIGTERM)
+        child.wait()
+        return 0

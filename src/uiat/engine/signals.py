@@ -1,16 +1,26 @@
 """A stop that a person or a scheduler asks for, heard between two steps."""
 
+import os
 import signal
 import threading
 from types import FrameType, TracebackType
+
+STOP_FILE = "UIAT_STOP_FILE"
+"""Names a file whose appearance asks for a stop: how `uiat train --processes` reaches processes that torchrun owns."""
 
 
 class StopSignal:
     """Within it, Ctrl-C and SIGTERM only raise a flag; a second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
-        self.requested = False
+        self._heard = False
+        self._file = os.environ.get(STOP_FILE)
         self._before: dict[signal.Signals, object] = {}
+
+    @property
+    def requested(self) -> bool:
+        """Whether somebody asked for a stop, by a signal or by the file."""
+        return self._heard or (self._file is not None and os.path.exists(self._file))
 
     def __enter__(self) -> "StopSignal":
         # Python lets only the main thread set handlers; a loop run in another thread is stopped by its owner.
@@ -26,6 +36,6 @@ class StopSignal:
             signal.signal(name, handler)  # type: ignore[arg-type]
 
     def _hear(self, number: int, _frame: FrameType | None) -> None:
-        if self.requested and number == signal.SIGINT:
+        if self._heard and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.requested = True
+        self._heard = True

@@ -1,0 +1,85 @@
+"""Throughput of training on two processes against one, each process with a single thread.
+
+    python benchmarks/processes.py [--rounds 5] [--steps 12] [--batch 128] [--json FILE]
+
+Rounds alternate between one and two processes; the figure is the median of the rounds' ratios. UIAT, PGD-10, a ResNet
+of width 16 with three stages at 16×16, one gloo process a core.
+"""
+
+import argparse
+import os
+import socket
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+
+from uiat.data.images import Images
+from uiat.data.loader import Loader
+from uiat.distributed import process_group, wait
+from uiat.engine.files import write_json
+from uiat.engine.passes import PassCounter
+from uiat.engine.state import State
+from uiat.engine.step import make_optimizer, train_step
+from uiat.evaluation.card import environment
+from uiat.methods import UIAT
+from uiat.models import ResNet
+from uiat.types import Clock
+
+
+def measure(steps: int, batch: int) -> None:
+    """Train a few steps in this process and print the images a second of all of them."""
+    torch.set_num_threads(1)
+    with process_group(torch.device("cpu")):
+        g = torch.Generator().manual_seed(0)
+        x = torch.randint(0, 256, (batch * (steps + 2), 3, 16, 16), dtype=torch.uint8, generator=g)
+        images = Images(x, torch.arange(len(x)) % 10, tuple("0123456789"))
+        torch.manual_seed(0)
+        model = ResNet(blocks=(1, 1, 1), width=16).build(images.spec)
+        state = State(model, UIAT().build(images.spec), make_optimizer(model, 0.9, 5e-4), PassCounter(model))
+        began = 0.0
+        for step, part in Loader(images, batch, seed=0, crop=2, flip=True).epoch(1):
+            if step == 2:
+                wait()
+                began = time.perf_counter()
+            train_step(state, part, Clock(1, step, 100), lr=0.01)
+        wait()
+        print(batch * steps / (time.perf_counter() - began))
+
+
+def run(world: int, steps: int, batch: int) -> float:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = str(probe.getsockname()[1])
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, __file__, "--measure", "--steps", str(steps), "--batch", str(batch)]
+    ranks = [
+        subprocess.Popen(command, env={**os.environ, **shared, "RANK": str(r)}, stdout=subprocess.PIPE, text=True)
+        for r in range(world)
+    ]
+    return min(float(rank.communicate()[0]) for rank in ranks)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--json")
+    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.measure:
+        measure(args.steps, args.batch)
+        return
+    pairs = [tuple(run(world, args.steps, args.batch) for world in (1, 2)) for _ in range(args.rounds)]
+    ratio = statistics.median(two / one for one, two in pairs)
+    print(f"two processes: {ratio:.2f} times the images a second of one (median of {args.rounds}, batch {args.batch})")
+    if args.json:
+        write_json(Path(args.json), {"ratio": ratio, "pairs": pairs, "environment": environment("cpu")})
+
+
+if __name__ == "__main__":
+    main()

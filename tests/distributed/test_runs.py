@@ -1,0 +1,101 @@
+"""Whole runs on two processes: begun, stopped, killed, and gone on with by another number of processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from uiat.engine.run import RunFolder
+
+TINY = ["--data.subset", "150", "--model.width", "4", "--model.blocks", "1", "1", "--train.batch-size", "32"]
+TINY += ["--method.attack.steps", "2", "--validate.steps", "2", "--train.epochs", "4", "--train.log-every", "2"]
+ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2"]
+
+
+def uiat(*words: str, environment: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "uiat", *words]
+    return subprocess.run(command, capture_output=True, text=True, env=environment or ENVIRONMENT, check=False)
+
+
+def lines(run: Path) -> list[dict[str, object]]:
+    """The metrics, but for what the clock says."""
+    return [{k: v for k, v in line.items() if k != "seconds"} for line in RunFolder.open(run).read_metrics()]
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on two processes that nothing happened to."""
+    out = tmp_path_factory.mktemp("unbroken") / "run"
+    done = uiat("train", "--processes", "2", "--out", str(out), *TINY)
+    assert done.returncode == 0, done.stderr
+    assert "done; next: uiat evaluate" in done.stderr
+    assert done.stderr.count("epoch 4/4") == 1, "one process speaks"
+    return out
+
+
+def check_equal(run: Path, unbroken: Path) -> None:
+    assert lines(run) == lines(unbroken)
+    for name in ("best.safetensors", "last.safetensors"):
+        ours, theirs = load_file(run / name), load_file(unbroken / name)
+        assert all(torch.allclose(ours[key], theirs[key], rtol=0, atol=1e-6) for key in theirs)
+
+
+def test_a_run_on_two_processes_is_a_run(unbroken: Path) -> None:
+    card = json.loads((unbroken / "result.json").read_text())
+    assert card["processes"] == 2
+    assert [line["epoch"] for line in lines(unbroken) if line["kind"] == "epoch"] == [1, 2, 3, 4]
+    assert uiat("evaluate", str(unbroken)).returncode == 0
+
+
+def test_torchrun_begins_a_run_and_survives_a_death(unbroken: Path, tmp_path: Path) -> None:
+    """A rank that is killed is started again by torchrun, and the run goes on from its last checkpoint."""
+    out = tmp_path / "run"
+    command = [*TORCHRUN, "-m", "tests.distributed.dying", "train", "digits-resnet8-uiat", "--out", str(out), *TINY]
+    death = {**ENVIRONMENT, "DIE_RANK": "1", "DIE_STEP": "7"}
+    done = subprocess.run(command, capture_output=True, text=True, env=death, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "going on in epoch" in done.stderr
+    check_equal(out, unbroken)
+
+
+def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    slow = ["--train.epochs", "400", "--train.checkpoint-minutes", "1"]
+    command = [sys.executable, "-m", "uiat", "train", "--processes", "2", "--out", str(out), *TINY, *slow]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    deadline = time.monotonic() + 120
+    while not (out / "checkpoint.pt").exists() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=120)
+    assert process.returncode == 0, errors
+    assert "all is saved" in errors
+    assert "Traceback" not in errors
+    stopped = torch.load(out / "checkpoint.pt", weights_only=True)
+    config = json.loads((out / "config.json").read_text())
+    config["train"]["epochs"] = stopped["epoch"]  # as if it had been planned so short
+    (out / "config.json").write_text(json.dumps(config))
+    alone = uiat("train", "--resume", str(out))
+    assert alone.returncode == 0, alone.stderr
+    assert [line["epoch"] for line in lines(out) if line["kind"] == "epoch"] == list(range(1, stopped["epoch"] + 1))
+
+
+def test_batch_statistics_of_shares_do_as_well(tmp_path: Path) -> None:
+    """With BatchNorm two processes are not one to the last digit; they learn the same."""
+    accuracy = {}
+    for processes in ("1", "2"):
+        out = tmp_path / processes
+        flags = ["--train.epochs", "5", "--model.width", "8", "--method.attack.steps", "4", "--processes", processes]
+        assert uiat("train", "digits-resnet8-sat", "--out", str(out), *flags).returncode == 0
+        accuracy[processes] = json.loads((out / "result.json").read_text())["best"]
+    for name in ("val_natural", "val_robust"):
+        assert accuracy["1"][name] == pytest.approx(accuracy["2"][name], abs=0.12), name
+    assert accuracy["2"]["val_robust"] > 0.35
