@@ -7,6 +7,8 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
+from uiat.distributed import is_main
+
 QUIET_SECONDS = 30.0
 """How often a plain line says how far it is."""
 
@@ -46,7 +48,7 @@ class Ticker(Live):
     """Counts work against its total."""
 
     def __init__(self, total: float, label: str, console: Console | None = None):
-        self.console = console or PatientConsole(stderr=True, highlight=False)
+        self.console = console or PatientConsole(stderr=True, highlight=False, quiet=not is_main())
         self.total, self.label, self.done, self.counted = total, label, 0.0, 0.0
         self.began = self.spoken = time.monotonic()
         if self.console.is_terminal:

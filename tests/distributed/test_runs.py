@@ -99,3 +99,20 @@ def test_batch_statistics_of_shares_do_as_well(tmp_path: Path) -> None:
     for name in ("val_natural", "val_robust"):
         assert accuracy["1"][name] == pytest.approx(accuracy["2"][name], abs=0.12), name
     assert accuracy["2"]["val_robust"] > 0.35
+
+
+def test_an_evaluation_is_shared(unbroken: Path, tmp_path: Path) -> None:
+    """Two processes give the verdicts of one; AutoAttack's random numbers depend on the batch, ours do not."""
+    flags = ["--attacks", "natural", "pgd-3-2", "apgd-ce", "--data.test-subset", "61", "--exact"]
+    for name, launcher in {"one": [sys.executable, "-m"], "two": [*TORCHRUN, "-m"]}.items():
+        out = str(tmp_path / name)
+        command = [*launcher, "uiat", "evaluate", str(unbroken), *flags, "--save-adversaries", out]
+        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("accuracy") == 1
+    one, two = load_file(tmp_path / "one"), load_file(tmp_path / "two")
+    assert one.keys() == two.keys()
+    for key in ("natural/correct", "pgd-3-2/correct", "pgd-3-2/x_adv", "y"):
+        torch.testing.assert_close(two[key], one[key], rtol=0, atol=1e-6)
+    assert (one["apgd-ce/correct"] != two["apgd-ce/correct"]).double().mean() <= 0.1
+    assert not list(unbroken.glob("evaluation-*"))

@@ -16,8 +16,10 @@ from uiat.cli.numbers import show_number
 from uiat.cli.subject import Ready, SubjectField, parse, prepare
 from uiat.config import ModelT
 from uiat.data.fetch import cache_folder
+from uiat.distributed import is_main, local_device, process_group, rank, wait, world
 from uiat.engine.files import write_json, write_tensors
 from uiat.engine.run import read_json
+from uiat.engine.setup import pick_device
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import Accuracy
 from uiat.evaluation.card import environment
@@ -51,8 +53,13 @@ def main(args: list[str]) -> int:
     for place in filter(None, (options.json, options.save_adversaries)):  # before hours of work, not after
         if not Path(place).absolute().parent.is_dir():
             raise UserError(f"cannot write {place}: there is no such folder, make it first.")
+    with process_group(local_device(pick_device(options.subject.device))):
+        return _evaluate(target, options)
+
+
+def _evaluate(target: Path, options: Evaluate[Any]) -> int:
     ready = prepare(target, options.subject)
-    notices = Console(stderr=True, highlight=False)
+    notices = Console(stderr=True, highlight=False, quiet=not is_main())
     notices.print(_network_line(ready), markup=False, soft_wrap=True)
     ledger = open_ledger(ready, options.attacks, bool(options.save_adversaries), options.restart)
     if ledger.resumed:
@@ -68,20 +75,21 @@ def main(args: list[str]) -> int:
         ledger=ledger,
         keep=bool(options.save_adversaries),
     )
-    result = to_card(ready, found)
-    _save(ready, options, result, found)
-    ledger.close()
+    if is_main():
+        _save(ready, options, to_card(ready, found), found)
+        _show(ready, found)
+        if options.per_class:
+            _show_classes(ready, found)
     for notice in found.notices:
         notices.print(f"note: {notice}", markup=False, soft_wrap=True)
-    _show(ready, found)
-    if options.per_class:
-        _show_classes(ready, found)
+    wait()  # an interrupted evaluation can go on until its result is written
+    ledger.close()
     return 0
 
 
 def open_ledger(ready: Ready, attacks: tuple[str, ...], keep: bool, restart: bool) -> Ledger:
     """Return the ledger of exactly this evaluation: the same weights, images, attacks and settings."""
-    facts = encode([ready.options, ready.base, list(attacks), keep, torch.__version__])
+    facts = encode([ready.options, ready.base, list(attacks), keep, torch.__version__, rank(), world()])
     digest = hashlib.sha256(json_text.dumps(facts).encode())
     tensors = [*ready.model.state_dict().values(), ready.images.x, ready.images.y]
     for tensor in tensors:
@@ -104,6 +112,7 @@ def to_card(ready: Ready, found: SuiteResult) -> dict[str, Any]:
         "sample": ready.options.sample if ready.options.n is not None else "all",
         "exact": ready.options.exact,
         "folded_batchnorms": ready.folds,
+        "processes": world(),
     }
     attacks = {name: {**a.to_json(), "per_class": per_class(a, ready)} for name, a in found.attacks.items()}
     return {
@@ -129,7 +138,7 @@ def _save(ready: Ready, options: Evaluate[Any], result: dict[str, Any], found: S
     """Add the result to a run's card, under what tells it from others, and write what was asked for."""
     if ready.run is not None:
         card: dict[str, Any] = read_json(ready.run.result) if ready.run.result.exists() else {"schema": 1}
-        facts = {k: result[k] for k in ("weights", "data", "sample", "exact")}
+        facts = {k: result[k] for k in ("weights", "data", "sample", "exact", "processes")}
         for name, attack in result["attacks"].items():
             entry = {**facts, "attack": name, **attack, "environment": result["environment"]}
             entries = card.setdefault("evaluations", [])

@@ -17,6 +17,7 @@ from uiat.cli.numbers import REGISTRY
 from uiat.config import ModelT
 from uiat.data.config import DataConfig
 from uiat.data.images import Images, balanced
+from uiat.distributed import local_device
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
 from uiat.engine.weights import load_weights
@@ -137,7 +138,7 @@ def prepare(target: Path, options: Subject[Any]) -> Ready:
         raise UserError(f"ε is {base.eps}, but a radius is a number from 0 on.")
     if options.batch_size < 1:
         raise UserError(f"the batch size is {options.batch_size}: give at least 1.")
-    device = pick_device(options.device)
+    device = local_device(pick_device(options.device))
     splits = data.load(options.data, options.data_dir)
     images = _sample(splits.test, options)
     model = options.model.build(splits.spec).to(device)

@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from uiat.attacks import PGD
 from uiat.crafting import crafting
 from uiat.data.images import Images
+from uiat.distributed import rank, total, world
 from uiat.errors import unknown
 from uiat.evaluation import autoattack
 from uiat.evaluation.accuracy import Accuracy
@@ -111,18 +112,20 @@ def run_suite(
 ) -> SuiteResult:
     """Measure accuracy under each attack; an attack touches only what is classified right without one.
 
-    With a ledger on disk, a killed suite goes on with the next batch and ends with the same verdicts.
+    With a ledger on disk, a killed suite goes on with the next batch and ends with the same verdicts. Several processes
+    share the images between them, and all get the whole result.
     """
     ledger = ledger or Ledger()
     classes = images.spec.num_classes
     plans = [plan_attack(name, base, num_classes=classes, seed=seed) for name in dict.fromkeys(names)]
-    total = sum(plan.cost for plan in plans) * len(images)
+    work = sum(plan.cost for plan in plans) * len(images)
+    mine = torch.arange(rank(), len(images), world())
     setting = {"batch_size": batch_size}
     notices = [notice for plan in plans for notice in plan.notices]
     attacks: dict[str, Accuracy] = {}
-    with crafting(model, "eval"), autoattack.heard_warnings() as heard, Ticker(total, "evaluating") as ticker:
+    with crafting(model, "eval"), autoattack.heard_warnings() as heard, Ticker(work, "evaluating") as ticker:
         if "natural" not in ledger.stages:
-            ledger.stages["natural"] = natural_stage(model, images, batch_size=batch_size, device=device)
+            ledger.stages["natural"] = natural_stage(model, images, batch_size=batch_size, device=device, members=mine)
         natural = ledger.stages["natural"]
         if any("components" in plan.setting for plan in plans):
             x = images.x[:batch_size].to(device).float().div_(255)
@@ -143,7 +146,22 @@ def run_suite(
                     keep=keep,
                     advance=lambda work, label, free: ticker.advance(work, label, free=free),
                 )
-                notices += autoattack.square_warning(stage.after)
+            stage = _together(stage, mine)
+            notices += autoattack.square_warning(stage.after)
             facts = {**plan.setting, **(setting if plan.components else {})}
             attacks[plan.name] = Accuracy(stage.standing, stage.seconds, facts, stage.after, stage.x_adv)
     return SuiteResult(attacks, list(dict.fromkeys([*notices, *heard])))
+
+
+def _together(stage: Stage, mine: Tensor) -> Stage:
+    """Put the verdicts of all processes together; each knows only of its own images."""
+    if world() == 1:
+        return stage
+    after = total(torch.tensor(list(stage.after.values()), dtype=torch.float64)).tolist()
+    x_adv = stage.x_adv
+    if x_adv is not None:
+        own = torch.zeros_like(x_adv)
+        own[mine] = x_adv[mine]
+        x_adv = total(own)
+    standing = total(stage.standing.int()).bool()
+    return replace(stage, standing=standing, after=dict(zip(stage.after, after, strict=True)), x_adv=x_adv)
