@@ -38,7 +38,7 @@ def show(log: Path, *, terminal: bool) -> str:
 def test_a_terminal_gets_a_bar(tmp_path: Path) -> None:
     shown = show(tmp_path / "log.txt", terminal=True)
     assert re.search(LINE + "  best so far", shown)
-    assert re.search(r"epoch 1/3 .*2/6 steps, left \d+:\d\d:\d\d .*loss 2\.750  ce 1\.500", shown)
+    assert re.search(r"epoch 1/3 .*2/6 left \d+:\d\d:\d\d .*loss 2\.750  ce 1\.500", shown)
 
 
 def test_anything_else_gets_lines(tmp_path: Path) -> None:
@@ -78,3 +78,12 @@ def test_markup_in_a_line_is_text(tmp_path: Path) -> None:
     with Reporter(tmp_path / "log.txt", 1, 1, 0, console) as report:
         report.say(line)
     assert screen.getvalue() == line + "\n"
+
+
+def test_a_narrow_terminal_keeps_the_count_and_the_time(tmp_path: Path) -> None:
+    out = StringIO()
+    console = Console(file=out, force_terminal=True, width=60, color_system=None)
+    with Reporter(tmp_path / "log.txt", epochs=100, steps=400, done=0, console=console) as report:
+        report.step(1, 0, {f"loss_part{k}": 1.0 for k in range(8)})
+    assert re.search(r"1/40000 left [-\d]+:[-\d]+", out.getvalue())
+    assert "…" in out.getvalue()

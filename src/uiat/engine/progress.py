@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from uiat.distributed import is_main
 from uiat.progress import QUIET_SECONDS, Live, PatientConsole, clock_time
@@ -19,14 +20,16 @@ class Reporter(Live):
         self.total, self.first, self.done = epochs * steps, done, done
         self.began = self.spoken = time.monotonic()
         if self.console.is_terminal:
+            # On a narrow terminal the note gives way, never the count or the time that is left.
             self.bar = Progress(
                 TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("steps, left"),
-                TimeRemainingColumn(),
-                TextColumn("{task.fields[note]}"),
+                BarColumn(bar_width=10),
+                MofNCompleteColumn(table_column=Column(no_wrap=True, min_width=2 * len(str(self.total)) + 1)),
+                TextColumn("left"),
+                TimeRemainingColumn(table_column=Column(no_wrap=True, min_width=7)),
+                TextColumn("{task.fields[note]}", table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1)),
                 console=self.console,
+                expand=True,
             )
             self.task = self.bar.add_task("training", total=self.total, completed=done, note="")
 
@@ -67,4 +70,5 @@ class Reporter(Live):
 
 
 def _values(means: dict[str, float]) -> str:
-    return "  ".join(f"{name.removeprefix('loss_')} {value:.3f}" for name, value in means.items())
+    shown = {name.removeprefix("loss_").replace("train_accuracy", "right"): value for name, value in means.items()}
+    return "  ".join(f"{name} {value:.3f}" for name, value in shown.items())
