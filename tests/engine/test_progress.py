@@ -81,7 +81,7 @@ def test_markup_in_a_line_is_text(tmp_path: Path) -> None:
 
 
 def test_a_narrow_terminal_keeps_the_count_and_the_time(tmp_path: Path) -> None:
-    out = StringIO()
+    out = io.StringIO()
     console = Console(file=out, force_terminal=True, width=60, color_system=None)
     with Reporter(tmp_path / "log.txt", epochs=100, steps=400, done=0, console=console) as report:
         report.step(1, 0, {f"loss_part{k}": 1.0 for k in range(8)})
