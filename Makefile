@@ -6,12 +6,13 @@ WORKERS ?= 2
 # One thread a worker: two test processes on two cores must not wait for each other's threads.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
 
-.PHONY: help demo test test-slow lint format clean
+.PHONY: help demo test test-slow test-faults lint format clean
 
 help:
 	@echo "make demo       train UIAT on digits, evaluate it, show the result (about a minute)"
 	@echo "make test       lint, types and all tests but the slow ones"
 	@echo "make test-slow  the slow tests"
+	@echo "make test-faults  kills, torn files and full disks by the hundred (docs/reliability.md)"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     rewrite the sources with ruff"
 	@echo "make clean      remove the environment, caches and runs"
@@ -30,10 +31,14 @@ demo: $(VENV)/.done
 	@echo "The run is in runs/demo: config.json, metrics.jsonl, result.json and the weights."
 
 test: lint
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not faults"
 
 test-slow: $(VENV)/.done
 	$(PYTEST) -m slow
+
+# The folder is named so that the counts of all workers are summed up at the end.
+test-faults: $(VENV)/.done
+	$(PYTEST) -m faults tests/faults
 
 lint: $(VENV)/.done
 	$(BIN)/ruff check .

@@ -34,6 +34,9 @@ class Training:
     """L2 penalty on all parameters."""
     select: Literal["robust", "natural"] = "robust"
     """Which accuracy on the validation split names the best epoch: under attack, or on natural images."""
+    on_nonfinite: Literal["stop", "skip"] = "stop"
+    """When a loss or a gradient is NaN or infinite: save the batch and stop, or leave the batch out and go on (until a
+    tenth of an epoch's steps is left out)."""
     log_every: int = 50
     """Steps between two step lines in metrics.jsonl; 0 writes none."""
     checkpoint_minutes: float = 10.0

@@ -1,22 +1,28 @@
 """Saving a run so that it can go on from any moment, in the same bits.
 
-A checkpoint is `checkpoint.pt` and, where the method remembers predictions, the table file it names. The table is
-written first and under a new name, so that at every moment the checkpoint and the table it names
-belong together.
+A checkpoint is `checkpoint.pt` and, where the method remembers predictions, the table file it names. Both carry a
+digest. The checkpoint before it stays as `checkpoint.previous.pt`, with its own table file, for the day that the newer
+one is found damaged. The order of a save: the table under a new name, the new checkpoint under a temporary name, both
+on the disk; the old checkpoint gets its second name; the new one takes its place; tables that neither names go. So at
+every moment one whole checkpoint is there, and the table it names with it.
 """
 
+import io
 import os
-import pickle
-from dataclasses import dataclass
+import time
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import torch
+from rich.console import Console
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from uiat.distributed import is_main, wait
-from uiat.engine.files import atomic, write_tensors
+from uiat.distributed import is_main, tell, wait
+from uiat.engine.files import append, digest, sealed, settled_length, write_sealed, write_tensors
 from uiat.engine.run import RunFolder
 from uiat.engine.state import State
 from uiat.errors import UserError
@@ -26,12 +32,21 @@ from uiat.targets import PredictionTable
 SCHEMA = 1
 
 
+class Damaged(Exception):
+    """A checkpoint that cannot be used; the words say which file is to blame."""
+
+
 @dataclass
 class Checkpointer:
     """Writes and reads the checkpoints of one run."""
 
     run: RunFolder
+    notices: list[str] = field(default_factory=list)
+    """What a person should know of the last `load`; printed and in log.txt already."""
+    _sound: bool = True
+    """Whether `checkpoint.pt` is worth keeping when the next one takes its place."""
     _table_file: str | None = None
+    _table_digest: str | None = None
     _table_version: int = 0
 
     def save(self, state: State) -> None:
@@ -46,64 +61,108 @@ class Checkpointer:
 
     def _write(self, content: dict[str, Any], state: State) -> None:
         method, table = split_tables(state.method)
-        version = _version(state.method)
-        if table and (self._table_file is None or version != self._table_version):
-            self._table_file = f"table-{state.epoch:05d}-{state.step:07d}.safetensors"
-            write_tensors(self.run.path / self._table_file, table)
-            self._table_version = version
-        content |= {
-            "method": method,
-            "table_file": self._table_file,
-            "metrics_bytes": self.run.metrics.stat().st_size if self.run.metrics.exists() else 0,
-        }
-        with atomic(self.run.checkpoint) as temporary:
-            torch.save(content, temporary)
-        for old in self.run.path.glob("table-*.safetensors"):
-            if old.name != self._table_file:
+        version, before = _version(state.method), self._table_file
+        name, mark = self._table_file, self._table_digest
+        changed = bool(table) and (name is None or version != self._table_version)
+        if changed:
+            name = f"table-{state.epoch:05d}-{state.step:07d}.safetensors"
+            write_tensors(self.run.path / name, table)
+            mark = digest(self.run.path / name)
+        length = settled_length(self.run.metrics)  # a checkpoint counts on these lines
+        content |= {"method": method, "table_file": name, "table_sha256": mark, "metrics_bytes": length}
+        # A failure here leaves the new table, since the checkpoint may have its place by then; the next save tidies up.
+        write_sealed(self.run.checkpoint, content, self.run.previous if self._sound else None)
+        self._sound, self._table_file, self._table_digest, self._table_version = True, name, mark, version
+        for old in (*self.run.path.glob("table-*.safetensors"), *self.run.path.glob(".table-*.tmp")):
+            if old.name not in (name, before):
                 old.unlink()
 
     def load(self, state: State, device: torch.device) -> bool:
-        """Bring the state to the last checkpoint and cut the metrics to its moment; `False` if there is none yet."""
-        if not self.run.checkpoint.exists():
+        """Bring the state to the last whole checkpoint and cut the metrics to its moment; `False` if there is none yet.
+
+        The main process chooses the checkpoint, so that all go on from the same one.
+        """
+        name, saved = self._find(device) if is_main() else ("", None)
+        name = tell(name)
+        if not name:
             _cut(self.run, 0)
             return False
-        saved = self._read(device)
-        method = dict(saved["method"])
-        if saved["table_file"] is not None:
-            method |= self._read_table(saved["table_file"], device)
+        if name not in (self.run.checkpoint.name, self.run.previous.name):
+            raise UserError(name)
+        path = self.run.path / name
         try:
-            state.method.load_state_dict(method)
+            saved = self._read(path, device) if saved is None else saved
+            state.method.load_state_dict(saved["method"])
             state.load_state_dict(saved)
-        except (RuntimeError, KeyError, ValueError) as error:
-            first = str(error).strip().splitlines()[0]
-            raise UserError(f"{self.run.checkpoint} does not fit the run's configuration ({first}).") from None
-        self._table_file, self._table_version = saved["table_file"], _version(state.method)
+        except (Damaged, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise UserError(f"{path} does not fit the run's configuration ({first}).") from None
+        self._table_file, self._table_digest = saved["table_file"], saved.get("table_sha256")
+        self._table_version = _version(state.method)
         _cut(self.run, saved["metrics_bytes"])
         return True
 
-    def _read(self, device: torch.device) -> dict[str, Any]:
+    def _find(self, device: torch.device) -> tuple[str, dict[str, Any] | None]:
+        """Return the name and the content of the newest whole checkpoint; no name without any, or what is wrong."""
+        there = [path for path in (self.run.checkpoint, self.run.previous) if path.exists()]
+        problems: list[str] = []
+        for path in there:
+            try:
+                saved = self._read(path, device)
+            except UserError as error:
+                return str(error), None
+            except Damaged as problem:
+                problems.append(str(problem))
+                continue
+            self._sound = path == self.run.checkpoint
+            if not self._sound:
+                self._notice(problems[0] if problems else f"{self.run.checkpoint} is missing", saved)
+            return path.name, saved
+        away = " and ".join(path.name for path in there)
+        advice = f"move {away} away and `uiat train --resume {self.run.path}` begins the run anew."
+        return (f"{' and '.join(problems)}: {advice}" if there else ""), None
+
+    def _notice(self, problem: str, saved: dict[str, Any]) -> None:
+        where = f"epoch {saved['epoch']} after step {saved['step']}"
+        notice = f"{problem}: going on from the checkpoint before it, {self.run.previous.name}, in {where}"
+        self.notices.append(notice)
+        Console(stderr=True, highlight=False).print(notice, markup=False, soft_wrap=True)
+        append(self.run.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {notice}\n")
+
+    def _read(self, path: Path, device: torch.device) -> dict[str, Any]:
+        """Return a whole checkpoint, its table within `method`; no code in it is run."""
         try:
-            saved = torch.load(self.run.checkpoint, map_location=device, weights_only=True)
-        except (OSError, RuntimeError, EOFError, ValueError, pickle.UnpicklingError):
-            saved = None
-        if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
-            raise UserError(
-                f"{self.run.checkpoint} is damaged or of another version: move it away and "
-                f"`uiat train --resume {self.run.path}` begins the run anew."
-            )
-        saved["rng"] = saved["rng"].cpu()
-        saved["rng_cuda"] = [state.cpu() for state in saved["rng_cuda"]]
+            content = path.read_bytes()
+            whole = sealed(content)
+            if whole is False:
+                raise ValueError("its digest is another")
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of pickle protocols, and of files that are none
+                saved: dict[str, Any] = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+            if whole and saved["schema"] != SCHEMA:
+                raise UserError(f"{path} was written by another version of uiat: go on with that one.")
+            if saved["schema"] != SCHEMA:
+                raise ValueError("it has no schema")
+            saved["rng"] = saved["rng"].cpu()
+            saved["rng_cuda"] = [state.cpu() for state in saved["rng_cuda"]]
+            saved["method"], saved["metrics_bytes"] = dict(saved["method"]), int(saved["metrics_bytes"])
+            name, mark = saved["table_file"], saved.get("table_sha256")
+        except UserError:
+            raise
+        except Exception:  # damaged bytes make the reader fail in any way, down to `struct.error`
+            raise Damaged(f"{path} is damaged or of another version") from None
+        if name is not None:
+            saved["method"] |= self._read_table(str(name), mark, device)
         return saved
 
-    def _read_table(self, name: str, device: torch.device) -> dict[str, Tensor]:
+    def _read_table(self, name: str, mark: str | None, device: torch.device) -> dict[str, Tensor]:
         path = self.run.path / os.path.basename(name)
         try:
+            if mark is not None and digest(path) != mark:
+                raise ValueError("its digest is another")
             return load_file(path, device=str(device))
-        except (OSError, SafetensorError):
-            raise UserError(
-                f"{path} is missing or damaged: without it the run cannot go on from {self.run.checkpoint}; "
-                "move both away to begin it anew."
-            ) from None
+        except (OSError, ValueError, SafetensorError):
+            raise Damaged(f"{path} is missing or damaged") from None
 
 
 def split_tables(method: Method) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -121,5 +180,5 @@ def _version(method: Method) -> int:
 def _cut(run: RunFolder, size: int) -> None:
     """Drop the metrics lines that a killed process wrote after its last checkpoint: they will be written again."""
     wait()  # nobody writes while another still reads
-    if is_main() and run.metrics.exists():
+    if is_main() and run.metrics.exists() and run.metrics.stat().st_size > size:  # never fill up with zeros
         os.truncate(run.metrics, size)

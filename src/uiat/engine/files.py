@@ -1,41 +1,75 @@
-"""Files that are either whole or not there."""
+"""Files that are either whole or not there, and that can tell whether they still are."""
 
+import hashlib
+import io
 import json
 import os
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from uiat.errors import UserError
+
+_MARK = b"uiat sha256 "
+_SEAL = len(_MARK) + 64
+_END = b"PK\x05\x06"
+"""How the last record of a zip archive begins; it is 22 bytes long, then comes the comment."""
+
+
+class WriteError(UserError, OSError):
+    """A file that the system did not take: a full disk, a spent quota, a broken device."""
+
+    def __init__(self, path: Path, error: BaseException):
+        self.path, self.reason = path, reason(error)
+        super().__init__(f"cannot write {path}: {self.reason}; what was there before is kept.")
+
+
+def reason(error: BaseException) -> str:
+    """Return why a write failed, in the system's words."""
+    words = error.reason if isinstance(error, WriteError) else (getattr(error, "strerror", None) or str(error))
+    return re.sub(r"^.*I/O error: | \(os error \d+\)$", "", words)  # what safetensors says around them
+
 
 @contextmanager
-def atomic(path: Path, *, exclusive: bool = False) -> Iterator[Path]:
+def atomic(path: Path, *, exclusive: bool = False, previous: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path to write; it takes the place of `path` only when it is whole and on the disk.
 
-    With `exclusive`, a `path` that is there already is left alone: `FileExistsError`.
+    With `exclusive`, a `path` that is there already is left alone: `FileExistsError`. With `previous`, it is kept under
+    that name. A system that does not take the file is a `WriteError`, after which all is as it was.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp" if exclusive else f".{path.name}.tmp")
     try:
         yield temporary
         _sync(temporary)
-        _place(temporary, path, exclusive=exclusive)
+        _place(temporary, path, exclusive=exclusive, previous=previous)
         _sync(path.parent)
+    except FileExistsError:
+        raise
+    except (OSError, SafetensorError) as error:
+        raise WriteError(path, error) from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
-def _place(temporary: Path, path: Path, *, exclusive: bool = False) -> None:
+def _place(temporary: Path, path: Path, *, exclusive: bool = False, previous: Path | None = None) -> None:
     """Give a whole file its name, with the rights that a plain new file has."""
     umask = os.umask(0)
     os.umask(umask)
     temporary.chmod(0o666 & ~umask)  # safetensors makes its files private
     if exclusive:
         os.link(temporary, path)  # unlike a rename, fails where the name is taken
-    else:
-        os.replace(temporary, path)
+        return
+    if previous is not None and path.exists():
+        os.replace(path, previous)
+    os.replace(temporary, path)
 
 
 def write_json(path: Path, value: Any, *, exclusive: bool = False) -> None:
@@ -48,6 +82,53 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, st
     """Write a state dict as safetensors."""
     with atomic(path) as temporary:
         save_file(_apart(tensors), temporary, metadata)
+
+
+def write_sealed(path: Path, content: dict[str, Any], previous: Path | None = None) -> None:
+    """Write what `torch.load` reads, with the digest of all its bytes as the comment of the zip archive that it is."""
+    stream = io.BytesIO()
+    torch.save(content, stream)
+    with stream.getbuffer() as body, atomic(path, previous=previous) as temporary, temporary.open("wb") as file:
+        body[-2:] = _SEAL.to_bytes(2, "little")  # the length of the comment, in the archive's last record
+        file.write(body)
+        file.write(_seal(body))
+
+
+def sealed(content: bytes) -> bool | None:
+    """Return whether bytes are those that `write_sealed` wrote; `None` for an archive that never had a seal."""
+    if content[-22:-18] == _END and content[-2:] == b"\0\0":
+        return None
+    return len(content) > _SEAL and content[-_SEAL:] == _seal(content[:-_SEAL])
+
+
+def _seal(body: bytes | memoryview) -> bytes:
+    return _MARK + hashlib.sha256(body).hexdigest().encode()
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def append(path: Path, text: str) -> None:
+    """Add lines to a file that grows."""
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise WriteError(path, error) from None
+
+
+def settled_length(path: Path) -> int:
+    """Return the length of a file that grows, once all of it is on the disk; 0 without one."""
+    if not path.exists():
+        return 0
+    try:
+        _sync(path)
+        return path.stat().st_size
+    except OSError as error:
+        raise WriteError(path, error) from None
 
 
 def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -63,6 +144,7 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

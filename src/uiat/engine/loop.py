@@ -8,12 +8,15 @@ from typing import Any
 
 import torch
 
+from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.data import Splits
 from uiat.distributed import anywhere, is_main, world
 from uiat.engine.checkpoint import Checkpointer
 from uiat.engine.files import write_json, write_tensors
+from uiat.engine.guards import respond
 from uiat.engine.helper import get_helper, given_helper
+from uiat.engine.overfitting import is_single_step, one_step
 from uiat.engine.progress import Reporter
 from uiat.engine.run import RunFolder, read_json
 from uiat.engine.setup import build_loader, build_model, build_state
@@ -69,7 +72,10 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
                 now = (state.epoch - 1) * steps + step
                 clock = Clock(state.epoch, step, plan.epochs)
                 lr = plan.schedule.at(now, plan.epochs * steps)
-                train_step(state, batch, clock, lr=lr, micro_batch=plan.micro_batch)
+                skip = plan.on_nonfinite == "skip"
+                fault = train_step(state, batch, clock, lr=lr, micro_batch=plan.micro_batch, undo=skip)
+                if fault is not None:
+                    respond(fault, state, steps, run.path, skip=skip)
                 state.step = step + 1
                 log_now = plan.log_every > 0 and (now + 1) % plan.log_every == 0
                 means = state.meter.means() if log_now else None
@@ -90,9 +96,10 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
                 state.best = {name: record[name] for name in ("epoch", "val_natural", "val_robust")}
                 _keep(run.best, state)
             _keep(run.last, state)
+            _warn(record, state, steps, report)
             _append(run, {"kind": "epoch", **record, "seconds": round(time.monotonic() - began, 3)})
             report.epoch(record, better)
-            state.epoch, state.step, state.meter = state.epoch + 1, 0, type(state.meter)()
+            state.epoch, state.step, state.skipped, state.meter = state.epoch + 1, 0, 0, type(state.meter)()
             save()
         card = _card(config, splits, state, device)
         missing = not run.result.exists() or "config" not in read_json(run.result)  # one may have evaluated it before
@@ -106,7 +113,12 @@ def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.dev
     counts = dict(state.passes.counts)
     record: dict[str, Any] = {"epoch": state.epoch, **state.meter.means()}
     attack = config.validate.attack(config.method)
-    for name, enemy in (("val_natural", None), ("val_robust", attack)):
+    if config.train.on_nonfinite == "skip":
+        record["skipped"] = state.skipped
+    enemies: dict[str, PGD | None] = {"val_natural": None, "val_robust": attack}
+    if is_single_step(config.method):
+        enemies["val_fgsm"] = one_step(attack)
+    for name, enemy in enemies.items():
         found = accuracy(
             state.model,
             splits.validation,
@@ -118,6 +130,18 @@ def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.dev
         record[name] = found.value
     state.passes.counts.update(counts)  # a run's cost is its training; watching it is on top
     return record
+
+
+def _warn(record: dict[str, Any], state: State, steps: int, report: Reporter) -> None:
+    """Say what went wrong in an epoch without ending the run."""
+    if state.skipped:
+        report.say(f"epoch {state.epoch}: {state.skipped} of {steps} steps left out, their loss or gradient not finite")
+    if "val_fgsm" not in record:
+        return
+    robust, fgsm, watch = record["val_robust"], record["val_fgsm"], state.overfitting
+    if watch.begins(state.epoch, robust, fgsm):
+        record["overfitting"] = True
+        report.say(watch.warning(robust, fgsm, kept=int(state.best["epoch"])))
 
 
 def _keep(path: Path, state: State) -> None:
@@ -148,6 +172,7 @@ def _card(config: AnyConfig, splits: Splits, state: State, device: torch.device)
         },
         "parameters": sum(p.numel() for p in state.model.parameters()),
         "best": state.best,
+        **({"catastrophic_overfitting": fallen} if (fallen := state.overfitting.first) else {}),
         "training_seconds": round(state.seconds, 1),
         "training_passes": state.passes.everywhere(),
         "processes": world(),

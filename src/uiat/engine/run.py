@@ -1,17 +1,23 @@
 """A run is a folder: what is in it, and that only one process writes it."""
 
+import errno
 import fcntl
 import json
 import os
+import platform
+import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from uiat.config import AnyConfig
-from uiat.engine.files import write_json
+from uiat.engine.files import WriteError, reason, write_json
 from uiat.errors import UserError
 from uiat.serialize import from_json, to_json
+
+DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""How the system says that a disk takes no more: full, a quota, a limit, broken."""
 
 
 class RunFolder:
@@ -22,6 +28,7 @@ class RunFolder:
         self.config = self.path / "config.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoint = self.path / "checkpoint.pt"
+        self.previous = self.path / "checkpoint.previous.pt"
         self.best = self.path / "best.safetensors"
         self.last = self.path / "last.safetensors"
         self.result = self.path / "result.json"
@@ -42,9 +49,7 @@ class RunFolder:
                 else f"cannot make the run folder {run.path}: there is a file of that name; choose another --out."
             ) from None
         except OSError as error:
-            raise UserError(
-                f"cannot write the run folder {run.path}: {error.strerror}; choose another --out."
-            ) from None
+            raise UserError(f"cannot write the run folder {run.path}: {reason(error)}; choose another --out.") from None
         return run
 
     @staticmethod
@@ -65,29 +70,75 @@ class RunFolder:
         """Return the lines of metrics.jsonl, epoch and step lines alike."""
         if not self.metrics.exists():
             return []
-        return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+        try:
+            return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+        except (OSError, ValueError, RecursionError) as error:
+            raise UserError(f"cannot read {self.metrics}: {error}.") from None
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run for this process; the system lets go of it when the process ends, however it ends."""
-        with open(self.path / "lock", "a+") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                handle.seek(0)
-                holder = handle.read().strip() or "another process"
-                raise UserError(
-                    f"the run folder {self.path} is in use by {holder}: wait for it, or choose another --out."
-                ) from None
-            handle.truncate(0)
-            handle.write(f"process {os.getpid()}")
-            handle.flush()
+        """Hold the run for this process; the system lets go of it when the process ends, however it ends.
+
+        Within it, a disk that takes no more is one sentence that says how to go on.
+        """
+        try:
+            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
+        try:
+            self._hold(handle)
             yield
+        except OSError as error:
+            if isinstance(error, WriteError) or error.errno in DISK:
+                raise UserError(self._full(error)) from None
+            raise
+        finally:
+            os.close(handle)
+
+    def _hold(self, handle: int) -> None:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _living(os.pread(handle, 100, 0).decode("utf-8", "replace"))
+            raise UserError(
+                f"the run folder {self.path} is in use by {holder}: wait for it, or choose another --out."
+            ) from None
+        except OSError as error:
+            raise UserError(
+                f"the run folder {self.path} cannot be locked ({reason(error)}), so that two processes could write it: "
+                "put it on a file system with locks."
+            ) from None
+        with suppress(OSError):  # the lock is held; its words are for people only
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+
+    def _full(self, error: OSError) -> str:
+        path = error.path if isinstance(error, WriteError) else error.filename or f"a file in {self.path}"
+        kept = "the last good checkpoint is kept" if self._saved() else "there is no checkpoint yet"
+        return f"cannot write {path}: {reason(error)}; {kept}, make room and `uiat train --resume {self.path}` goes on."
+
+    def _saved(self) -> bool:
+        return self.checkpoint.exists() or self.previous.exists()
+
+
+def _living(words: str) -> str:
+    """Return the words that a holder of the lock left, unless they are those of a process that is gone."""
+    match = re.fullmatch(r"process (\d+)(?: on (.*))?", words.strip())
+    if match is None:
+        return "another process"
+    if match[2] in (None, platform.node()):
+        try:
+            os.kill(int(match[1]), 0)
+        except (ProcessLookupError, OverflowError):
+            return "another process"
+        except PermissionError:  # somebody else's, but alive
+            pass
+    return match[0]
 
 
 def read_json(path: Path) -> Any:
     """Read a JSON file that a person may have broken."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read {path}: {error}.") from None

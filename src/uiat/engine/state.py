@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from uiat.engine.meter import Meter
+from uiat.engine.overfitting import Overfitting
 from uiat.engine.parallel import Parallel
 from uiat.engine.passes import PassCounter
 from uiat.methods import Method
@@ -29,6 +30,9 @@ class State:
     meter: Meter = field(default_factory=Meter)
     best: dict[str, float] = field(default_factory=dict)
     """The best epoch so far: its number and its validation accuracies."""
+    skipped: int = 0
+    """Steps of the epoch at hand that were left out."""
+    overfitting: Overfitting = field(default_factory=Overfitting)
     seconds: float = 0.0
     """Time spent on the run up to its last checkpoint."""
 
@@ -45,6 +49,8 @@ class State:
             "step": self.step,
             "meter": self.meter.state_dict(),
             "best": dict(self.best),
+            "skipped": self.skipped,
+            "overfitting": self.overfitting.state_dict(),
             "seconds": self.seconds,
             "rng": torch.get_rng_state(),
             "rng_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
@@ -57,6 +63,7 @@ class State:
         self.passes.load(saved["passes"])
         self.epoch, self.step, self.best = saved["epoch"], saved["step"], saved["best"]
         self.meter.load_state_dict(saved["meter"])
+        self.skipped, self.overfitting = saved.get("skipped", 0), Overfitting(**saved.get("overfitting", {}))
         self.seconds = saved["seconds"]
         torch.set_rng_state(saved["rng"])
         if torch.cuda.is_available() and saved["rng_cuda"]:

@@ -1,0 +1,183 @@
+"""A step whose loss or gradients are not finite: found before the weights move, undone, or shown to a person."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from uiat.crafting import crafting
+from uiat.distributed import anywhere, gather, rank, total, wait
+from uiat.engine.files import write_tensors
+from uiat.engine.state import State
+from uiat.errors import UserError
+from uiat.targets import PredictionTable
+from uiat.types import Batch, Clock, Loss
+from uiat.views import View
+
+MOST_SKIPPED = 0.1
+"""Share of an epoch's steps that may be left out; beyond it, and from `FEW` steps on, the run stops."""
+FEW = 3
+NAMED = 8
+"""Samples that the sentence names; the saved batch holds all."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What was not finite in a step, by its name, and the batch it happened with."""
+
+    what: str
+    clock: Clock
+    views: Sequence[View]
+    own: bool
+    """Whether this process's own loss is not finite, or only another's, or a gradient."""
+
+
+@torch.no_grad()
+def find_fault(model: nn.Module, losses: Sequence[Loss], views: Sequence[View], clock: Clock) -> Fault | None:
+    """Return what is not finite after a backward, in any process; the host waits for the device once."""
+    values, tensors = list(_values(losses)), list(_tensors(model))
+    norms = torch._foreach_norm([tensor for _, tensor in tensors])
+    screen = torch.stack([*(value for _, value in values), *norms]).isfinite().all()
+    if not bool(total(1.0 - screen.float())):
+        return None
+    # A norm may overflow where every entry is finite: now that time does not matter, look at the entries.
+    named = [*values, *tensors]
+    flags = ~torch.stack([tensor.isfinite().all() for _, tensor in named])
+    found = total(flags.float()).tolist()
+    what = next((name for (name, _), count in zip(named, found, strict=True) if count), None)
+    return None if what is None else Fault(what, clock, views, bool(flags[: len(values)].any()))
+
+
+def _values(losses: Sequence[Loss]) -> Iterator[tuple[str, Tensor]]:
+    """Name the parts before the total: they say more."""
+    for loss in losses:
+        for name, part in loss.parts.items():
+            yield f"the part {name!r} of the loss", part
+    for loss in losses:
+        yield "the loss", loss.total
+
+
+def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            yield f"the gradient of {name!r}", parameter.grad
+    # An overflow in BatchNorm's variance is invisible in training mode: the layer just gives a constant.
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and module.running_var is not None:
+            yield f"the running variance of {name!r}", module.running_var
+
+
+class Before:
+    """What a step changes before the optimiser moves: buffers of network and method, the batch's rows of the table."""
+
+    def __init__(self, state: State, batch: Batch):
+        self.state = state
+        self.buffers = {name: buffer.clone() for name, buffer in _small_buffers(state).items()}
+        self.tables = [m for m in state.method.modules() if isinstance(m, PredictionTable) and batch.index is not None]
+        if self.tables and batch.index is not None:
+            self.index = gather(batch.index[: batch.count])  # a process keeps the rows of all of them
+        self.rows = [(table.log_p[self.index], table.seen[self.index], table.version) for table in self.tables]
+
+    @torch.no_grad()
+    def restore(self) -> None:
+        """Undo the step."""
+        now = _small_buffers(self.state)
+        for name, buffer in self.buffers.items():
+            now[name].copy_(buffer)
+        for table, (log_p, seen, version) in zip(self.tables, self.rows, strict=True):
+            table.log_p[self.index], table.seen[self.index], table.version = log_p, seen, version
+
+
+def _small_buffers(state: State) -> dict[str, Tensor]:
+    tables = [module for module in state.method.modules() if isinstance(module, PredictionTable)]
+    large = {id(buffer) for table in tables for buffer in table.buffers()}
+    named = [*state.model.named_buffers("model"), *state.method.named_buffers("method")]
+    return {name: buffer for name, buffer in named if id(buffer) not in large}
+
+
+def respond(fault: Fault, state: State, steps: int, folder: Path, *, skip: bool) -> None:
+    """Count a step that was left out, or end the run: at once, or when an epoch of `steps` has too many of them.
+
+    All processes take part. Only the batch is saved: the last checkpoint stays the last good one.
+    """
+    clock = fault.clock
+    if not skip:
+        samples, files = _save(fault, folder)
+        raise UserError(
+            f"{fault.what} is not finite in epoch {clock.epoch}, step {clock.step + 1} ({samples}), and the weights "
+            f"are as they were before it: look at the batch in {files}, lower --train.schedule.lr, "
+            "or leave such batches out with --train.on-nonfinite skip."
+        )
+    state.skipped += 1
+    if state.skipped > MOST_SKIPPED * steps and (state.skipped >= FEW or state.skipped == steps):
+        samples, files = _save(fault, folder)
+        raise UserError(
+            f"{state.skipped} of the {steps} steps of epoch {clock.epoch} were not finite, too many to leave out; in "
+            f"the last, step {clock.step + 1}, it was {fault.what} ({samples}): look at its batch in {files}, "
+            "or lower --train.schedule.lr."
+        )
+
+
+def _save(fault: Fault, folder: Path) -> tuple[str, str]:
+    """Write the batch where its offending samples are; return these samples, and the files, in words."""
+    batch = {name: torch.cat(parts) for name, parts in _columns(fault.views).items()}
+    offending = _offending(fault.views)
+    mine = fault.own and len(offending) > 0
+    known, own = anywhere(bool(offending.any()), mine)
+    if not known and (mine or not own):
+        offending[:] = True  # no sample is at fault by itself
+    writes = bool(offending.any())
+    samples = gather(batch["index"][offending]).tolist()
+    writers = gather(torch.tensor([rank()] * writes, dtype=torch.int64)).tolist()
+    facts = {"what": fault.what, "epoch": str(fault.clock.epoch), "step": str(fault.clock.step + 1)}
+    try:
+        if writes:
+            write_tensors(_file(folder, fault.clock, rank()), {**batch, "offending": offending}, facts)
+    finally:
+        wait()  # a process that ends may take the others with it
+    more = f" and {len(samples) - NAMED} more" if len(samples) > NAMED else ""
+    files = " and ".join(str(_file(folder, fault.clock, writer)) for writer in writers)
+    return f"training samples {', '.join(map(str, samples[:NAMED]))}{more}", files
+
+
+def _file(folder: Path, clock: Clock, writer: int) -> Path:
+    return folder / f"nonfinite-{clock.epoch}-{clock.step + 1}{f'-rank{writer}' if writer else ''}.safetensors"
+
+
+def _columns(views: Sequence[View]) -> dict[str, list[Tensor]]:
+    """Return what a file of the batch holds, without the rows that count for nothing."""
+    columns: dict[str, list[Tensor]] = {"x": [], "y": [], "index": []}
+    for view in views:
+        batch, kept = view.batch, slice(view.batch.count)
+        places = torch.arange(batch.start, batch.start + len(batch), device=batch.y.device)
+        columns["x"].append(batch.x[kept])
+        columns["y"].append(batch.y[kept])
+        columns["index"].append((places if batch.index is None else batch.index)[kept])
+        if view.x_adv is not batch.x:
+            columns.setdefault("x_adv", []).append(view.x_adv[kept])
+    return columns
+
+
+@torch.no_grad()
+def _offending(views: Sequence[View]) -> Tensor:
+    """Return which samples have a loss that is not finite on their own: in `eval` mode no sample sees another."""
+    model = views[0].model
+    for module in model.modules():
+        if isinstance(module, _BatchNorm):
+            for buffer in module.buffers(recurse=False):
+                buffer.nan_to_num_(1.0, 1.0, 1.0)  # the step may have spoilt them; the run ends here, so nobody minds
+    with crafting(model, "eval"):
+        return torch.cat([_offending_rows(view)[: view.batch.count] for view in views])
+
+
+def _offending_rows(view: View) -> Tensor:
+    # x first: where x itself fails, x̂ may have been spoilt for the whole batch.
+    for x in (view.batch.x, view.x_adv):
+        bad = ~F.cross_entropy(view.model(x), view.batch.y, reduction="none").isfinite()
+        if bad.any():
+            break
+    return bad

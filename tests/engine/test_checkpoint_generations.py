@@ -1,0 +1,140 @@
+"""Two checkpoints are kept: where the newer one is damaged, a run goes on from the one before, in the same bits."""
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.moments import RENAME, STEP, Killed, at_call, die
+from tests.engine.runs import CPU, STEPS, begin, go_on, splits, tiny
+from tests.faults.states import differences, final_state
+from uiat.engine.checkpoint import Checkpointer
+from uiat.engine.run import RunFolder
+from uiat.engine.setup import build_state
+from uiat.errors import UserError
+
+CONFIG = tiny("uiat", checkpoint_minutes=0.0)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    return final_state(begin(CONFIG, tmp_path_factory.mktemp("whole") / "run"))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    """Return a run that was killed in its second epoch, after the table was begun."""
+    run = RunFolder.create(tmp_path / "run", CONFIG)
+    with at_call(STEP, STEPS + 3, die), pytest.raises(Killed):
+        go_on(run)
+    return run
+
+
+def place(path: Path) -> tuple[int, int]:
+    saved = torch.load(path, weights_only=True)
+    return saved["epoch"], saved["step"]
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def load(run: RunFolder) -> Checkpointer:
+    checkpoints = Checkpointer(run)
+    assert checkpoints.load(build_state(CONFIG, splits().spec, CPU, None), CPU)
+    return checkpoints
+
+
+def test_two_generations_and_their_tables_are_there(run: RunFolder) -> None:
+    assert (place(run.previous), place(run.checkpoint)) == ((2, 1), (2, 2))
+    named = {torch.load(path, weights_only=True)["table_file"] for path in (run.previous, run.checkpoint)}
+    assert {path.name for path in run.path.glob("table-*")} == named
+    assert load(run).notices == []
+
+
+@pytest.mark.parametrize("victim", ["checkpoint", "table"])
+def test_the_previous_one_takes_over(
+    victim: str, run: RunFolder, whole: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = run.path / torch.load(run.checkpoint, weights_only=True)["table_file"]
+    damaged = run.checkpoint if victim == "checkpoint" else table
+    flip(damaged)
+    assert go_on(run)
+    said = (
+        f"{damaged} is {'missing or damaged' if victim == 'table' else 'damaged or of another version'}: going on from"
+    )
+    assert said in capsys.readouterr().err.replace("\n", " ")
+    assert said in run.log.read_text()
+    assert differences(final_state(run), whole) == []
+
+
+def test_the_metrics_are_cut_to_the_one_that_is_loaded(run: RunFolder) -> None:
+    size = torch.load(run.previous, weights_only=True)["metrics_bytes"]
+    run.metrics.write_bytes(run.metrics.read_bytes() + b'{"kind": "st')
+    flip(run.checkpoint)
+    load(run)
+    assert run.metrics.stat().st_size == size
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize("number", range(1, 7))
+def test_a_damaged_one_never_pushes_out_the_whole_one(
+    number: int, before: bool, run: RunFolder, whole: dict[str, Any]
+) -> None:
+    flip(run.checkpoint)
+    with at_call(RENAME, number, die, before=before), pytest.raises(Killed):
+        go_on(run)
+    assert go_on(run)
+    assert differences(final_state(run), whole) == []
+
+
+def test_killed_between_the_two_renames(run: RunFolder, whole: dict[str, Any]) -> None:
+    os.replace(run.checkpoint, run.previous)
+    (notice,) = load(run).notices
+    assert "checkpoint.pt is missing" in notice
+    assert go_on(run)
+    assert differences(final_state(run), whole) == []
+
+
+def test_both_damaged_is_one_sentence_and_nothing_is_touched(run: RunFolder) -> None:
+    flip(run.checkpoint)
+    flip(run.previous)
+    run.metrics.write_bytes(run.metrics.read_bytes() + b"more")
+    before = {path.name: path.read_bytes() for path in run.path.iterdir() if path.name != "lock"}
+    with pytest.raises(UserError) as caught:
+        go_on(run)
+    assert str(caught.value) == (
+        f"{run.checkpoint} is damaged or of another version and {run.previous} is damaged or of another version: "
+        f"move checkpoint.pt and checkpoint.previous.pt away and `uiat train --resume {run.path}` begins the run anew."
+    )
+    assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.name != "lock"} == before
+    run.checkpoint.unlink()
+    run.previous.unlink()
+    assert go_on(run)  # what the sentence advises
+
+
+def test_a_run_of_the_time_before_digests(run: RunFolder, whole: dict[str, Any], tmp_path: Path) -> None:
+    saved = torch.load(run.checkpoint, weights_only=True)
+    del saved["table_sha256"]
+    run.previous.unlink()
+    torch.save(saved, run.checkpoint)
+    old = RunFolder.open(shutil.copytree(run.path, tmp_path / "old"))
+    assert go_on(old)
+    assert differences(final_state(old), whole) == []
+
+
+def test_another_version_is_not_stepped_over(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uiat.engine.checkpoint.SCHEMA", 2)
+    with pytest.raises(UserError, match="written by another version of uiat"):
+        load(run)
+
+
+def test_metrics_that_were_cut_are_not_filled_with_zeros(run: RunFolder) -> None:
+    os.truncate(run.metrics, 10)
+    load(run)
+    assert run.metrics.stat().st_size == 10

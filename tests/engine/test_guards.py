@@ -1,0 +1,278 @@
+"""A loss or gradient that is not finite never reaches the weights: the run stops, or the batch is left out."""
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors import safe_open
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.distributed.processes import start
+from tests.engine.faults import LARGE, ROW, Faulty, script
+from tests.engine.moments import STEP, Killed, at_call, die
+from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from uiat.cli import main
+from uiat.config import AnyConfig
+from uiat.engine import loop, step
+from uiat.engine.guards import find_fault
+from uiat.engine.run import RunFolder
+from uiat.engine.setup import build_loader, build_state
+from uiat.engine.state import State
+from uiat.errors import UserError
+from uiat.methods import METHODS
+from uiat.types import Clock, Loss
+
+WHAT = {
+    "sample": "the part 'ce' of the loss",
+    "logits": "the part 'ce' of the loss",
+    "gradient": "the gradient of 'conv.weight'",
+    "overflow": "the running variance of 'bn'",
+}
+
+
+def config(method: str = "uiat", **changes: Any) -> AnyConfig:
+    return replace(tiny(method, **changes), model=Faulty())
+
+
+def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    with safe_open(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+
+
+def refused(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> str:
+    """Return the one sentence with which a run ends."""
+    capsys.readouterr()
+    assert main(["train", "--resume", str(run.path), "--device", "cpu"]) == 2
+    out = capsys.readouterr().err
+    assert "Traceback" not in out
+    sentence = out.splitlines()[-1]
+    assert sentence.startswith("uiat: ")
+    return sentence
+
+
+def epochs(run: RunFolder) -> list[dict[str, Any]]:
+    return [line for line in run.read_metrics() if line["kind"] == "epoch"]
+
+
+@pytest.mark.parametrize("kind", WHAT)
+def test_a_run_stops_and_goes_on_once_the_cause_is_gone(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunFolder.create(tmp_path / "run", config())
+    kept: dict[str, bytes] = {}
+
+    def keep() -> None:
+        kept.update({path.name: path.read_bytes() for path in run.path.glob("*[tms]")})
+
+    with script(kind, (2, 3)), at_call("uiat.engine.loop.respond", 1, keep, before=True):
+        sentence = refused(run, capsys)
+    file = run.path / "nonfinite-2-3.safetensors"
+    for words in (f"{WHAT[kind]} is not finite in epoch 2, step 3", str(file), "--train.on-nonfinite skip"):
+        assert words in sentence
+    assert {run.checkpoint.name, run.best.name, run.last.name} <= kept.keys()
+    assert all((run.path / name).read_bytes() == before for name, before in kept.items())
+
+    tensors, facts = read(file)
+    assert facts == {"what": WHAT[kind], "epoch": "2", "step": "3"}
+    assert tensors["x"].shape == tensors["x_adv"].shape == (16, 1, 8, 8)
+    train = splits(config().data).train
+    assert torch.equal(tensors["y"], train.y[tensors["index"]])
+    rows = [ROW] if kind in LARGE else list(range(16))
+    assert tensors["offending"].nonzero().flatten().tolist() == rows
+    named = ", ".join(str(i) for i in tensors["index"][rows[:8]].tolist())
+    assert f"(training samples {named}{'' if kind in LARGE else ' and 8 more'})" in sentence
+
+    file.unlink()
+    with script():
+        assert go_on(run)
+        assert_same(run, snapshot(begin(config(), tmp_path / "whole")))
+
+
+def test_without_an_attack_there_is_no_adversary_to_save(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", config("natural", micro_batch=5))
+    with script("logits", (1, 1)), pytest.raises(UserError, match=r"\(training samples (\d+, ){7}\d+ and 8 more\)"):
+        go_on(run)
+    assert not run.checkpoint.exists()
+    tensors, _ = read(run.path / "nonfinite-1-1.safetensors")
+    assert tensors.keys() == {"x", "y", "index", "offending"}
+    assert len(tensors["x"]) == 16  # all micro-batches
+
+
+@contextmanager
+def left_out(*places: tuple[int, int]) -> Iterator[None]:
+    """Within it, these steps are simply not made."""
+    original: Any = vars(loop)["train_step"]
+
+    def sometimes(state: State, batch: Any, clock: Clock, **settings: Any) -> Any:
+        return None if (clock.epoch, clock.step + 1) in places else original(state, batch, clock, **settings)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop, "train_step", sometimes)
+        yield
+
+
+PLACES = ((1, 1), (2, 3), (2, 4))
+
+
+@pytest.mark.parametrize(
+    ("method", "kind", "micro_batch"),
+    [("uiat", "sample", None), ("uiat", "gradient", 5), ("n-fgsm-uiat", "sample", 5), ("sat", "overflow", None)],
+)
+def test_a_step_left_out_leaves_no_trace(method: str, kind: str, micro_batch: int | None, tmp_path: Path) -> None:
+    settings = config(method, on_nonfinite="skip", micro_batch=micro_batch)
+    with script(kind, *PLACES):
+        run = begin(settings, tmp_path / "run")
+    with script(), left_out(*PLACES):
+        whole = snapshot(begin(settings, tmp_path / "whole"))
+    found = snapshot(run)
+    differing = {name for name in whole if found[name] != whole[name]}
+    assert {name for name in differing if "skipped" not in name and "passes" not in name} == set()
+    assert [line["skipped"] for line in epochs(run)] == [1, 2, 0]
+    log = run.log.read_text()
+    assert log.count("steps left out, their loss or gradient not finite") == 2
+    assert "epoch 2: 2 of 4 steps left out" in log
+    assert not list(run.path.glob("nonfinite-*"))
+    assert all(tensor.isfinite().all() for tensor in leaves(load_checkpoint(run)))
+
+
+def leaves(value: Any) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from leaves(part)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_is_undone(method: str) -> None:
+    """Model, method and optimiser are, after such a step, tensor by tensor what they were before it."""
+    settings = replace(tiny(method), model=Faulty())
+    state = build_state(settings, splits(settings.data).spec, CPU, settings.model.build(splits(settings.data).spec))
+    batches = build_loader(settings, splits(settings.data).train, CPU)
+
+    def contents() -> dict[str, Any]:
+        parts: list[Any] = [state.model, state.method, state.optimizer, state.meter]
+        return copy.deepcopy({type(part).__name__: part.state_dict() for part in parts})
+
+    with script("sample", (1, 2), (2, 3), (3, 1)):
+        for epoch in (1, 2, 3):
+            for number, batch in batches.epoch(epoch):
+                before = contents()
+                fault = vars(loop)["train_step"](state, batch, Clock(epoch, number, 3), lr=0.1, undo=True)
+                assert (fault is not None) == ((epoch, number + 1) in ((1, 2), (2, 3), (3, 1)))
+                if fault is not None:
+                    assert all(torch.equal(a, b) for a, b in zip(leaves(before), leaves(contents()), strict=True))
+                    assert all(parameter.grad is None for parameter in state.model.parameters())
+                assert all(tensor.isfinite().all() for tensor in leaves(contents()))
+
+
+def test_a_run_that_leaves_steps_out_goes_on_in_the_same_bits(tmp_path: Path) -> None:
+    settings = config(on_nonfinite="skip", checkpoint_minutes=0.0)
+    with script("sample", (2, 2), (2, 4)):
+        whole = snapshot(begin(settings, tmp_path / "whole"))
+        run = RunFolder.create(tmp_path / "run", settings)
+        with at_call(STEP, STEPS + 3, die), pytest.raises(Killed):
+            go_on(run)
+        assert load_checkpoint(run)["skipped"] == 1
+        assert go_on(run)
+    assert_same(run, whole)
+
+
+@pytest.mark.parametrize(("batch_size", "steps"), [(16, 3), (60, 1)], ids=["three", "all"])
+def test_too_many_left_out(batch_size: int, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunFolder.create(tmp_path / "run", config(on_nonfinite="skip", batch_size=batch_size))
+    with script("logits", *((2, k + 1) for k in range(steps))):
+        sentence = refused(run, capsys)
+    assert f"{steps} of the {-(-60 // batch_size)} steps of epoch 2 were not finite" in sentence
+    assert f"step {steps}, it was the part 'ce' of the loss" in sentence
+    assert (run.path / f"nonfinite-2-{steps}.safetensors").exists()
+    assert str(run.path / f"nonfinite-2-{steps}.safetensors") in sentence
+    assert load_checkpoint(run)["epoch"] == 2
+    assert all(tensor.isfinite().all() for tensor in leaves(load_checkpoint(run)))
+
+
+@pytest.mark.parametrize("value", [1e30, torch.nan, torch.inf])
+def test_a_gradient_may_be_huge(value: float) -> None:
+    """The norm of 1e30s is infinite in single precision, but not one of them is."""
+    model = nn.Linear(4, 4)
+    for parameter in model.parameters():
+        parameter.grad = torch.full_like(parameter, 1e30)
+    assert model.bias.grad is not None
+    model.bias.grad[1] = value
+    found = find_fault(model, [Loss(torch.tensor(1.0), {})], [], Clock(1, 0, 1))
+    assert (found.what if found else None) == (None if value == 1e30 else "the gradient of 'bias'")
+
+
+class Waits(TorchDispatchMode):
+    """Counts how often a value is taken from the device to the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += int(func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("undo", [False, True])
+def test_a_step_waits_once_more_for_the_device(undo: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = tiny("uiat")
+    data = splits(settings.data)
+
+    def waits() -> int:
+        counted = Waits()
+        state = build_state(settings, data.spec, CPU, None)
+        batches = build_loader(settings, data.train, CPU).epoch(1)
+        for number, batch in batches:
+            with counted:
+                assert step.train_step(state, batch, Clock(1, number, 3), lr=0.1, undo=undo) is None
+        return counted.count
+
+    guarded = waits()
+    monkeypatch.setattr(step, "find_fault", lambda *_: None)
+    assert guarded == waits() + STEPS
+
+
+def on_two(tmp_path: Path, kind: str, **changes: Any) -> tuple[RunFolder, list[int], list[str]]:
+    """Run on two processes of which the second fails at epoch 2, step 3; return exit codes and what they said."""
+    with script():
+        run = RunFolder.create(tmp_path / "run", config(**changes))
+    words = [kind, "1", "2-3", str(tmp_path / "end"), "train", "--resume", str(run.path), "--device", "cpu"]
+    processes = start(2, "tests.engine.faults", *words)
+    said = [process.communicate(timeout=300)[1] for process in processes]
+    return run, [process.returncode for process in processes], said
+
+
+def test_two_processes_stop_together(tmp_path: Path) -> None:
+    run, codes, said = on_two(tmp_path, "sample")
+    assert codes == [2, 2], said
+    file = run.path / "nonfinite-2-3-rank1.safetensors"
+    assert [path.name for path in run.path.glob("nonfinite-*")] == [file.name]
+    tensors, _ = read(file)
+    assert len(tensors["x"]) == 8
+    assert tensors["offending"].nonzero().flatten().tolist() == [ROW]
+    sentence = said[0].splitlines()[-1]
+    assert f"step 3 (training samples {tensors['index'][ROW]})" in sentence
+    assert str(file) in sentence
+    assert "nonfinite" not in said[1]  # of several processes one speaks
+    with script():
+        saved = load_checkpoint(run)
+    assert (saved["epoch"], saved["step"]) == (2, 0)
+
+
+def test_two_processes_leave_out_together(tmp_path: Path) -> None:
+    run, codes, said = on_two(tmp_path, "sample", on_nonfinite="skip")
+    assert codes == [0, 0], said
+    assert [line["skipped"] for line in epochs(run)] == [0, 1, 0]
+    one, other = (torch.load(f"{tmp_path / 'end'}.{rank}", weights_only=True) for rank in (0, 1))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert all(tensor.isfinite().all() for tensor in one.values())
+    assert json.loads(run.result.read_text())["processes"] == 2

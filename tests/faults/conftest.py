@@ -1,0 +1,46 @@
+"""Counts what the faults did, over all tests and workers, and says it at the end."""
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.faults.jobs import Warm, train
+from tests.faults.lives import COUNTED, Tally, Unbroken
+
+
+@pytest.fixture
+def tally(request: pytest.FixtureRequest) -> Tally:
+    return Tally(request.node)
+
+
+@pytest.fixture(scope="session")
+def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
+    process = Warm(*train("uiat", "by-step", tmp_path_factory.mktemp("warm") / "run"))
+    yield process
+    process.close()
+
+
+@pytest.fixture(scope="session")
+def unbroken(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
+    return Unbroken(warm, tmp_path_factory.mktemp("unbroken"))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "run"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    reports = [report for group in terminalreporter.stats.values() for report in group]
+    totals: Counter[str] = Counter()
+    for report in reports:
+        if getattr(report, "when", "") == "call":
+            totals.update({name: 0 for name, _ in report.user_properties if name in COUNTED})
+            for name, count in report.user_properties:
+                totals[name] += count if name in COUNTED else 0
+    if totals:
+        terminalreporter.section("faults")
+        for name, words in COUNTED.items():
+            terminalreporter.write_line(f"{totals[name]:6d}  {words}")

@@ -1,0 +1,51 @@
+"""Data that is damaged while a run rests: one sentence, the run is untouched, and with the data back it goes on."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.engine.moments import STEP
+from tests.faults.jobs import TINY, Warm
+from tests.faults.lives import Tally, compare, count
+from tests.faults.states import final_state
+from uiat.cli import main
+from uiat.engine.run import RunFolder
+
+
+def write(path: Path) -> None:
+    chance = np.random.default_rng(0)
+    image = chance.integers(0, 256, (250, 8, 8), dtype=np.uint8)
+    np.savez(path, image=image, label=np.arange(250) % 5)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    ["cut", *(pytest.param(name, marks=pytest.mark.faults) for name in ("flip", "empty", "foreign", "missing"))],
+)
+def test_a_damaged_data_file(
+    damage: str, warm: Warm, tally: Tally, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    data, out, whole = tmp_path / "own.npz", tmp_path / "run", tmp_path / "whole"
+    write(data)
+    begin = ["train", "digits-resnet8-sat", *TINY, "--data.name", str(data), "--method.attack.steps", "1"]
+    end = warm.run([*begin, "--out", str(whole)])
+    assert end.finished, end.words
+    cause = {"how": "call", "moment": "after", "target": STEP, "number": 6}
+    count(warm.run([*begin, "--out", str(out)], cause=cause), tally)
+    before = {path.name: path.read_bytes() for path in out.iterdir()}
+    content = data.read_bytes()
+    middle = len(content) // 2
+    flipped = content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
+    changed = {"cut": content[:middle], "flip": flipped, "empty": b"", "foreign": b"nothing of the kind"}
+    data.unlink() if damage == "missing" else data.write_bytes(changed[damage])
+    tally.add("damaged")
+    capfd.readouterr()
+    assert main(["train", "--resume", str(out)]) == 2
+    (line,) = capfd.readouterr().err.splitlines()
+    assert str(data) in line
+    assert {path.name: path.read_bytes() for path in out.iterdir()} == before
+    data.write_bytes(content)
+    tally.add("resumes")
+    assert warm.run(["train", "--resume", str(out)]).finished
+    compare(out, final_state(RunFolder.open(whole)), tally)

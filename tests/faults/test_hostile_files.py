@@ -1,0 +1,164 @@
+"""Files that somebody made to do harm: no code in them runs, and each is one sentence.
+
+Readers that have such tests already: CIFAR's pickles in `tests/data/test_pickles.py`, archives with `../` and links in
+`tests/data/test_fetch.py:test_archive_that_tries_to_escape`, .npz files with objects or endless headers in
+`tests/data/test_npz.py`, .mat files in `tests/data/test_matlab.py`, weights files with code in
+`tests/engine/test_weights.py:test_code_in_a_file_is_not_run`, unknown kinds in config.json in
+`tests/engine/test_run_errors.py:test_a_broken_configuration`.
+"""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.engine.runs import begin, go_on, tiny
+from uiat.cli import main
+from uiat.engine.files import write_sealed
+from uiat.engine.run import RunFolder
+from uiat.errors import UserError
+from uiat.evaluation.ledger import Ledger
+
+
+class Bomb:
+    """What an attacker would hide in a pickle."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return begin(tiny("uiat"), tmp_path_factory.mktemp("finished") / "run")
+
+
+@pytest.fixture
+def run(finished: RunFolder, tmp_path: Path) -> RunFolder:
+    return RunFolder.open(shutil.copytree(finished.path, tmp_path / "run"))
+
+
+def refusal(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """Return the one sentence of a command that fails."""
+    capsys.readouterr()
+    assert main(list(args)) == 2
+    words = capsys.readouterr().err
+    assert "Traceback" not in words
+    line = words.splitlines()[-1]
+    assert line.startswith("uiat: ")
+    return line
+
+
+@pytest.mark.parametrize("sealed", [True, False], ids=["with-digest", "without"])
+def test_code_in_a_checkpoint(sealed: bool, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, content = run.path / "trace", {"schema": 1, "model": Bomb(run.path / "trace")}
+    if sealed:
+        write_sealed(run.checkpoint, content)
+    else:
+        torch.save(content, run.checkpoint)
+    assert go_on(run)  # from the one before
+    assert "checkpoint.pt is damaged or of another version: going on from" in run.log.read_text()
+    for path in (run.checkpoint, run.previous):
+        write_sealed(path, content)
+    assert "is damaged or of another version" in refusal(capsys, "train", "--resume", str(run.path))
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"rng": "text"},
+        {"rng_cuda": 5},
+        {"rng": torch.zeros(3, dtype=torch.uint8)},
+        {"method": [1, 2]},
+        {"method": {"target.inner.z": torch.zeros(1)}},
+        {"model": {}},
+        {"model": 7},
+        {"optimizer": {"state": {}, "param_groups": []}},
+        {"meter": None},
+        {"passes": "many"},
+        {"table_file": 5},
+        {"table_file": "../../../../etc/passwd"},
+        {"table_file": "\0"},
+        {"metrics_bytes": "all"},
+        {"schema": "one"},
+    ],
+    ids=str,
+)
+def test_a_whole_checkpoint_with_nonsense(
+    changes: dict[str, Any], run: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run.previous.unlink()
+    write_sealed(run.checkpoint, {**torch.load(run.checkpoint, weights_only=True), **changes})
+    assert refusal(capsys, "train", "--resume", str(run.path)).endswith(("anew.", ").", "that one."))
+
+
+def header(text: str, size: int | None = None, data: bytes = b"") -> bytes:
+    return (len(text) if size is None else size).to_bytes(8, "little") + text.encode() + data
+
+
+ABSURD = {
+    "endless": header("{}", 2**62),
+    "negative": header("{}", 2**64 - 1),
+    "no-json": header("x" * 100),
+    "nested": header("[" * 100_000),
+    "petabytes": header(json.dumps({"t": {"dtype": "F32", "shape": [2**50], "data_offsets": [0, 2**52]}})),
+    "overflow": header(
+        json.dumps({"t": {"dtype": "F32", "shape": [2**40, 2**40], "data_offsets": [0, 4]}}), data=b"1234"
+    ),
+    "overlap": header(
+        json.dumps({k: {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]} for k in ("a", "b")}), data=b"1234"
+    ),
+    "other-type": header(json.dumps({"t": {"dtype": "OBJECT", "shape": [1], "data_offsets": [0, 4]}}), data=b"1234"),
+    "empty": b"",
+}
+
+
+@pytest.mark.parametrize("kind", ABSURD)
+def test_an_absurd_table(kind: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run.previous.unlink()
+    saved = torch.load(run.checkpoint, weights_only=True)
+    (run.path / saved["table_file"]).write_bytes(ABSURD[kind])
+    write_sealed(run.checkpoint, {**saved, "table_sha256": None})  # else the digest tells
+    assert "is missing or damaged" in refusal(capsys, "train", "--resume", str(run.path))
+
+
+@pytest.mark.parametrize("kind", ABSURD)
+def test_an_absurd_ledger_and_absurd_weights(
+    kind: str, run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "ledger").write_bytes(ABSURD[kind])
+    assert Ledger(tmp_path / "ledger", "key").stages == {}  # costs its work, never the evaluation
+    run.best.write_bytes(ABSURD[kind])
+    assert "is not a readable safetensors file" in refusal(capsys, "evaluate", str(run.path), "--n", "9")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[" * 100_000,
+        '{"schema": 1, "kind": "os.system"}',
+        '{"schema": 1, "kind": {"kind": "Config"}}',
+        '{"schema": 1, "kind": "__import__(\'os\')"}',
+        '{"schema": 1, "kind": "Config", "__class__": 3}',
+        '{"schema": 1, "kind": "Config", "data": {"kind": "UIAT"}}',
+        "\ud800",
+        "9" * 9000,
+    ],
+    ids=lambda text: text[:30].encode("ascii", "replace").decode(),
+)
+def test_a_hostile_configuration(text: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run.config.write_bytes(text.encode("utf-8", "surrogatepass"))
+    for command in (["train", "--resume"], ["evaluate"]):
+        assert len(refusal(capsys, *command, str(run.path))) < 600
+
+
+def test_metrics_that_are_no_json(run: RunFolder) -> None:
+    run.metrics.write_text("[" * 100_000)
+    with pytest.raises(UserError, match="cannot read"):
+        run.read_metrics()

@@ -1,0 +1,65 @@
+"""An evaluation that is killed at random moments goes on and finds what an unbroken one finds."""
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from safetensors.torch import load_file
+
+from tests.faults.jobs import EVALUATION, Warm, random_cause, train
+from tests.faults.lives import Tally, count
+from tests.faults.states import differences
+from uiat.engine.run import read_json
+
+TIMES = ("seconds", "environment")
+SETS = [["natural", "pgd-3-2"], ["natural", "apgd-ce", "pgd-2"], ["pgd-4", "cw", "fab-t"]]
+
+
+def evaluate(run: Path, attacks: list[str]) -> list[str]:
+    flags = ["--n", "40", "--batch-size", "8", "--exact", "--device", "cpu", "--eps", "0.1"]
+    return ["evaluate", str(run), "--attacks", *attacks, *flags, "--save-adversaries", str(run / "found.safetensors")]
+
+
+def found(run: Path) -> dict[str, Any]:
+    entries = read_json(run / "result.json")["evaluations"]
+    facts = {entry["attack"]: {k: v for k, v in entry.items() if k not in TIMES} for entry in entries}
+    assert not list(run.glob("evaluation-*")), "the ledger of a finished evaluation is left"
+    return {**facts, **load_file(run / "found.safetensors")}
+
+
+@pytest.fixture(scope="session")
+def trained(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trained") / "run"
+    assert warm.run(train("uiat", "by-epoch", path)).finished
+    return path
+
+
+@pytest.mark.parametrize("number", [0, *(pytest.param(k, marks=pytest.mark.faults) for k in range(1, 6))])
+def test_killed_again_and_again(number: int, warm: Warm, trained: Path, tally: Tally, tmp_path: Path) -> None:
+    attacks, chance = SETS[number % len(SETS)], random.Random(f"evaluation {number}")
+    whole = shutil.copytree(trained, tmp_path / "whole")
+    end = warm.run(evaluate(whole, attacks))
+    assert end.finished, end.words
+    expected, seconds, deaths, rounds = found(whole), end.seconds, 0, 0
+    run = shutil.copytree(trained, tmp_path / "run0")
+    while deaths < (3 if number == 0 else 8):
+        end = warm.run(evaluate(run, attacks), cause=random_cause(chance, seconds, EVALUATION, 9000))
+        tally.add("resumes", int("going on with an interrupted evaluation" in end.words))
+        count(end, tally)
+        deaths += end.killed
+        if end.finished:
+            compare(run, expected, tally)
+            rounds += 1
+            run = shutil.copytree(trained, tmp_path / f"run{rounds}")
+    end = warm.run(evaluate(run, attacks))
+    count(end, tally)
+    compare(run, expected, tally)
+
+
+def compare(run: Path, expected: dict[str, Any], tally: Tally) -> None:
+    odd = differences(found(run), expected)
+    tally.add("runs")
+    tally.add("equal", int(not odd))
+    assert odd == []

@@ -1,0 +1,100 @@
+"""Two processes of a run, one of which is killed: the other ends too, and both go on from the last checkpoint."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.engine.moments import STEP
+from tests.faults.jobs import CALLS, METHODS, Warm, random_cause, train
+from tests.faults.lives import LARGEST, Tally, Unbroken, compare, count, folders
+from tests.faults.states import differences, final_state
+from uiat.engine.run import RunFolder
+
+TOLERANCE = 1e-6
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    ("method", "saving"), [("uiat", "by-step"), ("uiat-oneoff", "by-epoch"), ("trades", "by-step")]
+)
+def test_a_rank_is_killed_again_and_again(
+    method: str, saving: str, seed: int, warm: Warm, unbroken: Unbroken, tally: Tally, tmp_path: Path
+) -> None:
+    expected, seconds = unbroken.get(method, saving, 2)
+    chance, deaths, places = random.Random(f"ranks {method} {seed}"), 0, folders(tmp_path)
+    out = next(places)
+    while deaths < 5:
+        tally.add("resumes", int((out / "config.json").exists()))
+        cause, rank = random_cause(chance, seconds, CALLS, LARGEST), chance.randint(0, 1)
+        end = warm.run(train(method, saving, out), world=2, cause=cause, rank=rank)
+        count(end, tally)
+        if end.finished:
+            compare(out, expected, tally, TOLERANCE)
+            out = next(places)
+        else:
+            deaths += 1
+            assert all(code != 0 for code in end.codes), "a rank thinks that the run is finished"
+    tally.add("resumes", int((out / "config.json").exists()))
+    end = warm.run(train(method, saving, out), world=2)
+    assert end.finished, end.words
+    compare(out, expected, tally, TOLERANCE)
+
+
+@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.faults)])
+def test_the_other_rank_notices(rank: int, warm: Warm, tally: Tally, out: Path) -> None:
+    cause = {"how": "call", "moment": "after", "target": STEP, "number": 6}
+    end = warm.run(train("uiat", "by-step", out), world=2, cause=cause, rank=rank)
+    count(end, tally)
+    assert (end.codes[rank], end.stuck) == (-9, 0), end.words
+    assert end.codes[1 - rank] not in (0, -9)
+    tally.add("resumes")
+    assert warm.run(train("uiat", "by-step", out), world=2).finished
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("worlds", [(2, 1, 2), (1, 2, 1)], ids=["2-1-2", "1-2-1"])
+def test_the_number_of_processes_changes(
+    method: str, worlds: tuple[int, int, int], warm: Warm, tally: Tally, tmp_path: Path
+) -> None:
+    """Two runs whose lives end at the same checkpoints, by other deaths, end in the same state."""
+    finals = []
+    for moment, rank in (("before", 0), ("after", 1)):
+        out = tmp_path / moment
+        for world, step in zip(worlds[:2], (6, 3), strict=True):
+            cause = {"how": "call", "moment": moment, "target": STEP, "number": step}
+            end = warm.run(train(method, "by-step", out), world=world, cause=cause, rank=min(rank, world - 1))
+            count(end, tally)
+            assert not end.finished
+            tally.add("resumes")
+        end = warm.run(train(method, "by-step", out), world=worlds[2])
+        assert end.finished, end.words
+        finals.append(final_state(RunFolder.open(out)))
+    tally.add("runs", 2)
+    odd = differences(finals[0], finals[1], TOLERANCE)
+    tally.add("equal", 0 if odd else 2)
+    assert odd == []
+    epochs = [line["epoch"] for line in RunFolder.open(out).read_metrics() if line["kind"] == "epoch"]
+    assert epochs == [1, 2, 3]
+
+
+@pytest.mark.faults
+def test_all_ranks_go_on_from_the_same_checkpoint(warm: Warm, unbroken: Unbroken, tally: Tally, out: Path) -> None:
+    cause = {"how": "call", "moment": "after", "target": STEP, "number": 7}
+    count(warm.run(train("uiat", "by-step", out), world=2, cause=cause, rank=1), tally)
+    run = RunFolder.open(out)
+    run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:-1])
+    tally.add("damaged")
+    tally.add("resumes")
+    end = warm.run(train("uiat", "by-step", out), world=2)
+    assert end.finished, end.words
+    assert end.words.count("going on from the checkpoint before it") == 1
+    compare(out, unbroken.get("uiat", "by-step", 2)[0], tally, TOLERANCE)
+    for path in (run.checkpoint, run.previous):
+        path.write_bytes(b"nothing")
+    end = warm.run(train("uiat", "by-step", out), world=2)
+    assert (end.codes, end.stuck) == ([2, 2], 0), end.words
+    assert end.words.count("uiat: ") == 1
+    assert "Traceback" not in end.words

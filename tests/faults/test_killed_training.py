@@ -1,0 +1,39 @@
+"""Training that is killed at random moments, again and again, ends in the bits of an unbroken run."""
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.faults.jobs import CALLS, METHODS, SAVING, Warm, random_cause, train
+from tests.faults.lives import LARGEST, Tally, Unbroken, compare, count, folders
+
+CASES = [(method, saving, seed) for method in METHODS for saving in SAVING for seed in range(3)]
+SAMPLE = ("uiat", "by-step", 0)
+
+
+def marked(case: tuple[str, str, int]) -> Any:
+    return pytest.param(*case, marks=() if case == SAMPLE else pytest.mark.faults)
+
+
+@pytest.mark.parametrize(("method", "saving", "seed"), [marked(case) for case in CASES])
+def test_killed_again_and_again(
+    method: str, saving: str, seed: int, warm: Warm, unbroken: Unbroken, tally: Tally, tmp_path: Path
+) -> None:
+    expected, seconds = unbroken.get(method, saving)
+    chance, wanted = random.Random(f"{method} {saving} {seed}"), 4 if (method, saving, seed) == SAMPLE else 8
+    deaths, places = 0, folders(tmp_path)
+    out = next(places)
+    while deaths < wanted:
+        tally.add("resumes", int((out / "config.json").exists()))
+        end = warm.run(train(method, saving, out), cause=random_cause(chance, seconds, CALLS, LARGEST))
+        count(end, tally)
+        deaths += end.killed
+        if end.finished:
+            compare(out, expected, tally)
+            out = next(places)
+    tally.add("resumes", int((out / "config.json").exists()))
+    end = warm.run(train(method, saving, out))
+    count(end, tally)
+    compare(out, expected, tally)
