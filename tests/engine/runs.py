@@ -91,7 +91,9 @@ def snapshot(run: RunFolder) -> dict[str, object]:
     assert checkpoint.pop("seconds") > 0
     table = checkpoint.pop("table_file")  # named after the moment of its last change that was saved
     tables = [table] if table else []
-    assert [path.name for path in run.path.glob("table-*")] == tables
+    before = torch.load(run.previous, weights_only=True)["table_file"]  # the generation before keeps its own
+    there = {path.name for path in run.path.glob("table-*")}
+    assert there == {name for name in (table, before) if name}
     card = read_json(run.result)
     assert card.pop("training_seconds") >= 0
     parts: dict[str, object] = {
@@ -101,7 +103,7 @@ def snapshot(run: RunFolder) -> dict[str, object]:
         "last": load_file(run.last),
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in run.read_metrics()],
         "result": card,
-        "files": sorted(p.name for p in run.path.iterdir() if p.name not in tables),
+        "files": sorted(p.name for p in run.path.iterdir() if p.name not in there),
     }
     return dict(_leaves("", parts))
 

@@ -18,7 +18,7 @@ from uiat.engine.weights import load_weights
 from uiat.evaluation.accuracy import accuracy
 from uiat.rng import derive
 
-FILES = {"best.safetensors", "checkpoint.pt", "config.json", "last.safetensors"}
+FILES = {"best.safetensors", "checkpoint.pt", "checkpoint.previous.pt", "config.json", "last.safetensors"}
 RECORDS = {"log.txt", "metrics.jsonl", "result.json"}
 EPOCHS = 6
 CONFIG = tiny("uiat", epochs=EPOCHS)
@@ -35,8 +35,8 @@ def lines(run: RunFolder, kind: str) -> list[dict[str, Any]]:
 
 def test_every_file_is_there(run: RunFolder) -> None:
     names = {path.name for path in run.path.iterdir()}
-    table = load_checkpoint(run)["table_file"]
-    assert names == {*FILES, *RECORDS, "lock", table}
+    tables = {torch.load(path, weights_only=True)["table_file"] for path in (run.checkpoint, run.previous)}
+    assert names == {*FILES, *RECORDS, "lock", *tables}
 
 
 def test_the_configuration_is_the_runs(run: RunFolder) -> None:

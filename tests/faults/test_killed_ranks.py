@@ -4,6 +4,7 @@ import random
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.engine.moments import STEP
 from tests.faults.jobs import CALLS, METHODS, Warm, random_cause, train
@@ -11,7 +12,7 @@ from tests.faults.lives import LARGEST, Tally, Unbroken, compare, count, folders
 from tests.faults.states import differences, final_state
 from uiat.engine.run import RunFolder
 
-TOLERANCE = 1e-6
+TOLERANCE, EPOCHS = 1e-6, 3
 
 
 @pytest.mark.faults
@@ -35,7 +36,8 @@ def test_a_rank_is_killed_again_and_again(
             out = next(places)
         else:
             deaths += 1
-            assert all(code != 0 for code in end.codes), "a rank thinks that the run is finished"
+            if 0 in end.codes:  # the other had nothing left to do
+                assert torch.load(RunFolder.open(out).checkpoint, weights_only=True)["epoch"] == EPOCHS + 1
     tally.add("resumes", int((out / "config.json").exists()))
     end = warm.run(train(method, saving, out), world=2)
     assert end.finished, end.words
