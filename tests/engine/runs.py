@@ -91,7 +91,8 @@ def snapshot(run: RunFolder) -> dict[str, object]:
     assert checkpoint.pop("seconds") > 0
     table = checkpoint.pop("table_file")  # named after the moment of its last change that was saved
     tables = [table] if table else []
-    before = torch.load(run.previous, weights_only=True)["table_file"]  # the generation before keeps its own
+    # The generation before keeps its own.
+    before = torch.load(run.previous, weights_only=True)["table_file"] if run.previous.exists() else None
     there = {path.name for path in run.path.glob("table-*")}
     assert there == {name for name in (table, before) if name}
     card = read_json(run.result)

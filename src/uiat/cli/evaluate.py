@@ -137,7 +137,8 @@ def _present(y: Tensor, classes: tuple[str, ...]) -> list[tuple[int, str]]:
 def _save(ready: Ready, options: Evaluate[Any], result: dict[str, Any], found: SuiteResult) -> None:
     """Add the result to a run's card, under what tells it from others, and write what was asked for."""
     if ready.run is not None:
-        card: dict[str, Any] = read_json(ready.run.result) if ready.run.result.exists() else {"schema": 1}
+        found_card = read_json(ready.run.result) if ready.run.result.exists() else None
+        card: dict[str, Any] = found_card if isinstance(found_card, dict) else {"schema": 1}
         facts = {k: result[k] for k in ("weights", "data", "sample", "exact", "processes")}
         for name, attack in result["attacks"].items():
             entry = {**facts, "attack": name, **attack, "environment": result["environment"]}

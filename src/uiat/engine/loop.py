@@ -13,7 +13,7 @@ from uiat.config import AnyConfig
 from uiat.data import Splits
 from uiat.distributed import anywhere, is_main, world
 from uiat.engine.checkpoint import Checkpointer
-from uiat.engine.files import write_json, write_tensors
+from uiat.engine.files import append, write_json, write_tensors
 from uiat.engine.guards import respond
 from uiat.engine.helper import get_helper, given_helper
 from uiat.engine.overfitting import is_single_step, one_step
@@ -102,8 +102,8 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
             state.epoch, state.step, state.skipped, state.meter = state.epoch + 1, 0, 0, type(state.meter)()
             save()
         card = _card(config, splits, state, device)
-        missing = not run.result.exists() or "config" not in read_json(run.result)  # one may have evaluated it before
-        if is_main() and missing:
+        before = read_json(run.result) if run.result.exists() else None  # one may have evaluated it before
+        if is_main() and not (isinstance(before, dict) and "config" in before):
             write_json(run.result, card)
     return True
 
@@ -151,10 +151,8 @@ def _keep(path: Path, state: State) -> None:
 
 
 def _append(run: RunFolder, record: dict[str, Any]) -> None:
-    if not is_main():
-        return
-    with run.metrics.open("a", encoding="utf-8") as metrics:
-        metrics.write(json.dumps(record) + "\n")
+    if is_main():
+        append(run.metrics, json.dumps(record) + "\n")
 
 
 def _card(config: AnyConfig, splits: Splits, state: State, device: torch.device) -> dict[str, Any]:

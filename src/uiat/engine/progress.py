@@ -8,6 +8,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 
 from uiat.distributed import is_main
+from uiat.engine.files import append
 from uiat.progress import QUIET_SECONDS, Live, PatientConsole, clock_time
 
 
@@ -47,10 +48,8 @@ class Reporter(Live):
         """Print a line, above the bar if there is one, and keep it in log.txt."""
         self.spoken = time.monotonic()
         self.console.print(line, markup=False, soft_wrap=True)
-        if not is_main():
-            return
-        with self.log.open("a", encoding="utf-8") as log:
-            log.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+        if is_main():
+            append(self.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
 
     def epoch(self, record: dict[str, float], best: bool) -> None:
         """Report a finished epoch."""

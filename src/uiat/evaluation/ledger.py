@@ -75,5 +75,5 @@ class Ledger:
                         x_adv=tensors.get(f"{name}/x_adv"),
                         **rest,
                     )
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError):
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError):
             self.stages = {}  # a damaged file costs its work, never the evaluation
