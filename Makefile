@@ -38,7 +38,7 @@ test-slow: $(VENV)/.done
 
 # The folder is named so that the counts of all workers are summed up at the end.
 test-faults: $(VENV)/.done
-	$(PYTEST) -m faults tests/faults
+	$(PYTEST) -m faults tests/faults tests/distributed
 
 lint: $(VENV)/.done
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ from uiat.engine.run import RunFolder
 TINY = ["--data.subset", "150", "--model.width", "4", "--model.blocks", "1", "1", "--train.batch-size", "32"]
 TINY += ["--method.attack.steps", "2", "--validate.steps", "2", "--train.epochs", "4", "--train.log-every", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=2"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=6"]
 
 
 def uiat(*words: str, environment: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
@@ -55,8 +55,12 @@ def test_a_run_on_two_processes_is_a_run(unbroken: Path) -> None:
     assert uiat("evaluate", str(unbroken)).returncode == 0
 
 
+@pytest.mark.faults
 def test_torchrun_begins_a_run_and_survives_a_death(unbroken: Path, tmp_path: Path) -> None:
-    """A rank that is killed is started again by torchrun, and the run goes on from its last checkpoint."""
+    """A rank that is killed is started again by torchrun, and the run goes on from its last checkpoint.
+
+    gloo may fail to connect right after a restart; torchrun then starts the processes once more, so it has some to spare.
+    """
     out = tmp_path / "run"
     command = [*TORCHRUN, "-m", "tests.distributed.dying", "train", "digits-resnet8-uiat", "--out", str(out), *TINY]
     death = {**ENVIRONMENT, "DIE_RANK": "1", "DIE_STEP": "7"}

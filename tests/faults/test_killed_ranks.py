@@ -44,7 +44,8 @@ def test_a_rank_is_killed_again_and_again(
     compare(out, expected, tally, TOLERANCE)
 
 
-@pytest.mark.parametrize("rank", [0, pytest.param(1, marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("rank", [0, 1])
 def test_the_other_rank_notices(rank: int, warm: Warm, tally: Tally, out: Path) -> None:
     cause = {"how": "call", "moment": "after", "target": STEP, "number": 6}
     end = warm.run(train("uiat", "by-step", out), world=2, cause=cause, rank=rank)

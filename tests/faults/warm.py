@@ -22,7 +22,7 @@ from tests.distributed.processes import free_port
 from tests.engine.moments import at_call, kill
 from uiat.cli import main
 
-PATIENCE = 8.0
+PATIENCE = 60.0
 """Seconds that the other ranks have to notice that one is gone."""
 
 
