@@ -59,7 +59,7 @@ def test_a_run_on_two_processes_is_a_run(unbroken: Path) -> None:
 def test_torchrun_begins_a_run_and_survives_a_death(unbroken: Path, tmp_path: Path) -> None:
     """A rank that is killed is started again by torchrun, and the run goes on from its last checkpoint.
 
-    gloo may fail to connect right after a restart; torchrun then starts the processes once more, so it has some to spare.
+    gloo may fail to connect right after a restart; torchrun then starts the processes once more, and has some to spare.
     """
     out = tmp_path / "run"
     command = [*TORCHRUN, "-m", "tests.distributed.dying", "train", "digits-resnet8-uiat", "--out", str(out), *TINY]
