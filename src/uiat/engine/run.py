@@ -66,6 +66,11 @@ class RunFolder:
         """Return the configuration the run was begun with."""
         return from_json(read_json(self.config))
 
+    def change_config(self, config: AnyConfig) -> None:
+        """Write another configuration for the rest of the run, so that the folder tells what was done."""
+        with self.lock():
+            write_json(self.config, to_json(config))
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl, epoch and step lines alike."""
         if not self.metrics.exists():
