@@ -3,7 +3,7 @@
 from contextlib import suppress
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from uiat.config import AnyConfig
 from uiat.crafting import crafting
@@ -14,6 +14,7 @@ from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
 from uiat.errors import UserError
 from uiat.models import penultimate
+from uiat.models.fast import speed_up
 from uiat.rng import derive, generator
 from uiat.types import DataSpec
 
@@ -46,6 +47,9 @@ def build_state(config: AnyConfig, data: DataSpec, device: torch.device, helper:
     """Return the run's state before its first step."""
     model = build_model(config, data, device)
     _find_features(model, data, device)
+    if config.train.fast:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        speed_up(model, _trial(data, device))
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     optimizer = make_optimizer(model, config.train.momentum, config.train.weight_decay)
     torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
@@ -54,6 +58,10 @@ def build_state(config: AnyConfig, data: DataSpec, device: torch.device, helper:
 
 def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> None:
     """Look now for the layer of the features: within a step the look would be counted, once more at each resume."""
-    x = torch.rand((2, *data.shape), generator=generator(0, "features")).to(device)
     with suppress(UserError), crafting(model), torch.no_grad():  # a method that needs no features never hears of it
-        penultimate(model, x)
+        penultimate(model, _trial(data, device))
+
+
+def _trial(data: DataSpec, device: torch.device) -> Tensor:
+    """Return two samples of noise."""
+    return torch.rand((2, *data.shape), generator=generator(0, "features")).to(device)
