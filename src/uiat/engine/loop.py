@@ -12,6 +12,7 @@ from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.crafting import crafting_copy
 from uiat.data import Splits
+from uiat.data.ahead import ahead
 from uiat.distributed import anywhere, is_main, world
 from uiat.engine.checkpoint import Checkpointer
 from uiat.engine.files import append, write_json, write_tensors
@@ -71,7 +72,7 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
         if plan.fast and not resumed and _unfolded(state):
             report.say("attacks run through the network as it is: no BatchNorm in it can be folded")
         while state.epoch <= plan.epochs:
-            for step, batch in loader.epoch(state.epoch, start=state.step):
+            for step, batch in ahead(loader.epoch(state.epoch, start=state.step)):
                 now = (state.epoch - 1) * steps + step
                 clock = Clock(state.epoch, step, plan.epochs)
                 lr = plan.schedule.at(now, plan.epochs * steps)
