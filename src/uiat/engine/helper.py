@@ -9,6 +9,7 @@ from torch import nn
 
 from uiat.config import AnyConfig
 from uiat.distributed import is_main, wait
+from uiat.engine.averaging import Averaging
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_model
 from uiat.engine.weights import load_weights
@@ -19,7 +20,8 @@ from uiat.types import DataSpec
 def helper_config(config: AnyConfig, method: HAT) -> AnyConfig:
     """Return the run that trains a helper: the same network on the same data, naturally."""
     epochs = config.train.epochs if method.helper_epochs is None else method.helper_epochs
-    train = replace(config.train, epochs=epochs, select="natural")
+    # HAT's practice: a plain network. Its labels are what counts, and it is as good without what makes robustness.
+    train = replace(config.train, epochs=epochs, select="natural", averaging=Averaging())
     return replace(config, method=Natural(), train=train, validate=config.validate)
 
 
@@ -46,13 +48,13 @@ def get_helper(
     wait()
     if not train(own.read_config(), own):
         return False, None
-    return True, _load(config, own.best, data, device)
+    return True, _load(config, own.weights(), data, device)
 
 
 def given_helper(config: AnyConfig, method: HAT, data: DataSpec, device: torch.device) -> nn.Module:
     """Load the helper that `method.helper` names: a run, or a weights file."""
     place = Path(method.helper)
-    return _load(config, RunFolder.open(place).best if place.is_dir() else place, data, device)
+    return _load(config, RunFolder.open(place).weights() if place.is_dir() else place, data, device)
 
 
 def _load(config: AnyConfig, weights: Path, data: DataSpec, device: torch.device) -> nn.Module:

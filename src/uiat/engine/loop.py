@@ -94,8 +94,8 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
             better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0)
             if better:
                 state.best = {name: record[name] for name in ("epoch", "val_natural", "val_robust")}
-                _keep(run.best, state)
-            _keep(run.last, state)
+                _keep(run.best, run.best_averaged, state)
+            _keep(run.last, run.last_averaged, state)
             _warn(record, state, steps, report)
             _append(run, {"kind": "epoch", **record, "seconds": round(time.monotonic() - began, 3)})
             report.epoch(record, better)
@@ -109,27 +109,34 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
 
 
 def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, Any]:
-    """Return the epoch's record: means over the training batches, and accuracies on the validation split."""
+    """Return the epoch's record: means over the training batches, and accuracies on the validation split.
+
+    Where weights are averaged, these are the averaged network's; the raw one's are beside them, as `raw_val_…`.
+    """
     counts = dict(state.passes.counts)
     record: dict[str, Any] = {"epoch": state.epoch, **state.meter.means()}
-    attack = config.validate.attack(config.method)
     if config.train.on_nonfinite == "skip":
         record["skipped"] = state.skipped
+    found = _accuracies(config, state, splits, device)
+    if state.average is not None:
+        raw = {f"raw_{name}": value for name, value in found.items()}
+        with state.average.lent_to(state.model):
+            found = {**_accuracies(config, state, splits, device), **raw}
+    state.passes.counts.update(counts)  # a run's cost is its training; watching it is on top
+    return {**record, **found}
+
+
+def _accuracies(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, float]:
+    """Measure the network as it is on the validation split."""
+    attack = config.validate.attack(config.method)
     enemies: dict[str, PGD | None] = {"val_natural": None, "val_robust": attack}
     if is_single_step(config.method):
         enemies["val_fgsm"] = one_step(attack)
-    for name, enemy in enemies.items():
-        found = accuracy(
-            state.model,
-            splits.validation,
-            enemy,
-            batch_size=config.validate.batch_size,
-            seed=derive(config.seed, "validation"),
-            device=device,
-        )
-        record[name] = found.value
-    state.passes.counts.update(counts)  # a run's cost is its training; watching it is on top
-    return record
+    seed, size = derive(config.seed, "validation"), config.validate.batch_size
+    return {
+        name: accuracy(state.model, splits.validation, enemy, batch_size=size, seed=seed, device=device).value
+        for name, enemy in enemies.items()
+    }
 
 
 def _warn(record: dict[str, Any], state: State, steps: int, report: Reporter) -> None:
@@ -144,10 +151,12 @@ def _warn(record: dict[str, Any], state: State, steps: int, report: Reporter) ->
         report.say(watch.warning(robust, fgsm, kept=int(state.best["epoch"])))
 
 
-def _keep(path: Path, state: State) -> None:
-    """Write the weights as they are."""
+def _keep(raw: Path, averaged: Path, state: State) -> None:
+    """Write the weights as they are, and their average beside them."""
     if is_main():
-        write_tensors(path, state.model.state_dict())
+        write_tensors(raw, state.model.state_dict())
+        if state.average is not None:
+            write_tensors(averaged, state.average.weights)
 
 
 def _append(run: RunFolder, record: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ from uiat.config import AnyConfig
 from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.data.loader import Loader
+from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
@@ -47,9 +48,11 @@ def build_state(config: AnyConfig, data: DataSpec, device: torch.device, helper:
     model = build_model(config, data, device)
     _find_features(model, data, device)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
-    optimizer = make_optimizer(model, config.train.momentum, config.train.weight_decay)
+    plan = config.train
+    optimizer = make_optimizer(model, plan.momentum, plan.weight_decay, decay_norm=plan.decay_norm)
+    average = Average(model, plan.averaging) if plan.averaging.enabled else None
     torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
-    return State(model, method, optimizer, PassCounter(model))
+    return State(model, method, optimizer, PassCounter(model), average)
 
 
 def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> None:

@@ -1,11 +1,16 @@
 """One step of the optimiser, whole or in micro-batches."""
 
 import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _NormBase
 
 from uiat.distributed import world
 from uiat.engine.guards import Before, Fault, find_fault
 from uiat.engine.state import State
 from uiat.types import Batch, Clock, Loss
+
+NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
+"""Layers that normalise: BatchNorm and InstanceNorm are the first."""
 
 
 def train_step(
@@ -50,9 +55,20 @@ def _update(state: State, lr: float) -> None:
         group["lr"] = lr
     state.optimizer.step()
     state.parallel.settle()
+    if state.average is not None:
+        state.average.update(state.model)
 
 
-def make_optimizer(model: torch.nn.Module, momentum: float, weight_decay: float) -> torch.optim.SGD:
+def make_optimizer(
+    model: nn.Module, momentum: float, weight_decay: float, *, decay_norm: bool = True
+) -> torch.optim.SGD:
     """Return SGD with Nesterov momentum, as in A.2; its learning rate is set at every step."""
+    norms = {p for m in model.modules() if isinstance(m, NORMS) for p in m.parameters(recurse=False)}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return torch.optim.SGD(trained, lr=0.0, momentum=momentum, nesterov=momentum > 0, weight_decay=weight_decay)
+    groups = [{"params": trained}]
+    if not decay_norm:
+        groups = [{"params": [p for p in trained if p not in norms]}, {"params": [p for p in trained if p in norms]}]
+    optimizer = torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=momentum > 0, weight_decay=weight_decay)
+    for group in optimizer.param_groups[1:]:
+        group["weight_decay"] = 0.0
+    return optimizer
