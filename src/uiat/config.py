@@ -8,6 +8,7 @@ from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.data.config import DataConfig
 from uiat.engine.averaging import Averaging
+from uiat.engine.awp import AWP
 from uiat.engine.schedule import Schedule
 from uiat.errors import UserError
 from uiat.methods import MethodConfig
@@ -37,6 +38,8 @@ class Training:
     """Whether it holds for the parameters of BatchNorm and other normalising layers, too."""
     averaging: Averaging = Averaging()
     """A moving average of the weights, evaluated and saved beside them."""
+    awp: AWP = AWP()
+    """Adversarial weight perturbation."""
     select: Literal["robust", "natural"] = "robust"
     """Which accuracy on the validation split names the best epoch: under attack, or on natural images."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
@@ -94,7 +97,7 @@ AnyConfig = Config[ModelConfig, MethodConfig]
 LEAST: dict[str, int] = {
     **dict.fromkeys(("epochs", "batch_size", "micro_batch", "helper_epochs"), 1),
     **dict.fromkeys(("eps", "step", "steps", "lr", "momentum", "weight_decay", "log_every", "checkpoint_minutes"), 0),
-    **dict.fromkeys(("decay",), 0),
+    **dict.fromkeys(("decay", "gamma", "warmup"), 0),
 }
 """The least value of the fields that no run can do with less of."""
 MOST: dict[str, int] = {"decay": 1}

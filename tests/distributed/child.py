@@ -1,4 +1,7 @@
-"""One process of a run: a few steps of every method on a network without batch statistics; saves the end."""
+"""One process of a run: a few steps of every method on a network without batch statistics; saves the end.
+
+A name that ends in `+` is the method with weight perturbation and averaged weights.
+"""
 
 import sys
 from typing import Any
@@ -10,6 +13,8 @@ from uiat.attacks import PGD
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import process_group, rank, world
+from uiat.engine.averaging import Average, Averaging
+from uiat.engine.awp import AWP
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
@@ -48,9 +53,11 @@ def build(name: str) -> tuple[nn.Module, Method]:
 
 
 def run(name: str, micro_batch: int | None) -> dict[str, Any]:
-    model, method = build(name)
+    boosted = name.endswith("+")
+    model, method = build(name.rstrip("+"))
+    average = Average(model, Averaging(enabled=True)) if boosted else None
     penultimate(model, torch.rand(2, *DATA.shape).double())  # found once, before passes are counted
-    state = State(model, method, make_optimizer(model, 0.9, 5e-4), PassCounter(model))
+    state = State(model, method, make_optimizer(model, 0.9, 5e-4), PassCounter(model), average)
     loader = Loader(images(), BATCH, seed=5, crop=1, flip=True)
     losses, seen = [], []
     for epoch in range(1, EPOCHS + 1):
@@ -58,9 +65,13 @@ def run(name: str, micro_batch: int | None) -> dict[str, Any]:
             assert batch.index is not None
             seen.append(batch.index[: batch.count].tolist())
             double = type(batch)(**{**vars(batch), "x": batch.x.double()})
-            train_step(state, double, Clock(epoch, step, EPOCHS), lr=0.1, micro_batch=micro_batch)
+            train_step(
+                state, double, Clock(epoch, step, EPOCHS), lr=0.1, micro_batch=micro_batch, awp=AWP(boosted, 0.05)
+            )
         losses.append(state.meter.means()["loss"])
     tensors = {name: tensor.clone() for name, tensor in {**model.state_dict(), **method.state_dict()}.items()}
+    if average is not None:
+        tensors |= {f"average.{name}": tensor for name, tensor in average.weights.items()}
     passes = state.passes.everywhere()
     found = accuracy(model.float(), images(), PGD(eps=0.02, steps=2)).value
     return {"tensors": tensors, "losses": losses, "seen": seen, "passes": passes, "robust": found}

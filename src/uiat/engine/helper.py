@@ -10,6 +10,7 @@ from torch import nn
 from uiat.config import AnyConfig
 from uiat.distributed import is_main, wait
 from uiat.engine.averaging import Averaging
+from uiat.engine.awp import AWP
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_model
 from uiat.engine.weights import load_weights
@@ -21,7 +22,7 @@ def helper_config(config: AnyConfig, method: HAT) -> AnyConfig:
     """Return the run that trains a helper: the same network on the same data, naturally."""
     epochs = config.train.epochs if method.helper_epochs is None else method.helper_epochs
     # HAT's practice: a plain network. Its labels are what counts, and it is as good without what makes robustness.
-    train = replace(config.train, epochs=epochs, select="natural", averaging=Averaging())
+    train = replace(config.train, epochs=epochs, select="natural", averaging=Averaging(), awp=AWP())
     return replace(config, method=Natural(), train=train, validate=config.validate)
 
 

@@ -5,6 +5,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from uiat.distributed import world
+from uiat.engine.awp import AWP, perturbed
 from uiat.engine.guards import Before, Fault, find_fault
 from uiat.engine.state import State
 from uiat.types import Batch, Clock, Loss
@@ -14,12 +15,20 @@ NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
 
 
 def train_step(
-    state: State, batch: Batch, clock: Clock, *, lr: float, micro_batch: int | None = None, undo: bool = False
+    state: State,
+    batch: Batch,
+    clock: Clock,
+    *,
+    lr: float,
+    micro_batch: int | None = None,
+    undo: bool = False,
+    awp: AWP | None = None,
 ) -> Fault | None:
     """Update the weights from one batch, or from this process's share of one.
 
     With `micro_batch` the batch goes through the network in parts, and still equals one step: every x̂ is crafted and z
-    is updated from all parts before the first p is taken, and the gradients add up to the whole batch's mean.
+    is updated from all parts before the first p is taken, and the gradients add up to the whole batch's mean. With
+    `awp` they are taken at perturbed weights, and move the weights themselves.
 
     A loss or gradient that is not finite is returned, and the weights stay. The forwards have moved running statistics,
     z and the table of p by then; with `undo`, these are put back.
@@ -32,13 +41,14 @@ def train_step(
     method.prepare(model, views, clock)
     whole = len(batch) if batch.total is None else batch.total
     losses, correct = [], []
-    for part, view in zip(parts, views, strict=True):
-        with parallel.quiet(last=part is parts[-1]):
-            loss = parallel.loss(view, clock)
-            (loss.total * (part.count * world() / whole)).backward()
-        logits = view.clean if method.attack is None else view.adversarial
-        losses.append(Loss(loss.total.detach(), loss.parts))
-        correct.append((logits.detach().argmax(dim=1) == part.y).sum())
+    with perturbed(state, views, clock, awp or AWP()):
+        for part, view in zip(parts, views, strict=True):
+            with parallel.quiet(last=part is parts[-1]):
+                loss = parallel.loss(view, clock)
+                (loss.total * (part.count * world() / whole)).backward()
+            logits = view.clean if method.attack is None else view.adversarial
+            losses.append(Loss(loss.total.detach(), loss.parts))
+            correct.append((logits.detach().argmax(dim=1) == part.y).sum())
     fault = find_fault(model, losses, views, clock)
     if fault is None:
         for part, found, right in zip(parts, losses, correct, strict=True):
