@@ -34,6 +34,8 @@ class Training:
     """Nesterov momentum of SGD; not cycled."""
     weight_decay: float = 5e-4
     """L2 penalty on the parameters."""
+    fresh_head: bool = False
+    """With --init: start the last layer anew, such as for another number of classes."""
     decay_norm: bool = True
     """Whether it holds for the parameters of BatchNorm and other normalising layers, too."""
     averaging: Averaging = Averaging()
@@ -90,6 +92,8 @@ class Config(Generic[ModelT, MethodT]):
     """The attack that watches the run."""
     seed: int = 0
     """Decides every random draw of the run."""
+    init: str = ""
+    """Weights to start from: a weights file, a run's folder or an export's; empty: random ones."""
 
 
 AnyConfig = Config[ModelConfig, MethodConfig]

@@ -18,12 +18,12 @@ from uiat.methods import HAT, Natural
 from uiat.types import DataSpec
 
 
-def helper_config(config: AnyConfig, method: HAT) -> AnyConfig:
-    """Return the run that trains a helper: the same network on the same data, naturally."""
+def helper_config(config: AnyConfig, method: HAT, run: RunFolder) -> AnyConfig:
+    """Return the run that trains a helper: the same network on the same data, from the same start, naturally."""
     epochs = config.train.epochs if method.helper_epochs is None else method.helper_epochs
     # HAT's practice: a plain network. Its labels are what counts, and it is as good without what makes robustness.
-    train = replace(config.train, epochs=epochs, select="natural", averaging=Averaging(), awp=AWP())
-    return replace(config, method=Natural(), train=train, validate=config.validate)
+    train = replace(config.train, epochs=epochs, select="natural", averaging=Averaging(), awp=AWP(), fresh_head=False)
+    return replace(config, method=Natural(), train=train, init=str(run.initial) if config.init else "")
 
 
 def get_helper(
@@ -45,7 +45,7 @@ def get_helper(
         return True, given_helper(config, method, data, device)
     own = RunFolder(run.helper)
     if is_main() and not own.config.exists():
-        own = RunFolder.create(run.helper, helper_config(config, method))
+        own = RunFolder.create(run.helper, helper_config(config, method, run))
     wait()
     if not train(own.read_config(), own):
         return False, None

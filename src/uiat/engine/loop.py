@@ -16,10 +16,11 @@ from uiat.engine.checkpoint import Checkpointer
 from uiat.engine.files import append, write_json, write_tensors
 from uiat.engine.guards import respond
 from uiat.engine.helper import get_helper, given_helper
+from uiat.engine.initial import initial_model, keep_initial
 from uiat.engine.overfitting import is_single_step, one_step
 from uiat.engine.progress import Reporter
 from uiat.engine.run import RunFolder, read_json
-from uiat.engine.setup import build_loader, build_model, build_state
+from uiat.engine.setup import build_loader, build_state
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
@@ -34,7 +35,7 @@ from uiat.types import Clock
 def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
     """Build what a run is made of and forget it: a mistake shows before there is a run folder."""
     build_loader(config, splits.train, torch.device("cpu"))
-    build_model(config, splits.spec, torch.device("cpu"))
+    initial_model(config, splits.spec)
     if isinstance(config.method, HAT) and config.method.helper:
         given_helper(config, config.method, splits.spec, device)
 
@@ -47,10 +48,11 @@ def train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devic
 
 def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device) -> bool:
     plan = config.train
+    initial = keep_initial(config, run, splits.spec)
     go_on, helper = get_helper(config, run, splits.spec, device, lambda c, r: train(c, r, splits, device))
     if not go_on:
         return False
-    state = build_state(config, splits.spec, device, helper)
+    state = build_state(config, splits.spec, device, helper, initial)
     checkpoints = Checkpointer(run)
     resumed = checkpoints.load(state, device)
     loader = build_loader(config, splits.train, device)

@@ -36,6 +36,7 @@ class RunFolder:
         self.last = self.path / "last.safetensors"
         self.best_averaged = self.path / "best-averaged.safetensors"
         self.last_averaged = self.path / "last-averaged.safetensors"
+        self.initial = self.path / "init.safetensors"
         self.result = self.path / "result.json"
         self.log = self.path / "log.txt"
         self.helper = self.path / "helper"

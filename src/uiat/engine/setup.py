@@ -1,6 +1,7 @@
 """From a configuration to the moving parts of a run."""
 
 from contextlib import suppress
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -13,6 +14,7 @@ from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
+from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.models import penultimate
 from uiat.rng import derive, generator
@@ -43,9 +45,13 @@ def build_loader(config: AnyConfig, images: Images, device: torch.device) -> Loa
     return Loader(images, config.train.batch_size, config.seed, crop=choice.crop, flip=choice.flip, device=device)
 
 
-def build_state(config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None) -> State:
-    """Return the run's state before its first step."""
+def build_state(
+    config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None, initial: Path | None = None
+) -> State:
+    """Return the run's state before its first step; `initial` are weights to begin with."""
     model = build_model(config, data, device)
+    if initial is not None:
+        load_weights(model, initial)
     _find_features(model, data, device)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     plan = config.train
