@@ -101,10 +101,10 @@ AnyConfig = Config[ModelConfig, MethodConfig]
 LEAST: dict[str, int] = {
     **dict.fromkeys(("epochs", "batch_size", "micro_batch", "helper_epochs"), 1),
     **dict.fromkeys(("eps", "step", "steps", "lr", "momentum", "weight_decay", "log_every", "checkpoint_minutes"), 0),
-    **dict.fromkeys(("decay", "gamma", "warmup"), 0),
+    **dict.fromkeys(("decay", "gamma", "warmup", "original"), 0),
 }
 """The least value of the fields that no run can do with less of."""
-MOST: dict[str, int] = {"decay": 1}
+MOST: dict[str, int] = {"decay": 1, "original": 1}
 """The largest value of the fields that no run can do with more of."""
 
 

@@ -34,7 +34,7 @@ from uiat.types import Clock
 
 def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
     """Build what a run is made of and forget it: a mistake shows before there is a run folder."""
-    build_loader(config, splits.train, torch.device("cpu"))
+    build_loader(config, splits.train, torch.device("cpu"), splits.generated)
     initial_model(config, splits.spec)
     if isinstance(config.method, HAT) and config.method.helper:
         given_helper(config, config.method, splits.spec, device)
@@ -55,7 +55,7 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
     state = build_state(config, splits.spec, device, helper, initial)
     checkpoints = Checkpointer(run)
     resumed = checkpoints.load(state, device)
-    loader = build_loader(config, splits.train, device)
+    loader = build_loader(config, splits.train, device, splits.generated)
     steps = loader.steps_per_epoch
     done = (state.epoch - 1) * steps + state.step
     began = saved = time.monotonic() - state.seconds
@@ -176,6 +176,7 @@ def _card(config: AnyConfig, splits: Splits, state: State, device: torch.device)
             "classes": list(splits.train.classes),
             "shape": list(splits.spec.shape),
             "train": len(splits.train),
+            **({"generated": len(splits.generated)} if splits.generated is not None else {}),
             "validation": len(splits.validation),
             "test": len(splits.test),
         },

@@ -39,10 +39,19 @@ def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.M
     return config.model.build(data).to(device)
 
 
-def build_loader(config: AnyConfig, images: Images, device: torch.device) -> Loader:
+def build_loader(config: AnyConfig, images: Images, device: torch.device, generated: Images | None = None) -> Loader:
     """Return the training batches, in the order and with the augmentation that the configuration gives them."""
     choice = config.data
-    return Loader(images, config.train.batch_size, config.seed, crop=choice.crop, flip=choice.flip, device=device)
+    return Loader(
+        images,
+        config.train.batch_size,
+        config.seed,
+        crop=choice.crop,
+        flip=choice.flip,
+        device=device,
+        generated=generated,
+        original=choice.generated.original,
+    )
 
 
 def build_state(
