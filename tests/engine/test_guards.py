@@ -65,7 +65,8 @@ def epochs(run: RunFolder) -> list[dict[str, Any]]:
 def test_a_run_stops_and_goes_on_once_the_cause_is_gone(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = RunFolder.create(tmp_path / "run", config())
+    plan = config(fast=kind != "overflow")  # in channels_last memory the layer itself gives NaN, and the loss is named
+    run = RunFolder.create(tmp_path / "run", plan)
     kept: dict[str, bytes] = {}
 
     def keep() -> None:
@@ -92,7 +93,7 @@ def test_a_run_stops_and_goes_on_once_the_cause_is_gone(
     file.unlink()
     with script():
         assert go_on(run)
-        assert_same(run, snapshot(begin(config(), tmp_path / "whole")))
+        assert_same(run, snapshot(begin(plan, tmp_path / "whole")))
 
 
 def test_without_an_attack_there_is_no_adversary_to_save(tmp_path: Path) -> None:
