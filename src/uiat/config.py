@@ -13,6 +13,7 @@ from uiat.engine.schedule import Schedule
 from uiat.errors import UserError
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
+from uiat.precision import Precision
 
 ModelT = TypeVar("ModelT", bound=ModelConfig)
 MethodT = TypeVar("MethodT", bound=MethodConfig)
@@ -50,6 +51,11 @@ class Training:
     fast: bool = True
     """Craft examples through a copy of the network with BatchNorm folded, and keep weights in channels_last memory: the
     same up to rounding, and faster; off: through the network itself."""
+    compile: bool = False
+    """Use torch.compile for the attack and for the forwards of the loss, never for a gradient of a gradient; the first
+    steps take a while. It needs the fast path and a C++ compiler (Triton on GPUs)."""
+    precision: Precision = "fp32"
+    """Within the network: fp32, bf16, or fp16 with scaled gradients. Losses, statistics and weights stay in fp32."""
     log_every: int = 50
     """Steps between two step lines in metrics.jsonl; 0 writes none."""
     checkpoint_minutes: float = 10.0

@@ -1,6 +1,6 @@
 """The state a network is in while examples are crafted against it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal, Protocol, cast
 from weakref import WeakKeyDictionary
@@ -31,6 +31,23 @@ def craft_through(model: nn.Module, copy: nn.Module | None) -> None:
         _COPIES.pop(model, None)
     else:
         _COPIES[model] = copy
+
+
+Forward = Callable[[Tensor], Tensor]
+_FORWARDS: WeakKeyDictionary[nn.Module, Forward] = WeakKeyDictionary()
+
+
+def run_through(model: nn.Module, forward: Forward | None) -> None:
+    """Let the training loss call `forward`, such as a compiled one, in the place of the model; `None` ends that."""
+    if forward is None:
+        _FORWARDS.pop(model, None)
+    else:
+        _FORWARDS[model] = forward
+
+
+def forward_of(model: nn.Module) -> Forward:
+    """Return what computes the model's logits in the training loss."""
+    return _FORWARDS.get(model, model)
 
 
 def crafting_copy(model: nn.Module) -> nn.Module | None:

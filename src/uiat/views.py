@@ -6,7 +6,8 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from uiat.crafting import Crafting
+from uiat.crafting import Crafting, forward_of
+from uiat.precision import widen
 from uiat.rng import Draws
 from uiat.types import Batch
 
@@ -33,14 +34,18 @@ class View:
     def predict(self, x: Tensor, *, detach: bool) -> Tensor:
         """Return log f(x), with no graph when the target is detached."""
         with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
-            return self.model(x).log_softmax(dim=1)  # type: ignore[no-any-return]
+            return self.logits(x).log_softmax(dim=1)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return f(x), compiled if the model is, in at least float32."""
+        return widen(forward_of(self.model)(x))
 
     @cached_property
     def clean(self) -> Tensor:
         """Logits f(x), with a graph."""
-        return self.model(self.batch.x)  # type: ignore[no-any-return]
+        return self.logits(self.batch.x)
 
     @cached_property
     def adversarial(self) -> Tensor:
         """Logits f(x̂), with a graph."""
-        return self.model(self.x_adv)  # type: ignore[no-any-return]
+        return self.logits(self.x_adv)

@@ -253,7 +253,7 @@ def test_a_step_waits_once_more_for_the_device(undo: bool, monkeypatch: pytest.M
         return counted.count
 
     guarded = waits()
-    monkeypatch.setattr(step, "find_fault", lambda *_: None)
+    monkeypatch.setattr(step, "find_fault", lambda *_, **__: None)
     assert guarded == waits() + STEPS
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from uiat.balls import Ball
+from uiat.precision import attack_scale
 
 Gradient = Callable[[Tensor], Tensor]
 
@@ -17,7 +18,9 @@ def gradient_of(objective: Callable[[Tensor], Tensor]) -> Gradient:
     def gradient(at: Tensor) -> Tensor:
         with torch.enable_grad():
             at = at.detach().requires_grad_()
-            (result,) = torch.autograd.grad(objective(at), at)
+            scale = attack_scale(at.device)
+            value = objective(at)
+            (result,) = torch.autograd.grad(value if scale == 1 else scale * value, at)
         return result
 
     return gradient

@@ -12,6 +12,7 @@ from uiat.attacks.ascent import ascend, gradient_of
 from uiat.attacks.start import Start, starting_point
 from uiat.balls import BALLS, Norm
 from uiat.objectives.divergence import kl_divergence, margin
+from uiat.precision import widen
 from uiat.rng import Draws
 
 
@@ -47,9 +48,9 @@ class PGD:
     def _objective(self, model: nn.Module, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         # Sums, not means: a sample's step must not depend on the batch size, nor underflow in half precision.
         if self.loss == "ce":
-            return lambda x_adv: F.cross_entropy(model(x_adv), y, reduction="sum")
+            return lambda x_adv: F.cross_entropy(widen(model(x_adv)), y, reduction="sum")
         if self.loss == "margin":
-            return lambda x_adv: margin(model(x_adv), y).sum()
+            return lambda x_adv: margin(widen(model(x_adv)), y).sum()
         with torch.no_grad():
-            log_p = model(x).log_softmax(dim=1)
-        return lambda x_adv: kl_divergence(log_p, model(x_adv).log_softmax(dim=1)).sum()
+            log_p = widen(model(x)).log_softmax(dim=1)
+        return lambda x_adv: kl_divergence(log_p, widen(model(x_adv)).log_softmax(dim=1)).sum()

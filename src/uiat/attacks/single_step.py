@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from uiat.attacks.ascent import ascend, gradient_of
 from uiat.balls import Linf
+from uiat.precision import widen
 from uiat.rng import Draws
 
 
@@ -72,5 +73,5 @@ class NFGSM:
 
 
 def _one_step(model: nn.Module, x: Tensor, y: Tensor, *, start: Tensor, step: float, radius: float) -> Tensor:
-    gradient = gradient_of(lambda x_adv: F.cross_entropy(model(x_adv), y, reduction="sum"))
+    gradient = gradient_of(lambda x_adv: F.cross_entropy(widen(model(x_adv)), y, reduction="sum"))
     return ascend(gradient, start, Linf(x, radius), step=step, steps=1)

@@ -22,6 +22,7 @@ from uiat.engine.files import write_json
 from uiat.engine.setup import pick_device
 from uiat.errors import UserError
 from uiat.evaluation.card import environment
+from uiat.precision import Precision
 from uiat.report.bench_plot import draw_bench
 from uiat.report.figure import save_figure
 from uiat.serialize import encode
@@ -56,6 +57,10 @@ class Bench(Generic[ModelT]):
     """Measure the most memory a step holds, in a further step."""
     fast: bool = True
     """Use the fast path: BatchNorm folded for the attack, channels_last."""
+    compile: bool = False
+    """Use torch.compile; the first round's seconds, which pay for it, are reported apart."""
+    precision: Precision = "fp32"
+    """Within the network: fp32, bf16 or fp16."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     threads: int | None = None
@@ -122,7 +127,7 @@ def _course(options: Bench[Any]) -> Course:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     spec = DataSpec(options.classes, options.samples, (options.channels, options.size, options.size))
-    train = replace(Training(), fast=options.fast)
+    train = replace(Training(), fast=options.fast, compile=options.compile, precision=options.precision)
     return Course(options.model, spec, options.batch_size, pick_device(options.device), train)
 
 

@@ -68,8 +68,9 @@ def _gradients(state: State, views: Sequence[View], clock: Clock, weights: Seque
     sums = [torch.zeros_like(weight) for weight in weights]
     for view in views:
         fork, before = _fork(state, view, clock)
-        loss = state.method.loss(fork, clock).total * view.batch.count
-        found = torch.autograd.grad(loss, list(weights), allow_unused=True)
+        with state.lowered():
+            loss = state.method.loss(fork, clock).total * view.batch.count
+        found = torch.autograd.grad(state.scaler.scale(loss), list(weights), allow_unused=True)
         before.restore()
         for summed, gradient in zip(sums, found, strict=True):
             if gradient is not None:
@@ -91,7 +92,8 @@ def _fork(state: State, view: View, clock: Clock) -> tuple[View, Before]:
     fork, before = replace(view), Before(state, view.batch)
     target = state.method.target
     if target is not None:
-        fork.log_p = target(fork, clock)
+        with state.lowered():
+            fork.log_p = target(fork, clock)
         if not fork.log_p.requires_grad:
             view.log_p, before = fork.log_p, Before(state, view.batch)
     return fork, before

@@ -37,10 +37,12 @@ class Fault:
 
 
 @torch.no_grad()
-def find_fault(model: nn.Module, losses: Sequence[Loss], views: Sequence[View], clock: Clock) -> Fault | None:
+def find_fault(
+    model: nn.Module, losses: Sequence[Loss], views: Sequence[View], clock: Clock, *, gradients: bool = True
+) -> Fault | None:
     """Return what is not finite after a backward, in any process; the host waits for the device once."""
-    values, tensors = list(_values(losses)), list(_tensors(model))
-    norms = torch._foreach_norm([tensor for _, tensor in tensors])
+    values, tensors = list(_values(losses)), list(_tensors(model, gradients))
+    norms = torch._foreach_norm([tensor for _, tensor in tensors]) if tensors else ()
     screen = torch.stack([*(value for _, value in values), *norms]).isfinite().all()
     if not bool(total(1.0 - screen.float())):
         return None
@@ -61,9 +63,9 @@ def _values(losses: Sequence[Loss]) -> Iterator[tuple[str, Tensor]]:
         yield "the loss", loss.total
 
 
-def _tensors(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+def _tensors(model: nn.Module, gradients: bool) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in model.named_parameters():
-        if parameter.grad is not None:
+        if gradients and parameter.grad is not None:
             yield f"the gradient of {name!r}", parameter.grad
     # An overflow in BatchNorm's variance is invisible in training mode: the layer just gives a constant.
     for name, module in model.named_modules():

@@ -5,27 +5,29 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uiat.crafting import crafting_copy
+from uiat.crafting import crafting_copy, forward_of
 from uiat.distributed import is_main, total
+from uiat.models.compiled import CompiledForward
 from uiat.models.folding import Folded
 
 
 class PassCounter:
     """Samples sent forward and backward through a network since counting began.
 
-    It listens at the first layer with parameters, of the network and of the copy that its attacks run through, so the
-    copy must be there before the counter (see `uiat.models.fast`). A backward counts as an input-backward when the
+    It listens at the network's first layer with parameters, and to the folded copy and the compiled forward, which must
+    be there before the counter (see `uiat.models.fast`). A backward counts as an input-backward when the
     parameters were frozen on the way forward (an attack), else as a weight-backward (an update).
     """
 
     def __init__(self, model: nn.Module, counts: dict[str, int] | None = None):
         self.counts = {"forward": 0, "input_backward": 0, "weight_backward": 0, **(counts or {})}
-        stems = [next((m for m in model.modules() if list(m.parameters(recurse=False))), model)]
-        copy = crafting_copy(model)
-        # A layer that the copy shares with the model has the model's hooks, too.
-        if isinstance(copy, Folded) and copy.stem._forward_hooks is not stems[0]._forward_hooks:
-            stems.append(copy.stem)
-        self._handles = [stem.register_forward_hook(self._forward) for stem in stems]
+        stem = next((m for m in model.modules() if list(m.parameters(recurse=False))), model)
+        self._handle = stem.register_forward_hook(self._forward)
+        self._stem, self._heard = stem, []
+        for fast in (crafting_copy(model), forward_of(model)):
+            if isinstance(fast, Folded | CompiledForward):
+                fast.listeners.append(self._listen)
+                self._heard.append(fast)
 
     def everywhere(self) -> dict[str, int]:
         """Return the counts of all processes together."""
@@ -37,13 +39,18 @@ class PassCounter:
 
     def close(self) -> None:
         """Stop counting."""
-        for handle in self._handles:
-            handle.remove()
+        self._handle.remove()
+        for fast in self._heard:
+            fast.listeners.remove(self._listen)
 
-    def _forward(self, stem: nn.Module, _inputs: Any, output: Tensor) -> None:
+    def _forward(self, _stem: nn.Module, _inputs: Any, output: Tensor) -> None:
+        if not torch.compiler.is_compiling():  # a compiled forward is heard at its end
+            self._listen(output)
+
+    def _listen(self, output: Tensor) -> None:
         self._add("forward", len(output))
         if output.requires_grad:
-            trained = any(p.requires_grad for p in stem.parameters(recurse=False))
+            trained = any(p.requires_grad for p in self._stem.parameters(recurse=False))
             kind = "weight_backward" if trained else "input_backward"
             output.register_hook(lambda grad: self._add(kind, len(grad)))
 

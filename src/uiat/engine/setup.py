@@ -65,13 +65,13 @@ def build_state(
     _find_features(model, data, device)
     if config.train.fast:
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        speed_up(model, _trial(data, device))
+        speed_up(model, _trial(data, device), compile=config.train.compile)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     plan = config.train
     optimizer = make_optimizer(model, plan.momentum, plan.weight_decay, decay_norm=plan.decay_norm)
     average = Average(model, plan.averaging) if plan.averaging.enabled else None
     torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
-    return State(model, method, optimizer, PassCounter(model), average)
+    return State(model, method, optimizer, PassCounter(model), average, plan.precision)
 
 
 def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> None:

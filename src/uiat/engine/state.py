@@ -1,5 +1,6 @@
 """Everything of a run that changes: what a checkpoint must hold for the run to go on in the same bits."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from uiat.engine.overfitting import Overfitting
 from uiat.engine.parallel import Parallel
 from uiat.engine.passes import PassCounter
 from uiat.methods import Method
+from uiat.precision import Precision, lowered
 
 
 @dataclass
@@ -26,6 +28,9 @@ class State:
     """The averaged weights, if the run keeps any."""
     parallel: Parallel = field(init=False)
     """The loss, on one process or on several."""
+    precision: Precision = "fp32"
+    scaler: torch.amp.GradScaler = field(init=False)
+    """Scales the loss in fp16, whose small gradients would be lost; else it does nothing."""
     epoch: int = 1
     """The epoch at hand, from 1."""
     step: int = 0
@@ -41,6 +46,16 @@ class State:
 
     def __post_init__(self) -> None:
         self.parallel = Parallel(self.model, self.method)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.model.parameters()).device
+
+    def lowered(self) -> AbstractContextManager[object]:
+        """Within it, the network computes in the run's precision."""
+        return lowered(self.device, self.precision)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all but the method's state, which may be large and is saved on its own terms."""
@@ -52,6 +67,7 @@ class State:
             "epoch": self.epoch,
             "step": self.step,
             "meter": self.meter.state_dict(),
+            "scaler": self.scaler.state_dict(),
             "best": dict(self.best),
             "skipped": self.skipped,
             "overfitting": self.overfitting.state_dict(),
@@ -69,6 +85,8 @@ class State:
         self.passes.load(saved["passes"])
         self.epoch, self.step, self.best = saved["epoch"], saved["step"], saved["best"]
         self.meter.load_state_dict(saved["meter"])
+        if saved.get("scaler"):
+            self.scaler.load_state_dict(saved["scaler"])
         self.skipped, self.overfitting = saved.get("skipped", 0), Overfitting(**saved.get("overfitting", {}))
         self.seconds = saved["seconds"]
         torch.set_rng_state(saved["rng"])

@@ -37,19 +37,22 @@ def train_step(
     before = Before(state, batch) if undo else None
     model.train()
     parts = batch.split(micro_batch, world())
-    views = [method.craft(model, part, clock) for part in parts]
-    method.prepare(model, views, clock)
+    with state.lowered():
+        views = [method.craft(model, part, clock) for part in parts]
+        method.prepare(model, views, clock)
     whole = len(batch) if batch.total is None else batch.total
     losses, correct = [], []
     with perturbed(state, views, clock, awp or AWP()):
         for part, view in zip(parts, views, strict=True):
             with parallel.quiet(last=part is parts[-1]):
-                loss = parallel.loss(view, clock)
-                (loss.total * (part.count * world() / whole)).backward()
+                with state.lowered():
+                    loss = parallel.loss(view, clock)
+                state.scaler.scale(loss.total * (part.count * world() / whole)).backward()
             logits = view.clean if method.attack is None else view.adversarial
             losses.append(Loss(loss.total.detach(), loss.parts))
             correct.append((logits.detach().argmax(dim=1) == part.y).sum())
-    fault = find_fault(model, losses, views, clock)
+    # In fp16 a gradient may well be infinite: the scaler leaves the step out, and scales less from then on.
+    fault = find_fault(model, losses, views, clock, gradients=not state.scaler.is_enabled())
     if fault is None:
         for part, found, right in zip(parts, losses, correct, strict=True):
             state.meter.add(found, right, part.count)
@@ -63,7 +66,8 @@ def train_step(
 def _update(state: State, lr: float) -> None:
     for group in state.optimizer.param_groups:
         group["lr"] = lr
-    state.optimizer.step()
+    state.scaler.step(state.optimizer)
+    state.scaler.update()
     state.parallel.settle()
     if state.average is not None:
         state.average.update(state.model)

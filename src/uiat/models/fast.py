@@ -3,8 +3,9 @@
 import torch
 from torch import Tensor, nn
 
-from uiat.crafting import craft_through, crafting
+from uiat.crafting import craft_through, crafting, run_through
 from uiat.errors import UserError
+from uiat.models.compiled import CompiledForward
 from uiat.models.features import features_layer
 from uiat.models.folding import Folded, fold
 
@@ -12,7 +13,7 @@ TOLERANCE = 1e-4
 """How far the copy's logits may be from the model's, relative to the largest."""
 
 
-def speed_up(model: nn.Module, x: Tensor) -> Folded | None:
+def speed_up(model: nn.Module, x: Tensor, *, compile: bool = False) -> Folded | None:
     """Let every method and attack of this package craft its examples against `model` through a folded copy.
 
     The copy follows the model's weights; the loss and everything else still use the model itself. `None` where there is
@@ -22,8 +23,10 @@ def speed_up(model: nn.Module, x: Tensor) -> Folded | None:
     Args:
         model: the classifier.
         x: two or more samples, to look for the features and to compare the two.
+        compile: use torch.compile for the copy and for the forwards of the loss; where it fails, one line says so.
     """
     craft_through(model, None)
+    run_through(model, CompiledForward(model) if compile else None)
     try:
         layer = features_layer(model, x)
     except UserError:  # a method that needs no features never hears of it
@@ -31,6 +34,8 @@ def speed_up(model: nn.Module, x: Tensor) -> Folded | None:
     copy = fold(model, layer)
     if copy is None or not _same(model, copy, x):
         return None
+    if compile:
+        copy.compile()
     craft_through(model, copy)
     return copy
 
@@ -39,5 +44,5 @@ def speed_up(model: nn.Module, x: Tensor) -> Folded | None:
 def _same(model: nn.Module, copy: Folded, x: Tensor) -> bool:
     with crafting(model), torch.random.fork_rng([x.device] if x.device.type == "cuda" else []):
         ours, theirs = copy(x), model(x)
-        splits = copy.split is None or torch.equal(copy.split(x)[1], ours)
+        splits = copy.split is None or torch.equal(copy.penultimate(x)[1], ours)
     return splits and bool((ours - theirs).abs().max() <= TOLERANCE * theirs.abs().max().clamp(min=1e-12))

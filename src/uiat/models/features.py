@@ -28,7 +28,7 @@ def penultimate(model: nn.Module, x: Tensor, features: str = "") -> tuple[Tensor
     """
     if isinstance(model, Folded):
         if model.split is not None and not features:
-            return cast(tuple[Tensor, Tensor], model.split(x))
+            return model.penultimate(x)
         model = model.original
     model = getattr(model, "_orig_mod", model)  # compiled code does not see hooks that come later
     layer = features or features_layer(model, x)

@@ -4,11 +4,15 @@ With running statistics, BatchNorm after a convolution is a scale and a shift of
 can do itself. While weights stand still (an evaluation, or the steps of one attack) that spares every BatchNorm.
 """
 
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 from weakref import ref
 
 import torch
 from torch import Tensor, fx, nn
+
+from uiat.models.compiled import Compiled
 
 
 class Pair(NamedTuple):
@@ -28,13 +32,34 @@ class Folded(nn.Module):
     def __init__(self, original: nn.Module, whole: fx.GraphModule, split: fx.GraphModule | None, pairs: list[Pair]):
         super().__init__()
         self.whole, self.split = whole, split
+        self._run: Callable[[Tensor], Tensor] = whole.forward
+        self._run_split: Callable[[Tensor], tuple[Tensor, Tensor]] | None = split and split.forward
+        self.listeners: list[Callable[[Tensor], None]] = []
+        """Whoever wants to see the logits of each forward; hooks would not be seen by compiled code."""
         self._original = ref(original)
         self._pairs = pairs
         self.refresh()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the original's logits, up to rounding."""
-        return self.whole(x)  # type: ignore[no-any-return]
+        return self._heard(self._run(x))
+
+    def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the original's features and logits, from one forward."""
+        assert self._run_split is not None, "no forward with features was traced"
+        features, logits = self._run_split(x)
+        return features, self._heard(logits)
+
+    def compile(self) -> None:
+        """Compile both forwards."""
+        self._run = Compiled(self.whole.forward, "the attack")
+        if self.split is not None:
+            self._run_split = Compiled(self.split.forward, "the inverse attack")
+
+    def _heard(self, logits: Tensor) -> Tensor:
+        for listener in self.listeners:
+            listener(logits)
+        return logits
 
     @property
     def original(self) -> nn.Module:
@@ -47,12 +72,6 @@ class Folded(nn.Module):
     def folds(self) -> int:
         """How many BatchNorms are folded away."""
         return len(self._pairs)
-
-    @property
-    def stem(self) -> nn.Module:
-        """The first layer with parameters that a forward meets."""
-        layers = (self.whole.get_submodule(str(n.target)) for n in self.whole.graph.nodes if n.op == "call_module")
-        return next(layer for layer in layers if list(layer.parameters()))
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -187,6 +206,8 @@ def _alias(module: nn.Module) -> nn.Module:
     """Copy a module but for its parameters and buffers, which are the original's for ever."""
     alias: nn.Module = module.__class__.__new__(module.__class__)  # `copy` is forbidden to parametrised layers
     alias.__dict__.update(module.__dict__)
+    for hooks in [name for name in module.__dict__ if name.endswith("_hooks")]:
+        alias.__dict__[hooks] = OrderedDict(module.__dict__[hooks])  # those of now, and none that come later
     alias._modules = {name: child and _alias(child) for name, child in module._modules.items()}
     return alias
 

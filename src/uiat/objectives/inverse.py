@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from uiat.models.features import penultimate
+from uiat.precision import widen
 
 Reduction = Literal["mean", "sum"]
 
@@ -28,17 +29,17 @@ def inverse_loss(
         reduction: whether L1 is a mean or a sum over features.
     """
     if beta == 0:
-        return lambda x_inv: F.cross_entropy(model(x_inv), y, reduction="none")
+        return lambda x_inv: F.cross_entropy(widen(model(x_inv)), y, reduction="none")
     with torch.no_grad():
-        natural, _ = penultimate(model, x)
-        adversarial, _ = penultimate(model, x_adv)
+        natural = widen(penultimate(model, x)[0])
+        adversarial = widen(penultimate(model, x_adv)[0])
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         gap = (a - b).abs()
         return gap.mean(dim=1) if reduction == "mean" else gap.sum(dim=1)
 
     def loss(x_inv: Tensor) -> Tensor:
-        features, logits = penultimate(model, x_inv)
+        features, logits = map(widen, penultimate(model, x_inv))
         pull = distance(features, natural) - distance(features, adversarial)
         return F.cross_entropy(logits, y, reduction="none") + beta * pull
 

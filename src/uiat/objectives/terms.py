@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from uiat.crafting import crafting
 from uiat.objectives.divergence import best_other, kl_divergence
+from uiat.precision import full
 from uiat.views import View
 
 Term = Callable[[View], Tensor]
@@ -68,7 +69,7 @@ class HelperCrossEntropy:
         with torch.no_grad():
             label = self.helper(view.x_adv).argmax(dim=1)
         x = view.batch.x
-        return F.cross_entropy(view.model(x + self.extrapolation * (view.x_adv - x)), label)
+        return F.cross_entropy(view.logits(x + self.extrapolation * (view.x_adv - x)), label)
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,11 @@ class GradientAlignment:
     eps: float
 
     def __call__(self, view: View) -> Tensor:
-        """Return the mean over the samples whose gradients are both non-zero."""
+        """Return the mean over the samples whose gradients are both non-zero; in float32, never compiled."""
+        with full(view.batch.x.device):
+            return self._misalignment(view)
+
+    def _misalignment(self, view: View) -> Tensor:
         x, y = view.batch.x, view.batch.y
         with crafting(view.model, "train"):
             at_x = _input_gradient(view.model, x, y, create_graph=False).flatten(1)

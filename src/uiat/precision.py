@@ -1,0 +1,38 @@
+"""Half precision within the network; losses, KL, BatchNorm's statistics and the weights stay in float32."""
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+Precision = Literal["fp32", "bf16", "fp16"]
+"""Of the convolutions and matrix products within the network, forward and backward."""
+
+DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+ATTACK_SCALE = 1024.0
+"""Factor of an attack's loss in fp16, where the smallest gradients would be 0 and have no sign."""
+
+
+def lowered(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+    """Within it, the network computes in this precision."""
+    if precision == "fp32":
+        return nullcontext()
+    return torch.autocast(device.type, DTYPES[precision])
+
+
+def full(device: torch.device) -> AbstractContextManager[object]:
+    """Within it, the network computes in float32 again: a gradient of a gradient needs it."""
+    return torch.autocast(device.type, enabled=False)
+
+
+def widen(values: Tensor) -> Tensor:
+    """Return what a network gave in at least float32, before a loss is made of it."""
+    return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
+
+
+def attack_scale(device: torch.device) -> float:
+    """Return the factor for an attack's loss at this moment."""
+    kind = device.type
+    fp16 = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
+    return ATTACK_SCALE if fp16 else 1.0
