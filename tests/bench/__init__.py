@@ -1,0 +1,1 @@
+"""The benchmark: what it counts, times and says."""
