@@ -13,6 +13,7 @@ from tests.contract.setting import CONFIGS, TWIN_NAMES, Pair, check_table, state
 from tests.twins.awp import OUTER, update
 from tests.twins.basics import Step
 from uiat.engine import awp as module
+from uiat.engine.averaging import Average, Averaging
 from uiat.engine.awp import AWP
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
@@ -92,17 +93,27 @@ def test_a_mistake_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("name", METHODS)
 def test_it_composes_with_every_method(name: str) -> None:
-    """Buffers of the method, and its memory, are as without it wherever they do not depend on the weights."""
+    """Buffers of the method, and its memory, are as without it wherever they do not depend on the weights.
+
+    With averaged weights beside it: they follow the weights themselves, not the perturbed ones.
+    """
     pair = Pair(name, CONFIGS[name])
     model, method = copy.deepcopy(pair.model), copy.deepcopy(pair.method)
+    average = Average(model, Averaging(enabled=True))
+    expected = {key: value.clone() for key, value in model.state_dict().items()}
     states = [
-        State(model, method, make_optimizer(model, 0.9, 5e-4), PassCounter(model)),
+        State(model, method, make_optimizer(model, 0.9, 5e-4), PassCounter(model), average),
         State(pair.model, pair.method, make_optimizer(pair.model, 0.9, 5e-4), PassCounter(pair.model)),
     ]
     for clock, index in steps():
         batch = Batch(pair.x[index], pair.y[index], index)
         for state, awp in zip(states, (ON, None), strict=True):
             assert train_step(state, batch, clock, lr=LR, awp=awp) is None
+        kept = min(0.995, average.updates / (9 + average.updates))  # t counts from 0
+        for key, value in model.state_dict().items():
+            expected[key] = value if key.endswith("tracked") else kept * expected[key] + (1 - kept) * value
+    for key, value in average.weights.items():
+        torch.testing.assert_close(value, expected[key], rtol=1e-9, atol=1e-12, msg=key)
     with_it, without = (state.method.state_dict() for state in states)
     seen = [key for key in without if key.endswith("seen")]
     assert all(torch.equal(with_it[key], without[key]) for key in seen)

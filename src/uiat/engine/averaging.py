@@ -35,6 +35,7 @@ class Average:
         self.plan, self.updates = plan, 0
         self.weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         self._averaged = [name for name in _averaged(model) if name in self.weights]
+        self._copied = sorted(self.weights.keys() - set(self._averaged))
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
@@ -43,7 +44,7 @@ class Average:
         ours, theirs = [self.weights[name] for name in self._averaged], [now[name] for name in self._averaged]
         torch._foreach_mul_(ours, kept)
         torch._foreach_add_(ours, theirs, alpha=1 - kept)
-        for name in self.weights.keys() - set(self._averaged):
+        for name in self._copied:
             self.weights[name].copy_(now[name])
         self.updates += 1
 
