@@ -60,8 +60,8 @@ def run(words: list[str]) -> None:
 
 def parsed(args: list[str]) -> AnyConfig:
     """Return what the words after `uiat train` ask for."""
-    named = bool(args) and not args[0].startswith("-")
-    config, rest = train_command._choose(recipes.get(args[0] if named else recipes.DEFAULT), args[named:])
+    name, rest = train_command.name_recipe(args)
+    config, rest = train_command._choose(recipes.get(name), rest)
     return train_command.parse(config, rest)[0]
 
 

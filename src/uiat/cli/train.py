@@ -14,6 +14,7 @@ from uiat.cli.choose import take
 from uiat.cli.launch import launch
 from uiat.cli.numbers import REGISTRY
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
+from uiat.data.own import is_path
 from uiat.distributed import is_main, launched, local_device, process_group, restarted, wait
 from uiat.engine.loop import rehearse, train
 from uiat.engine.run import RunFolder
@@ -62,7 +63,7 @@ def main(args: list[str]) -> int:
 
 def new_run(args: list[str]) -> int:
     """Begin a run: the recipe first, then what the flags change."""
-    name, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else (recipes.DEFAULT, args)
+    name, rest = name_recipe(args)
     config, rest = _choose(recipes.get(name), rest)
     config, where = parse(config, rest)
     check(config)
@@ -78,6 +79,15 @@ def new_run(args: list[str]) -> int:
         run = RunFolder.create(out, config) if is_main() else RunFolder(out)
         wait()
         return _train(config, run, splits, device, where)
+
+
+def name_recipe(args: list[str]) -> tuple[str, list[str]]:
+    """Return the recipe that the words begin with, or the default for the data they name; and the other words."""
+    if args and not args[0].startswith("-"):
+        return args[0], args[1:]
+    named = take(args, ("--data",))[0].get("--data", "")
+    own = named not in data.SOURCES and is_path(named)
+    return recipes.OWN if own else recipes.DEFAULT, args
 
 
 def resume_run(args: list[str]) -> int:

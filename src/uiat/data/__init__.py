@@ -76,6 +76,8 @@ def read(config: DataConfig, data_dir: str | None = None) -> Parts:
             raise UserError(f"data.test is given, but {config.name} has a test set of its own: leave it out.")
         folder = data_folder(data_dir)
         return Parts(*SOURCES[config.name].load(folder, config.download), where=str(folder))
+    if not config.name:
+        raise UserError(f"no data is named: give --data PATH with {own.FORMS}.")
     if own.is_path(config.name):
         return own.read(config, data_dir)
     raise unknown("data set", config.name, [*SOURCES, "FILE.npz", "FOLDER"])

@@ -156,5 +156,6 @@ def cannot_pack(out: Path, error: OSError) -> UserError:
     """Say that the system did not take the files."""
     why = error.strerror or first_line(error)
     return UserError(
-        f"cannot write the packed images to {out} ({why}): make room, or name another folder with --data-dir."
+        f"cannot write the packed images to {out} ({why}): "
+        "make room, or name another folder (--data-dir, or --out of `uiat data pack`)."
     )

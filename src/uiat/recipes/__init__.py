@@ -7,10 +7,13 @@ from uiat.config import AnyConfig
 from uiat.errors import unknown
 from uiat.methods import METHODS
 from uiat.recipes import paper, small
+from uiat.recipes.own import own
 
 Recipe = Callable[[], AnyConfig]
 
 DEFAULT = "digits-resnet8-uiat"
+OWN = "own-resnet8-uiat"
+"""The default where `--data` names data of one's own."""
 
 MULTI_STEP = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
 SINGLE_STEP = tuple(name for name in METHODS if name not in MULTI_STEP)
@@ -24,6 +27,7 @@ RECIPES: dict[str, Recipe] = {
     **{f"svhn-resnet18-{m}": partial(paper.svhn, "resnet18", m) for m in MULTI_STEP},
     **{f"cifar10-{w}-{m}": partial(paper.cifar10, w, m) for w in ("wrn-28-10", "wrn-34-10") for m in MULTI_STEP},
     **{f"cifar10-preactresnet18-{m}": partial(paper.single_step, "preactresnet18", m) for m in SINGLE_STEP},
+    **{f"own-{model}-{m}": partial(own, model, m) for model in ("resnet8", "resnet18") for m in METHODS},
 }
 
 
