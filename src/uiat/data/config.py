@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from uiat.data.mixing import Partner
+
 
 @dataclass(frozen=True)
 class DataConfig:
@@ -27,5 +29,12 @@ class DataConfig:
     """Zero padding of the random crop, in pixels; 0 switches cropping off."""
     flip: bool = True
     """Mirror each training image with probability one half."""
+    cutout: int = 0
+    """Cutout: side of the square that is blackened in every training image, in pixels; 0 switches it off."""
+    cutmix: float = 0.0
+    """CutMix: probability that a window of a training image is filled from another image; 0 switches it off."""
+    cutmix_with: Partner = "any"
+    """The other image: `any` of the batch, the label mixed by area (not every method can take that), or one of the same
+    `class`, the label as it is."""
     download: bool = True
     """Download the data set when it is not found."""

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from uiat.data.augment import draw
 from uiat.data.images import Images
+from uiat.data.mixing import OFF, Mixing, draw_cutmix, draw_cutout
 from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.rng import generator
@@ -29,6 +30,7 @@ class Loader:
         crop: int = 0,
         flip: bool = False,
         device: torch.device | str = "cpu",
+        mixing: Mixing = OFF,
     ) -> None:
         images.check("the training set")
         _check_batch_size(batch_size)
@@ -41,6 +43,7 @@ class Loader:
         self.crop = crop
         self.flip = flip
         self.device = device
+        self.mixing = mixing
 
     @property
     def steps_per_epoch(self) -> int:
@@ -63,11 +66,33 @@ class Loader:
         places = torch.arange(len(index), device=index.device)
         share = Batch(places, places, index).share(rank(), world())
         assert share.index is not None
-        x = self.images.x[share.index]
-        if self.crop or self.flip:
-            key = generator(self.seed, "augment", epoch, step)
-            x = draw(len(index), self.crop, self.flip, key, self.device).rows(share.y)(x, self.crop)
-        return replace(share, x=_unit(x), y=self.images.y[share.index])
+        x, y = self._augmented(index, share.y, epoch, step), self.images.y[share.index]
+        x, y, mixed = self._mixed(x, y, index, share.y, epoch, step)
+        return replace(share, x=_unit(x), y=y, mixed=mixed)
+
+    def _augmented(self, index: Tensor, places: Tensor, epoch: int, step: int) -> Tensor:
+        """Return the cropped and mirrored images at some places of the global batch."""
+        x = self.images.x[index[places]]
+        if not (self.crop or self.flip):
+            return x
+        key = generator(self.seed, "augment", epoch, step)
+        return draw(len(index), self.crop, self.flip, key, self.device).rows(places)(x, self.crop)
+
+    def _mixed(
+        self, x: Tensor, y: Tensor, index: Tensor, places: Tensor, epoch: int, step: int
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Apply CutMix, then Cutout, to the images at some places of the global batch."""
+        mixing, shape, mixed = self.mixing, self.images.spec.shape, None
+        if mixing.cutmix:
+            labels = self.images.y[index]
+            cut = draw_cutmix(labels, mixing, shape, generator(self.seed, "cutmix", epoch, step)).rows(places)
+            x = cut(x, self._augmented(index, cut.partner, epoch, step))
+            if mixing.mixes_labels:
+                y, mixed = cut.labels(y, labels[cut.partner], shape, len(self.images.classes))
+        if mixing.cutout:
+            key = generator(self.seed, "cutout", epoch, step)
+            x = draw_cutout(len(index), mixing.cutout, shape, key, self.device).rows(places).blacken(x)
+        return x, y, mixed
 
 
 def plain(images: Images, batch_size: int, device: torch.device | str = "cpu") -> Iterator[Batch]:

@@ -9,10 +9,12 @@ from uiat.config import AnyConfig
 from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.data.loader import Loader
+from uiat.data.mixing import Mixing
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
 from uiat.errors import UserError
+from uiat.methods.method import takes_mixed_labels
 from uiat.models import penultimate
 from uiat.rng import derive, generator
 from uiat.types import DataSpec
@@ -39,7 +41,14 @@ def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.M
 def build_loader(config: AnyConfig, images: Images, device: torch.device) -> Loader:
     """Return the training batches, in the order and with the augmentation that the configuration gives them."""
     choice = config.data
-    return Loader(images, config.train.batch_size, config.seed, crop=choice.crop, flip=choice.flip, device=device)
+    mixing = Mixing(choice.cutout, choice.cutmix, choice.cutmix_with)
+    if mixing.mixes_labels and not takes_mixed_labels(config.method):
+        raise UserError(
+            f"CutMix mixes labels (data.cutmix), and {type(config.method).__name__} with these options needs one class "
+            "a sample: cut within a class with --data.cutmix-with class, or choose another method."
+        )
+    size = config.train.batch_size
+    return Loader(images, size, config.seed, crop=choice.crop, flip=choice.flip, device=device, mixing=mixing)
 
 
 def build_state(config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None) -> State:
