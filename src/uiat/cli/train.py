@@ -16,6 +16,7 @@ from uiat.cli.numbers import REGISTRY
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_path
 from uiat.distributed import is_main, launched, local_device, process_group, restarted, wait
+from uiat.engine.identity import check_same, write_identity
 from uiat.engine.loop import rehearse, train
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
@@ -77,6 +78,8 @@ def new_run(args: list[str]) -> int:
         splits = _load(config, where)
         rehearse(config, splits, device)
         run = RunFolder.create(out, config) if is_main() else RunFolder(out)
+        if is_main():
+            write_identity(run, splits)
         wait()
         return _train(config, run, splits, device, where)
 
@@ -101,7 +104,9 @@ def resume_run(args: list[str]) -> int:
     check(config)
     device = local_device(pick_device(chosen.device))
     with process_group(device):
-        return _train(config, run, _load(config, chosen), device, chosen)
+        splits = _load(config, chosen)
+        check_same(run, splits, config.data.name)
+        return _train(config, run, splits, device, chosen)
 
 
 def _load(config: AnyConfig, where: Where) -> data.Splits:
