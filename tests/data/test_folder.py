@@ -2,7 +2,11 @@
 
 import json
 import os
+import resource
 import shutil
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import IO
 
@@ -13,8 +17,10 @@ from PIL import Image
 
 from tests.data.pictures import CLASSES, fill, picture, read
 from tests.data.test_decode import bomb
-from uiat.data import DataConfig, load
+from uiat.data import DataConfig, Loader, load
+from uiat.data import packed as packed_set
 from uiat.data.decode import pixels
+from uiat.data.packed import Manifest
 from uiat.errors import UserError
 
 
@@ -130,6 +136,60 @@ def test_what_a_killed_process_left_is_removed(folder: Path, store: Path) -> Non
     read(folder, store)
     assert not left.exists()
     assert len(packed(store)) == 1
+
+
+@pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM"])
+def test_a_process_that_is_killed_while_packing(end: str, folder: Path, store: Path) -> None:
+    code = (
+        "import os, signal, sys; from uiat.data import DataConfig, load, packing\n"
+        "real, seen = packing.pixels, []\n"
+        "def killed(*args):\n"
+        "    seen.append(args)\n"
+        f"    return real(*args) if len(seen) < 9 else os.kill(os.getpid(), signal.{end})\n"
+        "packing.pixels = killed\n"
+        f"load(DataConfig(name={str(folder)!r}), {str(store)!r})"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -getattr(signal, end)
+    (left,) = packed(store)
+    assert left.name.startswith(".packing-")
+    assert len(read(folder, store).test) == 6
+    (whole,) = packed(store)
+    assert whole.name.startswith("mine-")
+
+
+def test_a_full_disk_is_one_sentence(folder: Path, store: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        assert "cannot write the packed images to" in refused(folder, store)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        signal.signal(signal.SIGXFSZ, before)
+    assert len(read(folder, store).test) == 6
+
+
+def test_a_data_set_larger_than_what_is_read_of_it(tmp_path: Path) -> None:
+    """A sparse pack of 1.2 GB trains on its first batches with a few megabytes of memory."""
+    folder, count = tmp_path / "large", 400_000
+    facts = Manifest("", "", {}, ["a", "b"], [3, 32, 32], count - 2048, 1024, 1024, False, False, [])
+    packed_set.write(folder, facts, [], (k % 2 for k in range(count)), [])
+    with (folder / "images.npy").open("r+b") as file:
+        file.truncate(128 + count * 3 * 32 * 32)
+    before = resident()
+    splits = load(DataConfig(name=str(folder)))
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [count - 2048, 1024, 1024]
+    loader = Loader(splits.train, 128, seed=0, crop=4, flip=True)
+    for step, batch in loader.epoch(1):
+        assert not batch.x.any()
+        if step == 5:
+            break
+    assert resident() - before < 150e6
+
+
+def resident() -> float:
+    """Return the bytes of memory that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
 
 
 def test_a_store_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:

@@ -46,8 +46,10 @@ def cached(listing: Listing, options: PackOptions, store: Path) -> Path:
     name = Path(listing.source).name or "data"
     key = hashlib.sha256(repr((listing.source, options, listing.digest)).encode()).hexdigest()[:16]
     out = store / f"{name}-{key}"
-    if not _intact(out):
-        shutil.rmtree(out, ignore_errors=True)
+    there = out.exists()
+    if not (there and _intact(out)):
+        if there:  # as it was before, so that what another process publishes meanwhile is left alone
+            shutil.rmtree(out, ignore_errors=True)
         pack(listing, options, out)
         _remove_outdated(listing, options, out)
     return out
