@@ -16,7 +16,7 @@ from uiat.cli.numbers import REGISTRY
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_path
 from uiat.distributed import is_main, launched, local_device, process_group, restarted, wait
-from uiat.engine.identity import check_same, write_identity
+from uiat.engine.identity import check_same, keep_identity
 from uiat.engine.loop import rehearse, train
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
@@ -78,9 +78,7 @@ def new_run(args: list[str]) -> int:
         splits = _load(config, where)
         rehearse(config, splits, device)
         run = RunFolder.create(out, config) if is_main() else RunFolder(out)
-        if is_main():
-            write_identity(run, splits)
-        wait()
+        keep_identity(run, splits)
         return _train(config, run, splits, device, where)
 
 
@@ -106,6 +104,7 @@ def resume_run(args: list[str]) -> int:
     with process_group(device):
         splits = _load(config, chosen)
         check_same(run, splits, config.data.name)
+        keep_identity(run, splits)
         return _train(config, run, splits, device, chosen)
 
 

@@ -5,12 +5,14 @@ that changed, both would be silently wrong.
 """
 
 import hashlib
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from uiat.data import Splits
 from uiat.data.images import Images
+from uiat.distributed import is_main, wait
 from uiat.engine.files import write_json
 from uiat.engine.run import RunFolder, read_json
 from uiat.errors import UserError
@@ -19,9 +21,12 @@ _PROBES = 64
 """Images of each split whose pixels are part of the digest: all of them may be more than the memory holds."""
 
 
-def write_identity(run: RunFolder, splits: Splits) -> None:
-    """Keep in data.json what the data is."""
-    write_json(run.path / "data.json", identity(splits))
+def keep_identity(run: RunFolder, splits: Splits) -> None:
+    """Keep in data.json what the data is, unless that is there already; all processes take part."""
+    if is_main() and not _file(run).exists():
+        with run.lock():
+            write_json(_file(run), identity(splits))
+    wait()
 
 
 def identity(splits: Splits) -> dict[str, Any]:
@@ -75,6 +80,9 @@ def _numbered(names: list[str] | tuple[str, ...]) -> bool:
 
 def _known(run: RunFolder) -> dict[str, Any]:
     """Return what is known of a run's data; nothing of a run that an earlier version began."""
-    path = run.path / "data.json"
-    found = read_json(path) if path.exists() else {}
+    found = read_json(_file(run)) if _file(run).exists() else {}
     return found if isinstance(found, dict) else {}
+
+
+def _file(run: RunFolder) -> Path:
+    return run.path / "data.json"
