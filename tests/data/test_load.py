@@ -73,8 +73,8 @@ def test_every_source_is_described() -> None:
     [
         (DataConfig(name="cifar"), "unknown data set 'cifar': did you mean 'cifar10'"),
         (DataConfig(name="Digits"), "did you mean 'digits'"),
-        (DataConfig(name="zzzzzz"), "known are FILE.npz, cifar10"),
-        (DataConfig(name=""), "unknown data set ''"),
+        (DataConfig(name="zzzzzz"), "known are FILE.npz, FOLDER, cifar10"),
+        (DataConfig(name=""), "no data is named: give --data PATH with a folder of images"),
         (DataConfig(name="/none/own.npz"), "there is no file /none/own.npz"),
         (DataConfig(name="~nobody_here/own.NPZ"), "there is no file ~nobody_here"),
         (DataConfig(test="x.npz"), "digits has a test set of its own"),
@@ -126,8 +126,8 @@ def test_missing_test_file(tmp_path: Path) -> None:
 
 def test_import_is_light() -> None:
     check = (
-        "import sys, uiat.data; "
-        "print([m for m in ('sklearn', 'scipy', 'pooch', 'requests', 'torchvision') if m in sys.modules])"
+        "import sys, uiat.data; heavy = ('sklearn', 'scipy', 'pooch', 'requests', 'torchvision', 'PIL', 'datasets'); "
+        "print([m for m in heavy if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -6,6 +6,7 @@ from typing import Any
 
 from uiat import recipes
 from uiat.cli.curves import Curves
+from uiat.cli.data import Fetch, Info, Pack
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.inverse import Inverse
@@ -19,7 +20,7 @@ def known_flags() -> set[str]:
     configs = [recipes.get(name) for name in recipes.RECIPES]
     configs += [replace(configs[0], model=model) for model in MODELS.values()]
     flags = {flag for config in configs for flag in _flags(config, "--")}
-    commands: tuple[Any, ...] = (Resume, Subject, Evaluate, Curves, Inverse, Export)
+    commands: tuple[Any, ...] = (Resume, Subject, Evaluate, Curves, Inverse, Export, Info, Pack, Fetch)
     return flags | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
 
 

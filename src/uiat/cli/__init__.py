@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inverse": ("uiat.cli.inverse", "inverse and universal inverse examples, and how often they lower the loss"),
     "export": ("uiat.cli.export", "write a run's network as a folder that loads without uiat"),
     "bench": ("uiat.cli.bench", "what a step of each method costs here: seconds, passes, memory"),
+    "data": ("uiat.cli.data", "look at data, pack a folder of images, or download a data set"),
     "list": ("uiat.cli.listing", "methods, recipes, models, data sets and attacks, a line each"),
 }
 

@@ -18,6 +18,7 @@ from uiat.config import ModelT
 from uiat.data.config import DataConfig
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device
+from uiat.engine.identity import check_classes
 from uiat.engine.run import RunFolder, Weights
 from uiat.engine.setup import pick_device
 from uiat.engine.weights import load_weights
@@ -141,6 +142,8 @@ def prepare(target: Path, options: Subject[Any]) -> Ready:
         raise UserError(f"the batch size is {options.batch_size}: give at least 1.")
     device = local_device(pick_device(options.device))
     splits = data.load(options.data, options.data_dir)
+    if run is not None:
+        check_classes(run, splits.train.classes, options.data.name)
     images = _sample(splits.test, options)
     model = options.model.build(splits.spec).to(device)
     ready = Ready(target, run, options, model, model, images, splits.train, base, device, 0)

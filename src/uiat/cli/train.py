@@ -14,7 +14,9 @@ from uiat.cli.choose import take
 from uiat.cli.launch import launch
 from uiat.cli.numbers import REGISTRY
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
+from uiat.data.own import is_path
 from uiat.distributed import is_main, launched, local_device, process_group, restarted, wait
+from uiat.engine.identity import check_same, keep_identity
 from uiat.engine.loop import rehearse, train
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
@@ -64,7 +66,7 @@ def main(args: list[str]) -> int:
 
 def new_run(args: list[str]) -> int:
     """Begin a run: the recipe first, then what the flags change."""
-    name, rest = (args[0], args[1:]) if args and not args[0].startswith("-") else (recipes.DEFAULT, args)
+    name, rest = name_recipe(args)
     config, rest = _choose(recipes.get(name), rest)
     config, where = parse(config, rest)
     check(config)
@@ -78,8 +80,17 @@ def new_run(args: list[str]) -> int:
         splits = _load(config, where)
         rehearse(config, splits, device)
         run = RunFolder.create(out, config) if is_main() else RunFolder(out)
-        wait()
+        keep_identity(run, splits)
         return _train(config, run, splits, device, where)
+
+
+def name_recipe(args: list[str]) -> tuple[str, list[str]]:
+    """Return the recipe that the words begin with, or the default for the data they name; and the other words."""
+    if args and not args[0].startswith("-"):
+        return args[0], args[1:]
+    named = take(args, ("--data",))[0].get("--data", "")
+    own = named not in data.SOURCES and is_path(named)
+    return recipes.OWN if own else recipes.DEFAULT, args
 
 
 def resume_run(args: list[str]) -> int:
@@ -96,6 +107,8 @@ def resume_run(args: list[str]) -> int:
     device = local_device(pick_device(chosen.device))
     with process_group(device):
         splits = _load(config, chosen)
+        check_same(run, splits, config.data.name)
+        keep_identity(run, splits)
         if chosen.on_nonfinite is not None and is_main():
             run.change_config(config)
         wait()

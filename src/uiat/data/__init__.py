@@ -4,12 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uiat.data import cifar, digits, fashion_mnist, generated, npz, svhn
+from uiat.data import cifar, digits, fashion_mnist, generated, own, svhn
 from uiat.data.config import DataConfig
 from uiat.data.fetch import data_folder
-from uiat.data.files import user_path
 from uiat.data.images import Images, hold_out, resize, stratified
 from uiat.data.loader import Loader, plain
+from uiat.data.packing import default_validation
+from uiat.data.parts import Parts
 from uiat.errors import UserError, unknown
 from uiat.types import DataSpec
 
@@ -71,31 +72,56 @@ def load(config: DataConfig, data_dir: str | None = None, *, training: bool = Fa
 
     Generated images are looked for only where one is going to train.
     """
-    train, test = _read(config, data_dir)
-    train.check(f"the training set of {config.name}")
-    test.check(f"the test set of {config.name}")
-    train = _subset(train, config.subset, "data.subset", "training")
-    test = _subset(test, config.test_subset, "data.test_subset", "test")
-    if config.size is not None:
-        train, test = resize(train, config.size), resize(test, config.size)
+    splits = split(read(config, data_dir), config)
+    if not training or not config.generated.file:
+        return splits
+    return replace(splits, generated=generated.load(config.generated.file, data_dir, splits.train))
+
+
+def read(config: DataConfig, data_dir: str | None = None) -> Parts:
+    """Read the data set: a known one, or one's own."""
+    if config.name in SOURCES:
+        if config.test:
+            raise UserError(f"data.test is given, but {config.name} has a test set of its own: leave it out.")
+        folder = data_folder(data_dir)
+        return Parts(*SOURCES[config.name].load(folder, config.download), where=str(folder))
+    if not config.name:
+        raise UserError(f"no data is named: give --data PATH with {own.FORMS}.")
+    if own.is_path(config.name):
+        return own.read(config, data_dir)
+    raise unknown("data set", config.name, [*SOURCES, "FILE.npz", "FOLDER"])
+
+
+def split(parts: Parts, config: DataConfig) -> Splits:
+    """Take the subsets, resize, and hold out the validation images, unless the source has some of its own."""
+    parts.train.check(f"the training set of {config.name}")
+    parts.test.check(f"the test set of {config.name}")
+    test = _sized(_subset(parts.test, config.test_subset, "data.test_subset", "test"), config)
+    if parts.drawn and config.subset is None and config.validation in (None, parts.drawn):
+        train, validation = parts.cut()
+        train, validation = _sized(train, config), _sized(validation, config)
+    else:
+        train = _sized(_subset(parts.train, config.subset, "data.subset", "training"), config)
+        train, validation = _held_out(train, parts, config)
     if train.spec.shape != test.spec.shape:
         raise UserError(
             f"training images of {config.name} are {_shape(train)} but test images are {_shape(test)}: "
             "bring them to one shape (data.size resizes both)."
         )
-    train, validation = hold_out(train, _validation(config.validation, len(train)), _SPLIT_SEED)
-    more = generated.load(config.generated.file, data_dir, train) if training and config.generated.file else None
-    return Splits(train, validation, test, more)
+    return Splits(train, validation, test)
 
 
-def _read(config: DataConfig, data_dir: str | None) -> tuple[Images, Images]:
-    if config.name.lower().endswith(".npz"):
-        return npz.load(user_path(config.name), user_path(config.test) if config.test else None)
-    if config.name not in SOURCES:
-        raise unknown("data set", config.name, [*SOURCES, "FILE.npz"])
-    if config.test:
-        raise UserError(f"data.test is given, but {config.name} has a test set of its own: leave it out.")
-    return SOURCES[config.name].load(data_folder(data_dir), config.download)
+def _held_out(train: Images, parts: Parts, config: DataConfig) -> tuple[Images, Images]:
+    if parts.validation is None:
+        return hold_out(train, _validation(config.validation, len(train)), _SPLIT_SEED)
+    if config.validation is not None:
+        raise UserError(f"data.validation is given, but {config.name} has a validation split of its own: leave it out.")
+    parts.validation.check(f"the validation set of {config.name}")
+    return train, _sized(parts.validation, config)
+
+
+def _sized(images: Images, config: DataConfig) -> Images:
+    return images if config.size is None else resize(images, config.size)
 
 
 def _subset(images: Images, count: int | None, option: str, part: str) -> Images:
@@ -107,7 +133,7 @@ def _subset(images: Images, count: int | None, option: str, part: str) -> Images
 
 
 def _validation(count: int | None, available: int) -> int:
-    chosen = max(1, min(1024, available // 10)) if count is None else count
+    chosen = default_validation(available) if count is None else count
     if not 1 <= chosen < available:
         raise UserError(f"data.validation is {chosen} of {available} training images: hold out and leave at least 1.")
     return chosen

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from uiat.data.mixing import Partner
+
 
 @dataclass(frozen=True)
 class Generated:
@@ -18,15 +20,19 @@ class DataConfig:
     """The data of a run; where its files lie is not part of it."""
 
     name: str = "digits"
-    """A known data set (see `uiat list`), or the path of one's own .npz (`image`, `label`, `classes`)."""
+    """A known data set (see `uiat list`), or the path of one's own: a folder of images with a sub-folder for each
+    class, a packed one, an .npz (`image`, `label`, `classes`), or an .npy with its labels beside it."""
     test: str = ""
-    """Path of the test .npz for an .npz of one's own; empty: a stratified fifth is held out as test."""
+    """Path of the test file for an .npz or .npy of one's own; empty: some images are held out as test."""
+    test_fraction: float = 0.2
+    """How much of one's own data is held out as test, stratified, where it has no test split."""
     subset: int | None = None
     """Take only that many training images, each class in proportion, before validation is held out."""
     test_subset: int | None = None
     """Take only that many test images, each class in proportion."""
-    size: int | None = None
-    """Resize images to size × size."""
+    size: int | tuple[int, int] | None = None
+    """Resize images to HEIGHT WIDTH, or to a square of one number; `None`: as they are (a folder: the size that most
+    of its images have)."""
     validation: int | None = None
     """Training images held out to select the best model by; `None`: a tenth, at most 1024."""
     crop: int = 4
@@ -35,5 +41,12 @@ class DataConfig:
     """Mirror each training image with probability one half."""
     generated: Generated = Generated()
     """Generated images to train with, too; an epoch has as many steps as without them."""
+    cutout: int = 0
+    """Cutout: side of the square that is blackened in every training image, in pixels; 0 switches it off."""
+    cutmix: float = 0.0
+    """CutMix: probability that a window of a training image is filled from another image; 0 switches it off."""
+    cutmix_with: Partner = "any"
+    """The other image: `any` of the batch, the label mixed by area (not every method can take that), or one of the same
+    `class`, the label as it is."""
     download: bool = True
     """Download the data set when it is not found."""

@@ -1,5 +1,6 @@
 """A set of labelled images, how it is split by class, and how it is resized."""
 
+from collections import Counter
 from dataclasses import dataclass, replace
 
 import torch
@@ -35,6 +36,10 @@ class Images:
         """Return the images at these positions, in this order."""
         return replace(self, x=self.x[index], y=self.y[index])
 
+    def part(self, start: int, stop: int) -> "Images":
+        """Return the images from `start` to `stop` as a view: nothing is copied, or read from a memory map."""
+        return replace(self, x=self.x[start:stop], y=self.y[start:stop])
+
     def check(self, where: str) -> None:
         """Raise a `UserError` that names `where` unless these are images that one can train on."""
         wrong = self._wrong()
@@ -57,6 +62,8 @@ class Images:
             return f"has images of {x.shape[2]}×{x.shape[3]} pixels: each side needs at least {SMALLEST}"
         if classes < 2:
             return "has fewer than two classes, so there is nothing to classify"
+        if twice := [name for name, count in Counter(self.classes).items() if count > 1]:
+            return f"has two classes of the name {twice[0]!r}: give each a name of its own"
         low, high = int(y.min()), int(y.max())
         if low < 0 or high >= classes:
             bad = low if low < 0 else high
@@ -95,19 +102,25 @@ def hold_out(images: Images, fraction_or_count: float, seed: int = 0) -> tuple[I
     return images.take(rest), images.take(held)
 
 
-def resize(images: Images, size: int) -> Images:
-    """Scale to size × size: a side that shrinks is averaged over areas, one that grows is interpolated."""
-    if not SMALLEST <= size <= LARGEST:
-        raise UserError(f"cannot resize images to {size}×{size}: give a size from {SMALLEST} to {LARGEST}.")
+def check_size(height: int, width: int) -> None:
+    """Refuse a size that no model here can make sense of."""
+    if not SMALLEST <= min(height, width) <= max(height, width) <= LARGEST:
+        raise UserError(f"cannot resize images to {height}×{width}: give sizes from {SMALLEST} to {LARGEST}.")
+
+
+def resize(images: Images, size: int | tuple[int, int]) -> Images:
+    """Scale to (height, width): a side that shrinks is averaged over areas, one that grows is interpolated."""
+    high, wide = size if isinstance(size, tuple) else (size, size)
+    check_size(high, wide)
     count, channels, height, width = images.x.shape
-    if (height, width) == (size, size):
+    if (height, width) == (high, wide):
         return images
-    out = torch.empty(count, channels, size, size, dtype=torch.uint8, device=images.x.device)
-    small = (min(height, size), min(width, size))
+    out = torch.empty(count, channels, high, wide, dtype=torch.uint8, device=images.x.device)
+    small = (min(height, high), min(width, wide))
     for start in range(0, count, _CHUNK):  # the float copy of a whole set would not fit where its bytes do
         x = images.x[start : start + _CHUNK].float()
         x = x if small == (height, width) else interpolate(x, small, mode="area")
-        x = x if small == (size, size) else interpolate(x, (size, size), mode="bilinear", align_corners=False)
+        x = x if small == (high, wide) else interpolate(x, (high, wide), mode="bilinear", align_corners=False)
         out[start : start + _CHUNK] = x.round_()
     return replace(images, x=out)
 

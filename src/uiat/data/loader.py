@@ -8,6 +8,7 @@ from torch import Tensor
 
 from uiat.data.augment import draw
 from uiat.data.images import Images, resize
+from uiat.data.mixing import OFF, Mixing, draw_cutmix, draw_cutout
 from uiat.data.mixture import Mixture
 from uiat.distributed import rank, world
 from uiat.errors import UserError
@@ -36,6 +37,7 @@ class Loader:
         device: torch.device | str = "cpu",
         generated: Images | None = None,
         original: float = 0.3,
+        mixing: Mixing = OFF,
     ) -> None:
         images.check("the training set")
         _check_batch_size(batch_size)
@@ -54,6 +56,7 @@ class Loader:
         if generated is not None:
             self.labels = torch.cat([self.labels, generated.y.to(device)])
             self.mixture = Mixture(len(images), len(generated), batch_size, original, seed)
+        self.mixing = mixing
 
     @property
     def steps_per_epoch(self) -> int:
@@ -81,12 +84,20 @@ class Loader:
         places = torch.arange(len(index), device=index.device)
         share = Batch(places, places, index).share(rank(), world())
         assert share.index is not None
-        x = self._pixels(share.index)
+        x = self._augmented(index, share.y, epoch, step)
         share = replace(share, y=share.y.to(self.device), index=share.index.to(self.device))
-        if self.crop or self.flip:
-            key = generator(self.seed, "augment", epoch, step)
-            x = draw(len(index), self.crop, self.flip, key, self.device).rows(share.y)(x, self.crop)
-        return replace(share, x=_unit(x), y=self.labels[share.index])
+        assert share.index is not None
+        x, y, mixed = self._mixed(x, self.labels[share.index], index, share.y, epoch, step)
+        return replace(share, x=_unit(x), y=y, mixed=mixed)
+
+    def _augmented(self, index: Tensor, places: Tensor, epoch: int, step: int) -> Tensor:
+        """Return the cropped and mirrored images at some places of the global batch."""
+        x = self._pixels(index[places.to(index.device)])
+        if not (self.crop or self.flip):
+            return x
+        key = generator(self.seed, "augment", epoch, step)
+        drawn = draw(len(index), self.crop, self.flip, key, self.device)
+        return drawn.rows(places.to(self.device))(x, self.crop)
 
     def _pixels(self, index: Tensor) -> Tensor:
         if self.generated is None:
@@ -95,10 +106,26 @@ class Loader:
         x = torch.empty((len(index), *self.images.x.shape[1:]), dtype=torch.uint8, device=self.device)
         more = self.generated.take(index[~ours] - len(self.images))
         if more.x.shape[2:] != x.shape[2:]:
-            more = resize(more, x.shape[2])
+            more = resize(more, (x.shape[2], x.shape[3]))
         for kind, pixels in ((ours, self.images.x[index[ours].to(self.device)]), (~ours, more.x.to(self.device))):
             x[kind.nonzero().flatten().to(self.device)] = pixels
         return x
+
+    def _mixed(
+        self, x: Tensor, y: Tensor, index: Tensor, places: Tensor, epoch: int, step: int
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Apply CutMix, then Cutout, to the images at some places of the global batch."""
+        mixing, shape, mixed = self.mixing, self.images.spec.shape, None
+        if mixing.cutmix:
+            labels = self.labels[index.to(self.device)]
+            cut = draw_cutmix(labels, mixing, shape, generator(self.seed, "cutmix", epoch, step)).rows(places)
+            x = cut(x, self._augmented(index, cut.partner, epoch, step))
+            if mixing.mixes_labels:
+                y, mixed = cut.labels(y, labels[cut.partner], shape, len(self.images.classes))
+        if mixing.cutout:
+            key = generator(self.seed, "cutout", epoch, step)
+            x = draw_cutout(len(index), mixing.cutout, shape, key, self.device).rows(places).blacken(x)
+        return x, y, mixed
 
 
 def plain(images: Images, batch_size: int, device: torch.device | str = "cpu") -> Iterator[Batch]:

@@ -14,11 +14,11 @@ _MOST_CLASSES = 100_000
 _CHUNK = 4096
 
 
-def load(train: Path, test: Path | None) -> tuple[Images, Images]:
-    """Return (train, test); without a test file a stratified fifth, always the same, is held out."""
+def load(train: Path, test: Path | None, fraction: float = 0.2) -> tuple[Images, Images]:
+    """Return (train, test); without a test file a stratified fraction, always the same, is held out."""
     images = read(train)
     if test is None:
-        return hold_out(images, 0.2, seed=0)
+        return hold_out(images, fraction, seed=0)
     return images, read(test, images.classes)
 
 
@@ -27,8 +27,19 @@ def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
     if not is_file(path):
         raise UserError(f"there is no file {path}: give the path of an .npz with `image` and `label`.")
     arrays = _arrays(path)
-    x, y = pixels(path, arrays["image"]), labels(path, arrays["label"], len(arrays["image"]))
-    own = _names(path, arrays["classes"]) if "classes" in arrays else None
+    names = _names(path, arrays["classes"]) if "classes" in arrays else None
+    return assemble(path, arrays["image"], arrays["label"], names, classes)
+
+
+def assemble(
+    path: Path,
+    image: NDArray[Any],
+    label: NDArray[Any],
+    own: tuple[str, ...] | None,
+    classes: tuple[str, ...] | None,
+) -> Images:
+    """Check the arrays of a file and make images of them; `own` are the file's names of the classes."""
+    x, y = pixels(path, image), labels(path, label, len(image))
     if own is not None and classes is not None and own != classes:
         raise UserError(f"{path} has other `classes` than the training file: give both the same.")
     names = classes or own or tuple(str(k) for k in range(int(y.max()) + 1))

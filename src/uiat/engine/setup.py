@@ -10,12 +10,14 @@ from uiat.config import AnyConfig
 from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.data.loader import Loader
+from uiat.data.mixing import Mixing
 from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
+from uiat.methods.method import takes_mixed_labels
 from uiat.models import penultimate
 from uiat.models.fast import speed_up
 from uiat.rng import derive, generator
@@ -43,6 +45,12 @@ def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.M
 def build_loader(config: AnyConfig, images: Images, device: torch.device, generated: Images | None = None) -> Loader:
     """Return the training batches, in the order and with the augmentation that the configuration gives them."""
     choice = config.data
+    mixing = Mixing(choice.cutout, choice.cutmix, choice.cutmix_with)
+    if mixing.mixes_labels and not takes_mixed_labels(config.method):
+        raise UserError(
+            f"CutMix mixes labels (data.cutmix), and {type(config.method).__name__} with these options needs one class "
+            "a sample: cut within a class with --data.cutmix-with class, or choose another method."
+        )
     return Loader(
         images,
         config.train.batch_size,
@@ -52,6 +60,7 @@ def build_loader(config: AnyConfig, images: Images, device: torch.device, genera
         device=device,
         generated=generated,
         original=choice.generated.original,
+        mixing=mixing,
     )
 
 

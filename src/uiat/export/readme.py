@@ -9,6 +9,8 @@ from uiat.export.subject import Subject
 
 ROBUSTBENCH = ("cifar10", "cifar100")
 """Data sets of ours that RobustBench has, under the same names."""
+MOST_CLASSES = 100
+"""How many classes are named."""
 NORMS = {"linf": "Linf", "l2": "L2"}
 """Norms as RobustBench and AutoAttack write them."""
 
@@ -71,12 +73,22 @@ def write_readme(subject: Subject, files: list[str], requires: list[str]) -> str
             f"`model.py` and `model.safetensors` need {' and '.join([', '.join(requires[:-1]), requires[-1]])} alone.",
             *(own if "network.py" in files else []),
             PLAIN.format(**words),
+            *_classes(subject.data["classes"]),
             (BENCHMARK if whole else AUTOATTACK).format(**words),
             _accuracies(subject.evaluations, subject.data["name"]),
             "`card.json` has the settings of every attack, the method's hyper-parameters and the training. Cite:",
             f"```bibtex\n{BIBTEX}\n```\n",
         ]
     )
+
+
+def _classes(names: list[str]) -> list[str]:
+    """Return which logit is which class, unless the names are only numbers."""
+    if names == [str(k) for k in range(len(names))]:
+        return []
+    shown = ", ".join(f"`{name}`" for name in names[:MOST_CLASSES])
+    more = f" and {len(names) - MOST_CLASSES} more, in `card.json`" if len(names) > MOST_CLASSES else ""
+    return [f"The classes, in the order of the logits: {shown}{more}."]
 
 
 def _accuracies(evaluations: list[dict[str, Any]], data: str) -> str:

@@ -43,10 +43,16 @@ class IAT:
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and x̌."""
 
+    @property
+    def takes_mixed_labels(self) -> bool:
+        """Whether a sample may belong to two classes (CutMix); a p that is remembered belongs to another mixture."""
+        return self.attack.loss != "margin" and not self.momentum.enabled
+
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         target = with_momentum(InstanceInverseTarget(self.inverse, self.detach_target), self.momentum, data)
-        return _towards(target, self.lam, self.attack, self.crafting, data, seed)
+        mixed = self.takes_mixed_labels
+        return _towards(target, self.lam, self.attack, self.crafting, data, seed, mixed_labels=mixed)
 
 
 @dataclass(frozen=True)
@@ -107,6 +113,23 @@ def one_off_universal(
     return OneOffTarget(UniversalInverseTarget(inverse, data, seed=seed, detach=detach), one_off, data)
 
 
-def _towards(target: Target, lam: float, attack: PGD, crafting: Crafting, data: DataSpec, seed: int) -> Method:
+def _towards(
+    target: Target,
+    lam: float,
+    attack: PGD,
+    crafting: Crafting,
+    data: DataSpec,
+    seed: int,
+    *,
+    mixed_labels: bool = False,
+) -> Method:
     terms = [Weighted("ce", ce_adversarial), Weighted("kl", kl_to_target, lam)]
-    return Method(data, attack=attack, target=target, terms=terms, crafting=crafting, seed=seed)
+    return Method(
+        data,
+        attack=attack,
+        target=target,
+        terms=terms,
+        crafting=crafting,
+        seed=seed,
+        mixed_labels=mixed_labels,
+    )

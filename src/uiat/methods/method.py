@@ -23,6 +23,11 @@ class MethodConfig(Protocol):
         """Return the method for this data; `helper` is the naturally trained network that HAT asks."""
 
 
+def takes_mixed_labels(method: object) -> bool:
+    """Whether samples may belong to two classes (CutMix); a method that does not say so cannot."""
+    return bool(getattr(method, "takes_mixed_labels", False))
+
+
 class Method(nn.Module):
     """Computes a training loss: `method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total.backward()`.
 
@@ -42,11 +47,13 @@ class Method(nn.Module):
         target: Target | None = None,
         crafting: Crafting = "eval",
         seed: int = 0,
+        mixed_labels: bool = False,
     ):
         super().__init__()
         self.data, self.attack, self.target, self.terms = data, attack, target, tuple(terms)
         self.crafting: Crafting = crafting
         self.seed = seed
+        self.mixed_labels = mixed_labels
         self._checked = False
 
     def forward(self, model: nn.Module, batch: Batch, clock: Clock) -> Loss:
@@ -63,7 +70,7 @@ class Method(nn.Module):
         x_adv = batch.x
         if self.attack is not None:
             with crafting(model, self.crafting) as network:
-                x_adv = self.attack(network, batch.x, batch.y, draws)
+                x_adv = self.attack(network, batch.x, batch.label, draws)
         return View(model, batch, x_adv, draws, self.crafting)
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
@@ -96,6 +103,12 @@ class Method(nn.Module):
         if not _within(y, 0, self.data.num_classes - 1):
             raise UserError(
                 f"a label lies outside 0 … {self.data.num_classes - 1}: check the labels, or DataSpec.num_classes."
+            )
+        if batch.mixed is not None and not self.mixed_labels:
+            raise UserError("this method needs one class a sample, but the batch has mixed labels: mix within a class.")
+        if batch.mixed is not None and batch.mixed.shape != (len(y), self.data.num_classes):
+            raise UserError(
+                f"mixed labels have shape {tuple(batch.mixed.shape)}: give a share of every class a sample."
             )
         if self.target is not None and self.target.remembers and index is None:
             raise UserError(

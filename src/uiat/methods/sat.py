@@ -20,7 +20,19 @@ class SAT:
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
 
+    @property
+    def takes_mixed_labels(self) -> bool:
+        """Whether a sample may belong to two classes (CutMix)."""
+        return self.attack.loss != "margin"
+
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         terms = [Weighted("ce", ce_adversarial)]
-        return Method(data, attack=self.attack, terms=terms, crafting=self.crafting, seed=seed)
+        return Method(
+            data,
+            attack=self.attack,
+            terms=terms,
+            crafting=self.crafting,
+            seed=seed,
+            mixed_labels=self.takes_mixed_labels,
+        )

@@ -40,6 +40,11 @@ class SingleStep:
     crafting: Crafting = "train"
     """BatchNorm while crafting: `train`, as in the authors' code."""
 
+    @property
+    def takes_mixed_labels(self) -> bool:
+        """Whether a sample may belong to two classes (CutMix)."""
+        return not self.uiat.enabled
+
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         return _single_step(self.attack, [], self.uiat, self.crafting, data, seed)
@@ -58,6 +63,11 @@ class GradAlign:
     crafting: Crafting = "train"
     """BatchNorm while crafting: `train`, as in the authors' code."""
 
+    @property
+    def takes_mixed_labels(self) -> bool:
+        """Whether a sample may belong to two classes (CutMix)."""
+        return not self.uiat.enabled
+
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         alignment = Weighted("align", GradientAlignment(self.attack.eps), self.lam_align)
@@ -71,4 +81,12 @@ def _single_step(
     if uiat.enabled:
         terms.append(Weighted("kl", kl_to_target, uiat.lam))
         target = one_off_universal(uiat.inverse, uiat.one_off, data, seed, uiat.detach_target)
-    return Method(data, attack=attack, target=target, terms=[*terms, *own], crafting=crafting, seed=seed)
+    return Method(
+        data,
+        attack=attack,
+        target=target,
+        terms=[*terms, *own],
+        crafting=crafting,
+        seed=seed,
+        mixed_labels=not uiat.enabled,
+    )

@@ -26,7 +26,7 @@ class Weighted:
 
 def ce_adversarial(view: View) -> Tensor:
     """CE(f(x̂), y)."""
-    return F.cross_entropy(view.adversarial, view.batch.y)
+    return F.cross_entropy(view.adversarial, view.batch.label)
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class CleanCrossEntropy:
 
     def __call__(self, view: View) -> Tensor:
         """Return the mean over the batch."""
-        return F.cross_entropy(view.clean, view.batch.y, label_smoothing=self.label_smoothing)
+        return F.cross_entropy(view.clean, view.batch.label, label_smoothing=self.label_smoothing)
 
 
 def kl_to_target(view: View) -> Tensor:
@@ -84,7 +84,7 @@ class GradientAlignment:
             return self._misalignment(view)
 
     def _misalignment(self, view: View) -> Tensor:
-        x, y = view.batch.x, view.batch.y
+        x, y = view.batch.x, view.batch.label
         with crafting(view.model, "train"):
             at_x = _input_gradient(view.model, x, y, create_graph=False).flatten(1)
         near = x + self.eps * view.draws.uniform("align", x)

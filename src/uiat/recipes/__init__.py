@@ -7,10 +7,13 @@ from uiat.config import AnyConfig
 from uiat.errors import unknown
 from uiat.methods import METHODS
 from uiat.recipes import extra, paper, small
+from uiat.recipes.own import own
 
 Recipe = Callable[[], AnyConfig]
 
 DEFAULT = "digits-resnet8-uiat"
+OWN = "own-resnet8-uiat"
+"""The default where `--data` names data of one's own."""
 
 MULTI_STEP = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
 SINGLE_STEP = tuple(name for name in METHODS if name not in MULTI_STEP)
@@ -26,6 +29,7 @@ RECIPES: dict[str, Recipe] = {
     **{f"cifar10-preactresnet18-{m}": partial(paper.single_step, "preactresnet18", m) for m in SINGLE_STEP},
     **{f"cifar10-ddpm-{w}-{m}": partial(extra.cifar10_ddpm, w, m) for w in extra.MODEL_NAMES for m in extra.METHODS},
     **{f"cifar100-ddpm-{w}-{m}": partial(extra.cifar100_ddpm, w, m) for w in extra.MODEL_NAMES for m in extra.METHODS},
+    **{f"own-{model}-{m}": partial(own, model, m) for model in ("resnet8", "resnet18") for m in METHODS},
 }
 
 

@@ -1,0 +1,154 @@
+"""`uiat data info|pack|fetch`: look at data, pack a folder of images, download a known data set."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from uiat import data
+from uiat.cli.data_files import describe, write_npz
+from uiat.cli.numbers import REGISTRY
+from uiat.data import DataConfig, own, packed
+from uiat.data.files import user_path
+from uiat.data.packing import PackOptions, pack
+from uiat.engine.files import write_json
+from uiat.errors import UserError, unknown
+
+_MOST_CLASSES = 20
+"""How many classes a table shows; the JSON has all."""
+
+
+@dataclass(frozen=True)
+class Info:
+    """Show how many images a data set has in each split and class, their shape, and where they lie."""
+
+    source: tyro.conf.Positional[str]
+    """A known data set, or a path: a folder of images, a packed one, an .npz or .npy."""
+    size: int | tuple[int, int] | None = None
+    """HEIGHT WIDTH of a folder's images, as in training; else the size that most of them have."""
+    test: str = ""
+    """The test file of an .npz or .npy."""
+    test_fraction: float = 0.2
+    """How much is held out as test where there is no test split."""
+    json: str | None = None
+    """Write all of it there."""
+    data_dir: str | None = None
+    """Where data sets and packed images are looked for; else $UIAT_DATA, else a cache folder."""
+
+
+@dataclass(frozen=True)
+class Pack:
+    """Decode a folder of images (or a Hugging Face data set) once, into files that `--data` takes."""
+
+    folder: tyro.conf.Positional[str]
+    """A folder with a sub-folder for each class, or splits train, validation and test of such folders."""
+    out: str = ""
+    """What to write: a folder that is mapped into memory, or an .npz; empty: FOLDER-packed."""
+    size: int | tuple[int, int] | None = None
+    """HEIGHT WIDTH, or one number for a square; else the size that most images have."""
+    test_fraction: float = 0.2
+    """How much is held out as test where there is no test split."""
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Download a known data set, or see that it is there."""
+
+    name: tyro.conf.Positional[str]
+    """Its name; `uiat list data` shows them."""
+    data_dir: str | None = None
+    """Where to put it; else $UIAT_DATA, else a cache folder."""
+
+
+def main(args: list[str]) -> int:
+    """Run one of the commands."""
+    if not args or args[0] in ("-h", "--help"):
+        lines = [f"  {name:<6} {kind.__doc__}" for name, (kind, _) in COMMANDS.items()]
+        print("usage: uiat data COMMAND [--help]\n\n" + "\n".join(lines))
+        return 0
+    if args[0] not in COMMANDS:
+        raise unknown("data command", args[0], COMMANDS)
+    kind, run = COMMANDS[args[0]]
+    with REGISTRY:
+        options: Any = tyro.cli(kind, args=args[1:], prog=f"uiat data {args[0]}", description=kind.__doc__)
+    run(options)
+    return 0
+
+
+def _info(options: Info) -> None:
+    config = DataConfig(
+        name=options.source,
+        test=options.test,
+        test_fraction=options.test_fraction,
+        size=options.size,
+        download=False,
+    )
+    parts = data.read(config, options.data_dir)
+    facts = describe(options.source, parts, data.split(parts, config))
+    if options.json:
+        write_json(Path(options.json), facts)
+    _show(facts)
+
+
+def _pack(options: Pack) -> None:
+    folder = user_path(options.folder)
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}: give one with a sub-folder of images for each class.")
+    if packed.is_packed(folder):
+        raise UserError(f"{folder} is packed already: use it with --data {folder}.")
+    out = user_path(options.out or f"{str(folder).rstrip('/')}-packed")
+    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise UserError(f"{out} is there already: choose another --out, or remove it.")
+    size = (options.size, options.size) if isinstance(options.size, int) else options.size
+    listing, choice = own.listing(folder), PackOptions(size, options.test_fraction)
+    if out.suffix.lower() == ".npz":
+        files = write_npz(listing, choice, out)
+    else:
+        pack(listing, choice, out)
+        files = [out]
+    test = f" --data.test {files[1]}" if len(files) > 1 else ""
+    Console().print(f"packed; next: uiat train --data {files[0]}{test}", markup=False, highlight=False, soft_wrap=True)
+
+
+def _fetch(options: Fetch) -> None:
+    if options.name not in data.SOURCES:
+        raise unknown("data set", options.name, data.SOURCES)
+    parts = data.read(DataConfig(name=options.name), options.data_dir)
+    splits = data.split(parts, DataConfig(name=options.name))
+    _show(describe(options.name, parts, splits))
+
+
+def _show(facts: dict[str, Any]) -> None:
+    """Print a table of counts, a row for each class."""
+    counts: dict[str, dict[str, int]] = facts["counts"]
+    classes: list[str] = facts["classes"]
+    table = Table(title=escape(str(facts["name"])))
+    table.add_column("class")
+    for part in counts:
+        table.add_column(part, justify="right")
+    for name in classes[:_MOST_CLASSES]:
+        table.add_row(escape(name), *(str(row[name]) for row in counts.values()))
+    if len(classes) > _MOST_CLASSES:
+        table.add_row(f"… and {len(classes) - _MOST_CLASSES} more", *("" for _ in counts))
+    table.add_section()
+    table.add_row("all", *(str(sum(row.values())) for row in counts.values()))
+    console = Console(highlight=False)
+    console.print(table)
+    channels, height, width = facts["shape"]
+    console.print(f"{len(classes)} classes, {channels} × {height} × {width} (channels × height × width), uint8")
+    for line in (f"pixels: {facts['megabytes']} MB, {facts['memory']}", f"where: {facts['where']}"):
+        console.print(line, markup=False, soft_wrap=True)
+    for note in facts["notes"]:
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+
+
+COMMANDS: dict[str, tuple[type, Callable[..., None]]] = {
+    "info": (Info, _info),
+    "pack": (Pack, _pack),
+    "fetch": (Fetch, _fetch),
+}

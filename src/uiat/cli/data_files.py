@@ -1,0 +1,62 @@
+"""What `uiat data` says of a data set, and the .npz files that it writes."""
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from uiat.data import Splits, packed
+from uiat.data.images import Images
+from uiat.data.listing import Listing
+from uiat.data.packing import PackOptions, pack
+from uiat.data.parts import Parts
+from uiat.engine.files import atomic
+from uiat.errors import UserError
+
+
+def describe(name: str, parts: Parts, splits: Splits) -> dict[str, Any]:
+    """Return what there is to know of a data set, for people and programs."""
+    where = Path(parts.where)
+    mapped = packed.is_packed(where)
+    shares = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    size = sum(images.x.numel() for images in shares.values())
+    return {
+        "schema": 1,
+        "name": name,
+        "classes": list(splits.train.classes),
+        "shape": list(splits.spec.shape),
+        "counts": {part: _counts(images) for part, images in shares.items()},
+        "megabytes": round(size / 1e6, 1),
+        "memory": "read from the disk as needed" if mapped else "held in memory",
+        "where": str(where),
+        "notes": packed.read_manifest(where).notes if mapped else [],
+    }
+
+
+def _counts(images: Images) -> dict[str, int]:
+    found = images.y.bincount(minlength=len(images.classes)).tolist()
+    return dict(zip(images.classes, found, strict=True))
+
+
+def write_npz(listing: Listing, options: PackOptions, out: Path) -> list[Path]:
+    """Write the training images to `out` and the test images beside it; return both paths."""
+    if "validation" in listing.parts:
+        raise UserError(
+            f"{listing.source} has a validation split of its own, which an .npz cannot hold: "
+            "pack it to a folder (an --out without .npz)."
+        )
+    test = out.with_name(f"{out.stem}-test{out.suffix}")
+    if test.exists():
+        raise UserError(f"{test} is there already: choose another --out, or remove it.")
+    if not out.absolute().parent.is_dir():
+        raise UserError(f"cannot write {out}: there is no such folder, make it first.")
+    with tempfile.TemporaryDirectory(prefix=".npz-", dir=out.absolute().parent) as temporary:
+        whole = Path(temporary) / "packed"
+        pack(listing, options, whole)
+        parts = packed.read(whole)
+        for path, images in ((test, parts.test), (out, parts.train)):
+            arrays = {"image": images.x.numpy(), "label": images.y.numpy(), "classes": np.array(images.classes)}
+            with atomic(path) as place, place.open("wb") as file:
+                np.savez(file, **arrays)  # type: ignore[arg-type]
+    return [out, test]

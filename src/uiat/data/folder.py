@@ -1,0 +1,175 @@
+"""A folder of images, a sub-folder for each class: `cats/1.png`, or `train/cats/1.png` where it has splits."""
+
+import os
+import stat
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from unicodedata import normalize
+
+from uiat.data.decode import SUFFIXES
+from uiat.data.listing import Item, Listing, stamp
+from uiat.errors import UserError
+
+SPLITS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+"""Sub-folders that hold a split, in any case, if they hold sub-folders themselves."""
+_JUNK = ("__MACOSX", "Thumbs.db", "desktop.ini", "@eaDir")
+_Inode = tuple[int, int]
+
+
+@dataclass
+class _Found:
+    """What a walk through the folder has met."""
+
+    stamps: list[tuple[str, int, int]] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    """Files that are no images."""
+
+
+def scan(folder: Path) -> Listing:
+    """List the images of a folder; nothing is decoded."""
+    splits = _splits(folder)
+    found = _Found()
+    images = {
+        part: {name: list(_images(at, folder, (), found)) for name, at in _classes(where, found, folder).items()}
+        for part, where in splits.items()
+    }
+    if not any(files for part in images.values() for files in part.values()):
+        raise UserError(
+            f"{folder} holds no images in sub-folders: make a sub-folder for each class, such as {folder}/cats."
+        )
+    _check_classes(folder, splits, images)
+    classes = tuple(sorted(images["train"]))
+    label = {name: k for k, name in enumerate(classes)}
+    parts = {
+        part: [Item(place, label[name]) for name in sorted(group) for place in group[name]]
+        for part, group in images.items()
+    }
+    for part, items in parts.items():
+        if not items:
+            raise UserError(f"the split {splits[part]} holds no images: fill it, or remove it.")
+    root = folder.resolve()
+    notes = _notes(parts, classes, found)
+    return Listing(str(root), classes, parts, lambda place: (root / place).open("rb"), stamp(found.stamps), notes)
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """Return what is in a folder, sorted, without hidden files and what systems leave behind."""
+    try:
+        with os.scandir(folder) as entries:
+            shown = [e for e in entries if not e.name.startswith(".") and e.name not in _JUNK]
+    except OSError as error:
+        raise UserError(f"cannot read the folder {folder}: {error.strerror}.") from None
+    return sorted(shown, key=lambda entry: entry.name)
+
+
+def _folders(folder: Path) -> list[Path]:
+    return [folder / entry.name for entry in _entries(folder) if os.path.isdir(entry.path)]
+
+
+def _splits(folder: Path) -> dict[str, Path]:
+    """Return the folder of each split; a folder without splits is all `train`."""
+    below = _folders(folder)
+    named = [at for at in below if at.name.lower() in SPLITS and _folders(at)]
+    if not named:
+        return {"train": folder}
+    splits: dict[str, Path] = {}
+    for at in named:
+        part = SPLITS[at.name.lower()]
+        if part in splits:
+            raise UserError(f"{folder} has two folders for one split, {splits[part].name} and {at.name}: keep one.")
+        splits[part] = at
+    if "train" not in splits:
+        raise UserError(f"{folder} has a split {named[0].name} but no train: add it, or rename {named[0].name}.")
+    if stray := [at for at in below if at not in named]:
+        raise UserError(
+            f"{folder} has the folder {stray[0].name} beside its splits {', '.join(at.name for at in named)}: "
+            "move it into one of them, or away."
+        )
+    return splits
+
+
+def _classes(folder: Path, found: _Found, root: Path) -> dict[str, Path]:
+    """Return the sub-folders of a split, which are its classes."""
+    for entry in _entries(folder):
+        if not os.path.isdir(entry.path):
+            found.others.append(str((folder / entry.name).relative_to(root)))
+    classes = {at.name: at for at in _folders(folder)}
+    folded: dict[str, str] = {}
+    for name in classes:
+        if not name.isprintable() or any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise UserError(f"{folder} has a class whose name {name!r} cannot be printed: rename it.")
+        key = normalize("NFC", name).casefold()
+        if key in folded:
+            raise UserError(
+                f"{folder} has two classes that differ only by case or accents, {folded[key]} and {name}: "
+                "rename or merge them."
+            )
+        folded[key] = name
+    return classes
+
+
+def _images(folder: Path, root: Path, above: tuple[_Inode, ...], found: _Found) -> Iterator[str]:
+    """Yield the places of the images in a folder and below it."""
+    here = _inode(folder)
+    if here in above:
+        raise UserError(f"{folder} is a link to a folder that it lies in: remove it.")
+    for entry in _entries(folder):
+        path = folder / entry.name
+        if os.path.isdir(path):
+            yield from _images(path, root, (*above, here), found)
+            continue
+        place = str(path.relative_to(root))
+        if path.suffix.lower() not in SUFFIXES:
+            found.others.append(place)
+            continue
+        try:
+            state = path.stat()
+        except OSError as error:
+            raise UserError(f"{path} is a link to nothing, or cannot be read ({error.strerror}): remove it.") from None
+        if not stat.S_ISREG(state.st_mode):
+            raise UserError(f"{path} is no regular file: remove it.")
+        found.stamps.append((place, state.st_size, state.st_mtime_ns))
+        yield place
+
+
+def _inode(path: Path) -> _Inode:
+    state = path.stat()
+    return state.st_dev, state.st_ino
+
+
+def _check_classes(folder: Path, splits: dict[str, Path], images: dict[str, dict[str, list[str]]]) -> None:
+    owners: dict[_Inode, Path] = {}
+    for part, where in splits.items():
+        for name, files in images[part].items():
+            if name not in images["train"]:
+                raise UserError(
+                    f"the class {name} of {where} is not in {splits['train']}: "
+                    f"a network cannot learn it; the training classes are {_some(sorted(images['train']))}."
+                )
+            if not files and part == "train":
+                raise UserError(f"the class folder {where / name} holds no images: fill it, or remove it.")
+            other = owners.setdefault(_inode(where / name), where / name)
+            if other != where / name:
+                raise UserError(f"{other} and {where / name} are one and the same folder: remove one of them.")
+
+
+def _notes(parts: dict[str, list[Item]], classes: Sequence[str], found: _Found) -> tuple[str, ...]:
+    notes = []
+    for part in parts.keys() - {"train"}:
+        there = Counter(item.label for item in parts[part])
+        if lacking := [name for k, name in enumerate(classes) if not there[k]]:
+            notes.append(f"the {part} split has no images of {_some(lacking)}: accuracies say nothing of them")
+    if found.others:
+        notes.append(f"left out, as they are no images in a class folder: {_some(found.others)}")
+    return tuple(sorted(notes))
+
+
+def _some(names: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

@@ -1,0 +1,161 @@
+"""A packed data set: a folder with all pixels in one array that is read through a memory map.
+
+`images.npy` (N, C, H, W) and `labels.npy` (N,) hold training, validation and test images in this order, `files.jsonl`
+where each came from, and `manifest.json` all else. It appears whole or not at all.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from uiat.data.files import first_line, is_file, reading
+from uiat.data.images import Images
+from uiat.data.parts import Parts
+from uiat.errors import UserError
+
+KIND = "uiat packed images"
+IMAGES, LABELS, FILES, MANIFEST = "images.npy", "labels.npy", "files.jsonl", "manifest.json"
+_TEMPORARY = ".packing-"
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What a packed data set says of itself."""
+
+    source: str
+    """The folder it was packed from."""
+    digest: str
+    """Of the names, sizes and times of the files."""
+    options: dict[str, Any]
+    """What it was asked for."""
+    classes: list[str]
+    shape: list[int]
+    """Of an image: channels, height, width."""
+    train: int
+    validation: int
+    test: int
+    own_validation: bool
+    """Whether the source has a validation split of its own; else it was drawn from the training images."""
+    own_test: bool
+    """The same for the test split."""
+    notes: list[str]
+    kind: str = KIND
+    schema: int = 1
+
+
+def is_packed(folder: Path) -> bool:
+    """Tell whether a folder holds a packed data set, whole or damaged."""
+    return is_file(folder / MANIFEST) and is_file(folder / IMAGES)
+
+
+def write(
+    out: Path, manifest: Manifest, images: Iterable[NDArray[np.uint8]], labels: Iterable[int], files: Iterable[str]
+) -> None:
+    """Write a packed data set, whose images come one by one; `out` must not be there yet."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with _temporary(out.parent) as folder:
+        count = manifest.train + manifest.validation + manifest.test
+        with (folder / IMAGES).open("wb") as file:  # not through a map: a full disk must be an error, not a signal
+            facts = {"descr": "|u1", "fortran_order": False, "shape": (count, *manifest.shape)}
+            np.lib.format.write_array_header_1_0(file, facts)
+            for image in images:
+                file.write(np.ascontiguousarray(image).tobytes())
+        np.save(folder / LABELS, np.fromiter(labels, np.int64), allow_pickle=False)
+        (folder / FILES).write_text("".join(json.dumps(name) + "\n" for name in files), encoding="utf-8")
+        (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
+        for name in (IMAGES, LABELS, FILES, MANIFEST):
+            _sync(folder / name)
+        with suppress(OSError):  # there already: another process was faster, with the same content
+            folder.rename(out)
+    if not is_packed(out):
+        raise OSError(f"{out} is there, and is no packed data set")
+    _sync(out.parent)
+
+
+@contextmanager
+def _temporary(parent: Path) -> Iterator[Path]:
+    """Yield a folder that goes away unless it is renamed, and remove those of processes that were killed."""
+    for left in parent.glob(f"{_TEMPORARY}*"):
+        with suppress(OSError):
+            handle = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a living process holds it
+                shutil.rmtree(left)
+            finally:
+                os.close(handle)
+    folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=parent))
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        umask = os.umask(0)
+        os.umask(umask)
+        folder.chmod(0o777 & ~umask)  # a temporary folder is private
+        yield folder
+    finally:
+        os.close(handle)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """Read and check the manifest."""
+    with reading(folder / MANIFEST, "the manifest of a packed data set"):
+        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if found.get("kind") != KIND or found.get("schema") != 1:
+            raise ValueError(f"its kind is not {KIND!r}, or another version of uiat wrote it")
+        manifest = Manifest(**found)
+        counts = (manifest.train, manifest.validation, manifest.test)
+        if not all(type(n) is int and n >= 0 for n in (*counts, *manifest.shape)) or len(manifest.shape) != 3:
+            raise ValueError("its counts make no sense")
+        if not all(isinstance(name, str) for name in manifest.classes):
+            raise ValueError("its classes make no sense")
+    return manifest
+
+
+def read(folder: Path) -> Parts:
+    """Map a packed data set into memory; its pixels are read when they are needed."""
+    manifest = read_manifest(folder)
+    train, validation = manifest.train, manifest.validation
+    count = train + validation + manifest.test
+    with reading(folder / IMAGES, "packed images"):
+        # Copy on write: torch wants arrays that can be written, and the file must not be.
+        x = np.load(folder / IMAGES, mmap_mode="c", allow_pickle=False)
+        if x.dtype != np.uint8 or list(x.shape) != [count, *manifest.shape] or not x.flags.c_contiguous:
+            raise ValueError(f"{MANIFEST} speaks of {count} images of {manifest.shape}, it holds {x.dtype} {x.shape}")
+    with reading(folder / LABELS, "packed labels"):
+        y = np.load(folder / LABELS, allow_pickle=False)
+        if y.dtype != np.int64 or y.shape != (count,):
+            raise ValueError(f"{count} integers are expected, it holds {y.dtype} {y.shape}")
+    images = Images(torch.from_numpy(x), torch.from_numpy(y), tuple(manifest.classes))
+    test, where = images.part(train + validation, count), str(folder)
+    if manifest.own_validation:
+        held = images.part(train, train + validation)
+        return Parts(images.part(0, train), test, held, where=where)
+    return Parts(images.part(0, train + validation), test, drawn=validation, where=where)
+
+
+def cannot_pack(out: Path, error: OSError) -> UserError:
+    """Say that the system did not take the files."""
+    why = error.strerror or first_line(error)
+    return UserError(
+        f"cannot write the packed images to {out} ({why}): "
+        "make room, or name another folder (--data-dir, or --out of `uiat data pack`)."
+    )

@@ -1,0 +1,88 @@
+"""What a run's data was, so that it does not go on, and is not measured, on other data of the same name.
+
+The table of p and the order of samples go by a sample's place, z and the logits by the place of a class: in a folder
+that changed, both would be silently wrong.
+"""
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from uiat.data import Splits
+from uiat.data.images import Images
+from uiat.distributed import is_main, wait
+from uiat.engine.files import write_json
+from uiat.engine.run import RunFolder, read_json
+from uiat.errors import UserError
+
+_PROBES = 64
+"""Images of each split whose pixels are part of the digest: all of them may be more than the memory holds."""
+
+
+def keep_identity(run: RunFolder, splits: Splits) -> None:
+    """Keep in data.json what the data is, unless that is there already; all processes take part."""
+    if is_main() and not _file(run).exists():
+        with run.lock():
+            write_json(_file(run), identity(splits))
+    wait()
+
+
+def identity(splits: Splits) -> dict[str, Any]:
+    """Return the classes, the shape, and a count and a digest of each split."""
+    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    return {
+        "schema": 1,
+        "classes": list(splits.train.classes),
+        "shape": list(splits.spec.shape),
+        **{name: {"images": len(part), "digest": _digest(part)} for name, part in parts.items()},
+    }
+
+
+def _digest(images: Images) -> str:
+    probes = torch.linspace(0, len(images) - 1, min(_PROBES, len(images))).long()
+    digest = hashlib.sha256(images.y.cpu().numpy().tobytes())
+    digest.update(images.x[probes].cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def check_same(run: RunFolder, splits: Splits, name: str) -> None:
+    """Refuse to go on with a run whose training or validation images are not those that it was begun with."""
+    known, now = _known(run), identity(splits)
+    check_classes(run, splits.train.classes, name)
+    for part in ("shape", "train", "validation"):
+        if known.get(part, now[part]) != now[part]:
+            what = "images have another shape" if part == "shape" else f"{part} images are others"
+            raise UserError(
+                f"the data {name} changed since {run.path} was begun (its {what}): bring it back, or begin a new run."
+            )
+
+
+def check_classes(run: RunFolder, classes: tuple[str, ...], name: str) -> None:
+    """Refuse data whose classes are not the run's, in its order; classes that are only numbered go by their place."""
+    trained = _known(run).get("classes")
+    if not isinstance(trained, list) or list(classes) == trained or _numbered(trained) or _numbered(classes):
+        return
+    place = next((k for k, (a, b) in enumerate(zip(trained, classes, strict=False)) if a != b), -1)
+    differ = f"{len(trained)} and {len(classes)} of them"
+    if place >= 0:
+        differ = f"number {place} is {trained[place]!r} and {classes[place]!r}"
+    raise UserError(
+        f"the classes of {run.path} and of {name} differ ({differ}): "
+        "give data with the classes of the run, in its order."
+    )
+
+
+def _numbered(names: list[str] | tuple[str, ...]) -> bool:
+    return list(names) == [str(k) for k in range(len(names))]
+
+
+def _known(run: RunFolder) -> dict[str, Any]:
+    """Return what is known of a run's data; nothing of a run that an earlier version began."""
+    found = read_json(_file(run)) if _file(run).exists() else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _file(run: RunFolder) -> Path:
+    return run.path / "data.json"

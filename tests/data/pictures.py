@@ -1,0 +1,33 @@
+"""Folders of small pictures, as a person would have them."""
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from uiat.data import DataConfig, Splits, load
+
+CLASSES = ("blue", "green", "red")
+
+
+def picture(label: int, seed: int, size: tuple[int, int] = (64, 48)) -> Image.Image:
+    """Return a noisy picture of (width, height) whose channel `label` is bright."""
+    rng = np.random.default_rng([label, seed])
+    pixels = rng.integers(0, 120, (size[1], size[0], 3))
+    pixels[:, :, label % 3] += 100
+    return Image.fromarray(pixels.astype(np.uint8))
+
+
+def fill(folder: Path, counts: dict[str, int] | None = None, *, size: tuple[int, int] = (64, 48)) -> Path:
+    """Write pictures into a sub-folder for each class, PNG and JPEG in turn."""
+    for label, (name, count) in enumerate((counts or dict.fromkeys(CLASSES, 10)).items()):
+        at = folder / name
+        at.mkdir(parents=True)
+        for k in range(count):
+            picture(label, k, size).save(at / f"{k:03}.{'png' if k % 2 else 'jpg'}")
+    return folder
+
+
+def read(folder: Path, store: Path, **changes: object) -> Splits:
+    """Load a folder with its cache in `store`."""
+    return load(DataConfig(name=str(folder), **changes), str(store))  # type: ignore[arg-type]

@@ -1,0 +1,57 @@
+"""The examples with one's own images and network, copied from the documentation and run as they stand."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calls import call
+from tests.data.pictures import CLASSES, fill
+from tests.docs.pages import README, ROOT, blocks
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with photos of 64 × 48 pixels in three classes, PNG and JPEG, and nothing else."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
+    fill(tmp_path / "photos", dict.fromkeys(CLASSES, 15))
+    return tmp_path
+
+
+def run(page: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """Save files and run commands of the blocks about photos, in their order; return what was run."""
+    done = []
+    for block in blocks(page):
+        if block.text.startswith("# my_net.py"):
+            Path("my_net.py").write_text(block.text, encoding="utf-8")
+        elif block.language == "bash" and "photos" in block.text:
+            for program, *args in block.commands():
+                assert program == "uiat"
+                if args[:2] == ["data", "fetch"]:
+                    continue  # tests download nothing
+                assert call(capsys, *args).code == 0, args
+                done.append(" ".join(args))
+    return done
+
+
+def test_the_readme(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "my_net", raising=False)
+    done = run(README, capsys)
+    monkeypatch.delitem(sys.modules, "my_net", raising=False)
+    assert any(line.startswith("train --data ./photos") for line in done)
+    assert any("--model my_net:build" in line for line in done)
+    for name in ("photos", "my-net"):
+        card = json.loads(Path("runs", name, "result.json").read_text(encoding="utf-8"))
+        assert card["data"]["classes"] == list(CLASSES)
+        assert card["data"]["shape"] == [3, 24, 32]
+        assert [entry["attack"] for entry in card["evaluations"]] == ["natural", "pgd-20"]
+    assert Path("my-net-handover/network.py").is_file()
+
+
+def test_the_page_about_data(capsys: pytest.CaptureFixture[str]) -> None:
+    assert len(run(ROOT / "docs" / "data.md", capsys)) == 3
+    assert json.loads(Path("photos.json").read_text(encoding="utf-8"))["classes"] == list(CLASSES)
+    assert Path("photos-24/manifest.json").is_file()
+    assert Path("photos-test.npz").is_file()
