@@ -16,7 +16,7 @@ def write(folder: Path, packed: bool, **changes: bytes) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in fashion().items():
         new = changes.get(name.replace("-", "_"), content)
-        (folder / (name + ".gz" * packed)).write_bytes(gzip.compress(new) if packed else new)
+        (folder / (name + ".gz" * packed)).write_bytes(gzip.compress(new, mtime=0) if packed else new)
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +68,7 @@ def test_empty_set(tmp_path: Path) -> None:
         fashion_mnist.load(tmp_path, False)
 
 
-@pytest.mark.parametrize("damage", [b"", b"not gzip", gzip.compress(b"x" * 999)[:-9]])
+@pytest.mark.parametrize("damage", [b"", b"not gzip", gzip.compress(b"x" * 999, mtime=0)[:-9]])
 def test_damaged_gz(tmp_path: Path, damage: bytes) -> None:
     write(tmp_path, True)
     (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(damage)
