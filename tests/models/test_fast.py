@@ -6,12 +6,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from uiat.crafting import crafting, crafting_copy, forward_of
 from uiat.methods import METHODS
 from uiat.models import PreActResNet, ResNet, WideResNet, penultimate
-from uiat.models.fast import speed_up
+from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.folding import Folded
 from uiat.types import Batch, Clock, DataSpec
 
@@ -188,3 +189,30 @@ def test_compiled_forwards_compute_the_same(method: str, monkeypatch: pytest.Mon
         assert ours.grad is not None
         assert theirs.grad is not None
         torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-7, atol=1e-10)
+
+
+def test_training_in_channels_last_memory_gives_the_right_gradients() -> None:
+    """Few channels, images that are not square: where a strided 1×1 convolution of oneDNN writes beyond its memory."""
+    for make in (ResNet(blocks=(1, 1), width=4), PreActResNet(blocks=(1, 1), width=4), WideResNet(depth=10, widen=1)):
+        torch.manual_seed(0)
+        plain = make.build(DataSpec(3, 8, (3, 64, 48)))
+        last = to_channels_last(copy.deepcopy(plain))
+        assert any(
+            p.is_contiguous(memory_format=torch.channels_last) and p.ndim == 4 and p.shape[2] > 1
+            for p in last.parameters()
+        )
+        x, y = torch.rand(8, 3, 64, 48), torch.arange(8) % 3
+        for model in (plain, last):
+            for _ in range(5):
+                model.zero_grad()
+                F.cross_entropy(model(x), y).backward()
+        for ours, theirs in zip(last.parameters(), plain.parameters(), strict=True):
+            assert ours.grad is not None
+            assert theirs.grad is not None
+            assert (ours.grad - theirs.grad).norm() <= 1e-2 * theirs.grad.norm() + 1e-4
+
+
+def test_a_strided_pointwise_convolution_keeps_its_memory() -> None:
+    first = nn.Conv2d(3, 8, 3)
+    to_channels_last(nn.Sequential(first, nn.Conv2d(8, 8, 1, stride=2), nn.Flatten(), nn.Linear(72, 4)))
+    assert first.weight.is_contiguous()

@@ -19,7 +19,7 @@ from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.methods.method import takes_mixed_labels
 from uiat.models import penultimate
-from uiat.models.fast import speed_up
+from uiat.models.fast import speed_up, to_channels_last
 from uiat.rng import derive, generator
 from uiat.types import DataSpec
 
@@ -73,7 +73,7 @@ def build_state(
         load_weights(model, initial)
     _find_features(model, data, device)
     if config.train.fast:
-        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        to_channels_last(model)
         speed_up(model, _trial(data, device), compile=config.train.compile)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     plan = config.train

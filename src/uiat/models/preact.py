@@ -10,7 +10,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from uiat.errors import unknown
-from uiat.models.network import activation, conv1x1, conv3x3, pool
+from uiat.models.network import activation, conv1x1, conv3x3, pool, thinned
 from uiat.models.stages import StagedNetwork, StageOptions
 from uiat.types import DataSpec
 
@@ -43,14 +43,17 @@ class PreActBlock(nn.Module):
         self.conv2 = conv3x3(fan_out, fan_out)
         self.shortcut: nn.Module | None = None
         if stride != 1 or fan_in != fan_out:
-            self.shortcut = nn.Sequential(conv1x1(fan_in, fan_out, stride))
+            self.shortcut = nn.Sequential(conv1x1(fan_in, fan_out))
         self.act = activation(act)
         self.raw = raw
+        self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
         """Return residual + shortcut; an identity shortcut always carries the raw input."""
         active: Tensor = self.act(self.bn1(x))
-        short: Tensor = x if self.shortcut is None else self.shortcut(x if self.raw else active)
+        short: Tensor = x
+        if self.shortcut is not None:
+            short = self.shortcut(thinned(x if self.raw else active, self.stride))
         out: Tensor = self.conv2(self.act(self.bn2(self.conv1(active))))
         return out + short
 

@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from uiat.models.network import activation, conv1x1, conv3x3, pool
+from uiat.models.network import activation, conv1x1, conv3x3, pool, thinned
 from uiat.models.stages import StagedNetwork, StageOptions
 from uiat.types import DataSpec
 
@@ -33,13 +33,14 @@ class BasicBlock(nn.Module):
         self.bn2 = nn.BatchNorm2d(fan_out)
         self.shortcut = nn.Sequential()
         if stride != 1 or fan_in != fan_out:
-            self.shortcut = nn.Sequential(conv1x1(fan_in, fan_out, stride), nn.BatchNorm2d(fan_out))
+            self.shortcut = nn.Sequential(conv1x1(fan_in, fan_out), nn.BatchNorm2d(fan_out))
         self.act = activation(act)
+        self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
         """Return act(residual + shortcut)."""
         out: Tensor = self.act(self.bn1(self.conv1(x)))
-        out = self.act(self.bn2(self.conv2(out)) + self.shortcut(x))
+        out = self.act(self.bn2(self.conv2(out)) + self.shortcut(thinned(x, self.stride)))
         return out
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from uiat.errors import UserError
-from uiat.models.network import Network, NetworkOptions, activation, conv1x1, conv3x3, pool
+from uiat.models.network import Network, NetworkOptions, activation, conv1x1, conv3x3, pool, thinned
 from uiat.models.stages import stage
 from uiat.types import DataSpec
 
@@ -45,13 +45,14 @@ class WideBlock(nn.Module):
         self.conv1 = conv3x3(fan_in, fan_out, stride)
         self.bn2 = nn.BatchNorm2d(fan_out)
         self.conv2 = conv3x3(fan_out, fan_out)
-        self.convShortcut = conv1x1(fan_in, fan_out, stride) if fan_in != fan_out else None
+        self.convShortcut = conv1x1(fan_in, fan_out) if fan_in != fan_out else None
         self.act = activation(act)
+        self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
         """Return residual + shortcut; only a shortcut that changes the width sees the activated input."""
         active: Tensor = self.act(self.bn1(x))
-        short: Tensor = x if self.convShortcut is None else self.convShortcut(active)
+        short: Tensor = x if self.convShortcut is None else self.convShortcut(thinned(active, self.stride))
         out: Tensor = self.conv2(self.act(self.bn2(self.conv1(active))))
         return short + out
 
