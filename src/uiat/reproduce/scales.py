@@ -1,0 +1,242 @@
+"""How large everything is: the data, networks, epochs, images under attack and grids of each scale."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from uiat import recipes
+from uiat.config import AnyConfig
+from uiat.engine.schedule import Schedule
+from uiat.errors import unknown
+from uiat.models import MODELS, ModelConfig, ResNet, WideResNet
+from uiat.recipes import small
+from uiat.reproduce.learning import Watch
+from uiat.reproduce.measures import Attacked, Curve, Inverse
+
+PAPER_EPS = 8 / 255
+ALIGN = {6: 0.112, 8: 0.2, 10: 0.356}
+"""λ_align of GradAlign at ε = k/255, from its authors' code."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One scale."""
+
+    name: str
+    banner: str
+    """What stands above numbers of this scale."""
+    data: Mapping[str, str]
+    """The paper's data sets that are measured, and what they are called here."""
+    networks: Mapping[str, str]
+    """The paper's networks, and what stands in for them."""
+    eps: float
+    """What stands in for ε = 8/255."""
+    seeds: int
+    images: int | None
+    """Test images for natural accuracy, PGD-20, CW and curves; `None`: all."""
+    robust: str
+    """The attack of the columns `AA` and `Robust`."""
+    robust_images: int | None
+    watch: Watch
+    timing_epochs: int | None
+    """Epochs of runs that are made for their time alone; `None`: as many as any run."""
+    lam: tuple[float, ...] = (1.0, 2.0, 3.5, 5.0, 6.5)
+    beta: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
+    gamma: tuple[float, ...] = (0.5, 0.7, 0.9, 0.99)
+    start: tuple[float, ...] = (0.25, 0.5, 0.75, 0.9)
+    """T, as fractions of the epochs."""
+    one_off: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
+    """T', as fractions of the epochs."""
+    halves: tuple[float, ...] = tuple(k / 4 for k in range(-4, 9))
+    """The grid of Figures 1 and 4, as multiples of ε."""
+    difference: tuple[float, ...] = tuple(k / 4 for k in range(1, 9))
+    """The grid of Figure 5."""
+
+    def radius(self, levels: float) -> float:
+        """Return what stands in for the paper's radius of so many levels of 255."""
+        return self.eps * (levels / 8) if self.eps != PAPER_EPS else levels / 255
+
+    def show_radius(self, levels: float) -> str:
+        """Write that radius the way this scale's data asks for."""
+        return f"{levels:g}/255" if self.eps == PAPER_EPS else f"{self.radius(levels):g}"
+
+    def config(self, method: str, data: str = "CIFAR-10", network: str = "ResNet-18") -> AnyConfig:
+        """Return the run of a method on one of the paper's data sets and networks."""
+        return _CONFIGS[self.name](method, data, network)
+
+    def single_step(self, method: str, levels: int) -> AnyConfig:
+        """Return a run of Table 5 at the radius of so many levels."""
+        config = _SINGLE_STEP[self.name](method)
+        changes: dict[str, Any] = {"attack": replace(_attack(config), eps=self.radius(levels))}
+        if hasattr(config.method, "lam_align"):
+            changes["lam_align"] = ALIGN[levels]
+        return _change(config, **changes)
+
+    def larger(self, method: str, levels: int) -> AnyConfig:
+        """Return a run of Table 3: another ε; α and ε' stay as they are."""
+        config = self.config(method)
+        return _change(config, attack=replace(_attack(config), eps=self.radius(levels)))
+
+    def timed(self, method: str, network: str) -> AnyConfig:
+        """Return a run of Table 2: Table 1's own where there is one, else one that is made for its time."""
+        config = self.config(method, network=network)
+        if network == "ResNet-18" or self.timing_epochs is None:
+            return config
+        return replace(config, train=replace(config.train, epochs=self.timing_epochs))
+
+    def attacked(self, attack: str) -> Attacked:
+        """Return a measurement by the paper's column: Natural, PGD, CW, AA."""
+        if attack in ("AA", "Robust"):
+            return Attacked(self.robust, self.robust_images)
+        name = {"Natural": "natural", "PGD": "pgd-20", "PGD-20": "pgd-20", "CW": "cw"}[attack]
+        return Attacked(name, self.images)
+
+    def halves_curve(self) -> Curve:
+        """Return the measurement of Figures 1 and 4."""
+        return Curve("pgd-20", tuple(self.eps * k for k in self.halves), self.images)
+
+    def difference_curve(self) -> Curve:
+        """Return the measurement of Figure 5."""
+        return Curve(self.robust, tuple(self.eps * k for k in self.difference), self.robust_images)
+
+    def inverse(self) -> Inverse:
+        """Return the measurement of Figure S1."""
+        return Inverse(n=self.images)
+
+
+def _attack(config: AnyConfig) -> Any:
+    return config.method.attack  # type: ignore[attr-defined]
+
+
+def _change(config: AnyConfig, **changes: Any) -> AnyConfig:
+    return replace(config, method=replace(config.method, **changes))  # type: ignore[type-var]
+
+
+def change_method(config: AnyConfig, part: str | None, **changes: Any) -> AnyConfig:
+    """Return a configuration with other numbers in its method, or in one part of it."""
+    if part is None:
+        return _change(config, **changes)
+    return _change(config, **{part: replace(getattr(config.method, part), **changes)})
+
+
+# --- paper: A.2 as it stands, from the recipes ---
+
+_DATA = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}
+_NETWORKS = {"ResNet-18": "resnet18", "WRN-28": "wrn-28-10", "WRN-34": "wrn-34-10"}
+
+
+def _paper(method: str, data: str, network: str) -> AnyConfig:
+    return recipes.get(f"{_DATA[data]}-{_NETWORKS[network]}-{method}")
+
+
+def _paper_single_step(method: str) -> AnyConfig:
+    return recipes.get(f"cifar10-preactresnet18-{method}")
+
+
+# --- cpu: CIFAR-10 at 16×16 and a small network ---
+
+_SMALL: dict[str, ModelConfig] = {
+    "ResNet-18": MODELS["resnet8"],
+    "WRN-28": MODELS["wrn-10-1"],
+    "WRN-34": WideResNet(depth=16, widen=1),
+}
+
+
+def _cpu(method: str, data: str, network: str) -> AnyConfig:
+    return replace(small.cifar10(method), model=_SMALL[network])
+
+
+def _triangular(config: AnyConfig) -> AnyConfig:
+    schedule = Schedule(name="triangular", lr=0.2, warmup=0.5)
+    return replace(config, train=replace(config.train, schedule=schedule))
+
+
+def _cpu_single_step(method: str) -> AnyConfig:
+    return _triangular(small.cifar10(method))
+
+
+# --- smoke: digits and the smallest network, so that everything takes minutes ---
+
+_TINY: dict[str, ModelConfig] = {
+    "ResNet-18": ResNet(blocks=(1, 1), width=8),
+    "WRN-28": ResNet(blocks=(1, 1), width=12),
+    "WRN-34": ResNet(blocks=(1, 1, 1), width=8),
+}
+SMOKE_EPOCHS = 8
+
+
+def _smoke(method: str, data: str, network: str) -> AnyConfig:
+    config = recipes.small.digits(method)
+    if method.startswith("rs-fgsm"):  # Table 5 sets the radius of each of its runs itself
+        config = _change(config, attack=replace(_attack(config), eps=small.DIGITS_EPS))
+    return replace(
+        config,
+        model=_TINY[network],
+        data=replace(config.data, subset=800, validation=80),
+        train=replace(config.train, epochs=SMOKE_EPOCHS, log_every=0),
+        validate=replace(config.validate, steps=10),
+    )
+
+
+def _smoke_single_step(method: str) -> AnyConfig:
+    return _triangular(_smoke(method, "CIFAR-10", "ResNet-18"))
+
+
+_CONFIGS = {"smoke": _smoke, "cpu": _cpu, "paper": _paper}
+_SINGLE_STEP = {"smoke": _smoke_single_step, "cpu": _cpu_single_step, "paper": _paper_single_step}
+
+SCALES: dict[str, Scale] = {
+    "smoke": Scale(
+        "smoke",
+        "smoke: digits",
+        data={"CIFAR-10": "smoke: digits"},
+        networks={"ResNet-18": "ResNet (1, 1), width 8", "WRN-28": "width 12", "WRN-34": "ResNet (1, 1, 1)"},
+        eps=small.DIGITS_EPS,
+        seeds=1,
+        images=None,
+        robust="autoattack",
+        robust_images=32,
+        watch=Watch(train=200, test=None, steps=10),
+        timing_epochs=5,
+        lam=(1.0, 3.5, 6.5),
+        beta=(0.0, 1.0, 2.0),
+        gamma=(0.5, 0.9, 0.99),
+        start=(0.25, 0.5, 0.75),
+        one_off=(0.25, 0.5, 0.8),
+        halves=tuple(k / 2 for k in range(-2, 5)),
+        difference=(0.5, 1.0, 1.5),
+    ),
+    "cpu": Scale(
+        "cpu",
+        "cpu: CIFAR-10 at 16×16",
+        data={"CIFAR-10": "cpu: CIFAR-10 at 16×16"},
+        networks={"ResNet-18": "ResNet-8", "WRN-28": "WRN-10-1", "WRN-34": "WRN-16-1"},
+        eps=PAPER_EPS,
+        seeds=3,
+        images=None,
+        robust="autoattack",
+        robust_images=500,
+        watch=Watch(train=2000, test=None),
+        timing_epochs=5,
+    ),
+    "paper": Scale(
+        "paper",
+        "paper",
+        data={name: name for name in _DATA},
+        networks={"ResNet-18": "ResNet-18", "WRN-28": "WRN-28-10", "WRN-34": "WRN-34-10"},
+        eps=PAPER_EPS,
+        seeds=1,
+        images=None,
+        robust="autoattack",
+        robust_images=None,
+        watch=Watch(train=10_000, test=None),
+        timing_epochs=5,
+    ),
+}
+
+
+def get(name: str) -> Scale:
+    """Return a scale by its name."""
+    if name not in SCALES:
+        raise unknown("scale", name, SCALES)
+    return SCALES[name]
