@@ -9,6 +9,7 @@ from uiat.cli.curves import Curves
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.inverse import Inverse
+from uiat.cli.reproduce import Reproduce
 from uiat.cli.subject import Subject
 from uiat.cli.train import Resume
 from uiat.models import MODELS
@@ -19,7 +20,7 @@ def known_flags() -> set[str]:
     configs = [recipes.get(name) for name in recipes.RECIPES]
     configs += [replace(configs[0], model=model) for model in MODELS.values()]
     flags = {flag for config in configs for flag in _flags(config, "--")}
-    commands: tuple[Any, ...] = (Resume, Subject, Evaluate, Curves, Inverse, Export)
+    commands: tuple[Any, ...] = (Resume, Subject, Evaluate, Curves, Inverse, Export, Reproduce)
     return flags | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
 
 

@@ -23,6 +23,8 @@ from uiat.reproduce.experiments import EXPERIMENTS, Experiment
 from uiat.reproduce.index import write_index
 from uiat.reproduce.plan import print_plan
 from uiat.reproduce.runner import Worker
+from uiat.reproduce.store import Store
+from uiat.reproduce.submit import read_parameters, submit
 from uiat.reproduce.work import Stopped
 from uiat.reproduce.workers import CALL, run_workers, stop_with_parent
 
@@ -49,6 +51,10 @@ class Reproduce:
     """Worker processes; else two on a CPU of two cores or more, one on a GPU; 0 works in this process."""
     cell: tuple[str, ...] = ()
     """Make the runs of these keys alone (`--plan` prints them), and no tables."""
+    submit: Literal["slurm", "local", "debug"] | None = None
+    """Hand the runs to a cluster, one job each, with submitit; `local` and `debug` use this machine."""
+    submit_with: tuple[str, ...] = ()
+    """Parameters of the jobs, such as timeout_min=600 gpus_per_node=1 slurm_partition=gpu."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
@@ -76,6 +82,8 @@ def main(args: list[str]) -> int:
     if options.plan:
         print_plan(job.cells, job.out, job.device, job_command(options))
         return 0
+    if options.submit is not None:
+        return hand_over(job, options.submit)
     with StopSignal() as stop:
         if CALL in os.environ:
             return work(job, stop, os.environ[CALL])
@@ -125,9 +133,9 @@ def settle(options: Reproduce) -> Job:
 def job_command(options: Reproduce) -> list[str]:
     """Return the words of a command that works on the same folder at the same scale."""
     words = ["uiat", "reproduce", "--scale", options.scale]
-    for flag in ("seeds", "out", "data_dir"):
+    for flag in ("seeds", "out", "data_dir", "device"):
         value = getattr(options, flag)
-        if value:
+        if value and value != "auto":
             words += [f"--{flag.replace('_', '-')}", str(value)]
     return words
 
@@ -147,6 +155,20 @@ def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
     failures = worker.failures(job.cells)
     lost = [store.path.name for store in worker.left(job.cells)]
     return failures | dict.fromkeys(lost, f"its worker ended before it did, see {job.out / 'logs'}")
+
+
+def hand_over(job: Job, cluster: str) -> int:
+    """Submit a job for each run that is not finished; write the tables where the jobs were waited for."""
+    parameters = read_parameters(job.options.submit_with)
+    cells = [cell for cell in job.cells if not Store(cell, job.out).finished]
+    jobs = submit(cells, job.out, job_command(job.options), cluster, parameters)
+    for cell, submitted in zip(cells, jobs, strict=True):
+        _say(f"submitted as {submitted.job_id}: {cell.name}")
+    if cluster == "slurm":
+        _say("when they are done, the same command without --submit writes the tables and figures")
+        return 0
+    write(job)
+    return 0 if all(Store(cell, job.out).finished for cell in cells) else 1
 
 
 def work(job: Job, stop: StopSignal, call: str) -> int:

@@ -46,6 +46,8 @@ class Panel:
     """Whether y is a difference, with a reference line at 0."""
     marked: float | None = None
     """An x that is marked: the paper's choice."""
+    first_style: int = 0
+    """The style of the first line: panels that show different things differ in style, too."""
     gap_at: float | None = None
     """An x at which the gap between the first two lines is written."""
 
@@ -79,7 +81,7 @@ def draw_panels(
 def _draw(axes: "Axes", panel: Panel) -> None:
     if panel.zero:
         axes.axhline(0, color=VERMILLION, linewidth=1.4, linestyle="--", zorder=1, label="no difference")
-    for line, style in zip(panel.lines, STYLES, strict=False):
+    for line, style in zip(panel.lines, STYLES[panel.first_style :], strict=False):
         low, high = zip(*line.intervals, strict=True)
         axes.fill_between(line.x, low, high, color=style["color"], alpha=0.15, linewidth=0)
         small = {"markersize": 4.5, "markevery": max(1, len(line.x) // 12), "linewidth": 1.6}
@@ -119,6 +121,6 @@ def _gap(axes: "Axes", panel: Panel, grid: tuple[float, ...]) -> None:
     axes.annotate("", xy=(at, ends[1]), xytext=(at, ends[0]), arrowprops=arrow)
     words = f"gap {ends[0] - ends[1]:.1f} points\nat ε = {show_radius(at, in_levels(grid))}".replace("-", "−")
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
-    axes.annotate(
-        words, xy=(at, max(ends)), xytext=(3, 5), textcoords="offset points", fontsize=8, va="bottom", bbox=box
-    )
+    late = at > grid[0] + 0.75 * (grid[-1] - grid[0])  # no room on its right, and a line comes from its left
+    place = {"xytext": (2, 3) if late else (3, 5), "textcoords": "offset points", "ha": "right" if late else "left"}
+    axes.annotate(words, xy=(at, 100.0 if late else max(ends)), **place, va="bottom", fontsize=8, bbox=box)  # type: ignore[arg-type]

@@ -9,6 +9,8 @@ from torch import Tensor
 from uiat.rng import generator
 
 ROUNDS = 2000
+BLOCK = 100
+"""Resamplings made at a time: the memory of 100 is little, also for 10,000 examples."""
 LEVEL = 0.95
 
 
@@ -34,14 +36,19 @@ def paired(differences: Tensor) -> Difference:
     extra = torch.tensor([sqrt(0.5), -sqrt(0.5)], dtype=torch.float64).expand(seeds, 2)
     padded = torch.cat([values, extra], dim=1)
     key = generator(0, "bootstrap")
-    means = torch.empty(ROUNDS, dtype=torch.float64)
-    for k in range(ROUNDS):
-        chosen = torch.randint(seeds, (seeds,), generator=key)
-        drawn = torch.randint(examples + 2, (examples + 2,), generator=key)
-        means[k] = padded.mean(dim=0)[drawn].mean() if seeds == 1 else padded[chosen][:, drawn].mean()
+    means = torch.cat([_resampled(padded, key) for _ in range(ROUNDS // BLOCK)])
     tail = (1 - LEVEL) / 2
     low, high = torch.quantile(means, torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
     return Difference(float(values.mean()), low, high, seeds, examples)
+
+
+def _resampled(values: Tensor, key: torch.Generator) -> Tensor:
+    """Return the means of some resamplings of (seeds, examples), each with seeds and examples drawn anew."""
+    seeds, examples = values.shape
+    drawn = torch.randint(examples, (BLOCK, examples), generator=key)
+    by_seed = torch.stack([row[drawn].mean(dim=1) for row in values])
+    chosen = torch.randint(seeds, (BLOCK, seeds), generator=key)
+    return by_seed.gather(0, chosen.T).mean(dim=0)
 
 
 def paired_times(first: list[float], second: list[float]) -> Difference:

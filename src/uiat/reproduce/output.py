@@ -74,7 +74,7 @@ def to_records(filled: "Filled") -> list[dict[str, Any]]:
                 "seeds": 0 if number is None else len(number.values),
                 "paper": entry.paper or None,
                 "best": filled.is_best(entry),
-                "runs": [entry.cell.at_seed(seed).name for seed in range(filled.seeds)],
+                "runs": [cell.name for cell in entry.runs(filled.seeds)],
             }
         )
     return records

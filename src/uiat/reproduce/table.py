@@ -22,7 +22,8 @@ class Entry:
     group: str
     """The heading that several columns share; empty: none."""
     column: str
-    cell: Cell
+    cell: Cell | None
+    """The run; `None`: this scale has none for it."""
     reading: Reading
     paper: str = ""
     """The paper's figure; empty: it has none."""
@@ -31,12 +32,16 @@ class Entry:
     best: str = "most"
     """Which is best in a column of a section: `most`, `least`, or empty for none."""
 
+    def runs(self, seeds: int) -> list[Cell]:
+        """Return its run at each seed."""
+        return [] if self.cell is None else [self.cell.at_seed(seed) for seed in range(seeds)]
+
 
 def make_entry(
     row: str,
     group: str,
     column: str,
-    cell: Cell,
+    cell: Cell | None,
     reading: Reading,
     paper: str = "",
     section: str = "",
@@ -44,7 +49,8 @@ def make_entry(
 ) -> Entry:
     """Return an entry whose cell measures what its reading needs."""
     measures = () if reading.measure is None else (reading.measure,)
-    return Entry(row, group, column, replace(cell, measures=measures), reading, paper, section, best)
+    own = None if cell is None else replace(cell, measures=measures)
+    return Entry(row, group, column, own, reading, paper, section, best)
 
 
 @dataclass(frozen=True)
@@ -62,8 +68,7 @@ class Table:
     def cells(self, seeds: int) -> Iterator[Cell]:
         """Return the runs it needs."""
         for entry in self.entries:
-            for seed in range(seeds):
-                yield entry.cell.at_seed(seed)
+            yield from entry.runs(seeds)
 
     def write(self, out: Path, seeds: int) -> list[Path]:
         """Write the four files, with the numbers of the runs that are finished."""
@@ -131,7 +136,7 @@ def fill(table: Table, out: Path, seeds: int) -> Filled:
     """Read the numbers of a table from finished runs."""
     numbers: dict[Entry, Number] = {}
     for entry in table.entries:
-        found = [entry.reading.value(Store(entry.cell.at_seed(seed), out)) for seed in range(seeds)]
+        found = [entry.reading.value(Store(cell, out)) for cell in entry.runs(seeds)]
         values = tuple(value for value in found if value is not None)
         if values:
             numbers[entry] = Number(values)

@@ -21,6 +21,8 @@ from uiat.reproduce.work import Stopped
 
 CALL = "UIAT_REPRODUCE_CALL"
 """Set in a worker process: the call it works for."""
+PROGRAM = "uiat"
+"""The module that a worker process runs."""
 LOOK_SECONDS = 0.5
 GRACE_SECONDS = 120.0
 """How long workers that were asked to stop may take for their step or batch."""
@@ -41,7 +43,7 @@ def run_workers(
             with (logs / f"worker-{number + 1}.txt").open("a", encoding="utf-8") as log:
                 # A session of their own: a Ctrl-C reaches this process alone, which asks them to stop. Their input
                 # ends with this process, however it ends: a worker hears that, too.
-                words = [sys.executable, "-m", "uiat", "reproduce", *args]
+                words = [sys.executable, "-m", PROGRAM, "reproduce", *args]
                 workers.append(
                     subprocess.Popen(
                         words, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True

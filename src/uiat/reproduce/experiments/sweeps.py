@@ -30,6 +30,7 @@ class Sweep:
     values: Callable[[Scale], tuple[float, ...]]
     paper: float
     """The paper's choice (A.2)."""
+    unit: str = ""
 
     def config(self, scale: Scale, value: float) -> AnyConfig:
         """Return the run at a value."""
@@ -41,11 +42,12 @@ class Sweep:
         return {value: Cell(self.config(scale, value), measures) for value in self.values(scale)}
 
 
+OF_EPOCHS = " (fraction of the epochs)"
 LAMBDA = Sweep("λ", "uiat-oneoff", None, "lam", lambda scale: scale.lam, 3.5)
 BETA = Sweep("β", "uiat", "inverse", "beta", lambda scale: scale.beta, 1.0)
 GAMMA = Sweep("γ", "uiat", "momentum", "gamma", lambda scale: scale.gamma, 0.9)
-START = Sweep("T", "uiat", "momentum", "start", lambda scale: scale.start, 0.75)
-EPOCH = Sweep("T'", "uiat-oneoff", "one_off", "epoch", lambda scale: scale.one_off, 0.8)
+START = Sweep("T", "uiat", "momentum", "start", lambda scale: scale.start, 0.75, OF_EPOCHS)
+EPOCH = Sweep("T'", "uiat-oneoff", "one_off", "epoch", lambda scale: scale.one_off, 0.8, OF_EPOCHS)
 
 
 def build3(scale: Scale) -> Figure:
@@ -60,8 +62,8 @@ def build_s2(scale: Scale) -> Figure:
 
 def _sweeps(name: str, title: str, scale: Scale, sweeps: tuple[Sweep, ...]) -> Figure:
     cells = tuple(cell for sweep in sweeps for cell in sweep.cells(scale).values())
-    notes = ("T and T' are fractions of the epochs.",) if len(sweeps) > 1 else ()
-    return Figure(name, title, scale, cells, partial(_points, scale, sweeps), partial(_draw, sweeps), notes, "value")
+    points, draw = partial(_points, scale, sweeps), partial(_draw, sweeps)
+    return Figure(name, title, scale, cells, points, draw, (f"Attack: {scale.robust}.",), "value")
 
 
 def _points(scale: Scale, sweeps: tuple[Sweep, ...], out: Path, seeds: int) -> list[Point]:
@@ -78,10 +80,10 @@ def _points(scale: Scale, sweeps: tuple[Sweep, ...], out: Path, seeds: int) -> l
 
 def _draw(sweeps: tuple[Sweep, ...], points: list[Point], out: Path, title: str) -> "Picture":
     panels = []
-    for line in COLUMNS:
+    for style, line in enumerate(COLUMNS):
         for sweep in sweeps:
-            name = f"{sweep.symbol}, {line}"
+            name, label = f"{sweep.symbol}, {line}", f"{sweep.symbol}{sweep.unit}"
             lines = lines_of(points, name)
-            panels.append(Panel(name, sweep.symbol, "accuracy (%)", lines, marked=sweep.paper))
+            panels.append(Panel(name, label, "accuracy (%)", lines, marked=sweep.paper, first_style=style))
     columns = len(sweeps) if len(sweeps) > 1 else 2
     return draw_panels(panels, columns=columns, title=title, width=3.2, height=2.7)

@@ -1,0 +1,220 @@
+"""Every cell is made once: after a kill, with two commands at once, with workers, and when one of them fails."""
+
+import json
+import os
+import re
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.cli.calls import call, refused
+from tests.engine.processes import finish, spawn
+from tests.reproduce.tiny import tiny_scale
+from uiat.engine import loop
+from uiat.reproduce import work
+from uiat.reproduce.experiments import EXPERIMENTS
+
+CHILD = "tests.reproduce.child"
+
+
+def begun(text: str) -> list[str]:
+    """Return the runs that a process worked on."""
+    return re.findall(r"^run \d+ of \d+ .*: (\S+)$", text, re.MULTILINE)
+
+
+def trained(out: Path) -> dict[str, tuple[int, bytes]]:
+    """Return for each finished run when its card was written, and its weights."""
+    runs = [path.parent for path in out.glob("runs/*/result.json")]
+    return {r.name: ((r / "result.json").stat().st_mtime_ns, (r / "last.safetensors").read_bytes()) for r in runs}
+
+
+def test_everything_promised_is_there(made: Path) -> None:
+    for name in EXPERIMENTS:
+        endings = ("md", "csv", "json", "tex", *(("svg", "png") if name.startswith("fig") else ()))
+        for ending in endings:
+            assert (made / f"{name}.{ending}").stat().st_size > 100, f"{name}.{ending}"
+    assert (made / "claims.md").exists()
+    index = (made / "index.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]+)\)", index)
+    assert len(links) == 6 * 4 + 7 * 6 + 2
+    assert all((made / link).exists() for link in links)
+    assert not list(made.glob("runs/*/failed.json"))
+
+
+def test_a_second_time_makes_nothing(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = trained(made)
+    with tiny_scale():
+        found = call(capsys, "reproduce", "table1", "fig5", "--jobs", "0", "--out", str(made))
+    assert (found.code, begun(found.err)) == (0, [])
+    assert trained(made) == before
+
+
+def test_killed_and_started_again(tmp_path: Path) -> None:
+    """Killed in the third training, between two epochs: two runs stay as they are, one goes on, two are made."""
+    args = ("reproduce", "table6", "--jobs", "0", "--out", str(tmp_path))
+    code, _, err = finish(spawn(CHILD, *args, KILL_AT="uiat.engine.loop._validate:8"))
+    assert code == -signal.SIGKILL
+    assert len(begun(err)) == 3
+    kept = trained(tmp_path)
+    assert len(kept) == 2
+    code, _, err = finish(spawn(CHILD, *args))
+    assert code == 0, err
+    after = trained(tmp_path)
+    assert len(after) == 5
+    assert {name: after[name] for name in kept} == kept
+    assert len(begun(err)) == 3
+    assert "going on in epoch" in err
+
+
+def test_killed_in_a_measurement(tmp_path: Path) -> None:
+    args = ("reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(tmp_path))
+    code, _, _ = finish(spawn(CHILD, *args, KILL_AT="uiat.evaluation.ledger.write_tensors:1"))
+    assert code == -signal.SIGKILL
+    kept = trained(tmp_path)
+    assert len(kept) == 1
+    assert len(list(tmp_path.glob("runs/*/measures/*.unfinished.safetensors"))) == 1
+    code, _, err = finish(spawn(CHILD, *args))
+    assert code == 0, err
+    assert trained(tmp_path) == kept
+    assert len(list(tmp_path.glob("runs/*/measures/*.json"))) == 3
+    assert not list(tmp_path.glob("runs/*/measures/*.unfinished.safetensors"))
+
+
+def test_two_commands_at_once_share_the_work(tmp_path: Path) -> None:
+    args = ("reproduce", "table6", "table1", "--jobs", "0", "--out", str(tmp_path))
+    pair = [spawn(CHILD, *args) for _ in range(2)]
+    ends = [finish(process) for process in pair]
+    assert [code for code, _, _ in ends] == [0, 0]
+    made = [begun(err) for _, _, err in ends]
+    assert set(Counter(made[0] + made[1]).values()) == {1}, "a run was made twice"
+    assert set(made[0] + made[1]) == set(trained(tmp_path))
+    assert all(made), "both took their share"
+    assert "–" not in (tmp_path / "table6.md").read_text(encoding="utf-8").split("Scale")[0]
+
+
+def test_workers_and_a_stop(tmp_path: Path) -> None:
+    """SIGTERM while two workers train: all is saved, exit code 0, and the same command goes on."""
+    args = ("reproduce", "table6", "--jobs", "2", "--out", str(tmp_path))
+    process = spawn(CHILD, *args)
+    until = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*/checkpoint.pt")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    code, _, err = finish(process)
+    assert code == 0, err
+    assert "the same command goes on" in err
+    kept = trained(tmp_path)
+    assert len(kept) < 5
+    code, out, err = finish(spawn(CHILD, *args))
+    assert code == 0, err
+    after = trained(tmp_path)
+    assert len(after) == 5
+    assert {name: after[name] for name in kept} == kept
+    assert "table6.tex" in out
+
+
+def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    args = ("reproduce", "table6", "--jobs", "1", "--out", str(tmp_path))
+    process = spawn(CHILD, *args)
+    until = time.monotonic() + 120
+    while not list(tmp_path.glob("runs/*/checkpoint.pt")) and time.monotonic() < until:
+        time.sleep(0.05)
+    process.kill()
+    process.communicate()
+    log = tmp_path / "logs" / "worker-1.txt"
+    while "stopped" not in log.read_text(encoding="utf-8") and time.monotonic() < until:
+        time.sleep(0.05)
+    assert log.read_text(encoding="utf-8").rstrip().endswith("stopped")
+    assert len(trained(tmp_path)) < 5
+
+
+def test_a_failure_stops_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = loop.train
+
+    def train(config: object, *rest: object, **named: object) -> bool:
+        if getattr(getattr(config, "method", None), "omega", 0):
+            raise RuntimeError("the network caught fire")
+        return original(config, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(work, "train", train)
+    args = ("reproduce", "table1", "--only", "trades", "sat", "--jobs", "0", "--out", str(tmp_path))
+    with tiny_scale():
+        found = call(capsys, *args)
+        assert found.code == 1
+        assert (
+            len(re.findall(r"^failed: digits-trades-\S+: RuntimeError: the network caught fire$", found.err, re.M)) > 0
+        )
+        rows = (tmp_path / "table1.md").read_text(encoding="utf-8").splitlines()
+        assert sum(row.startswith("| TRADES | – (82.45)") for row in rows) == 1
+        assert not any(row.startswith("| SAT | –") for row in rows)
+        (reason,) = tmp_path.glob("runs/*/failed.json")
+        assert "caught fire" in json.loads(reason.read_text(encoding="utf-8"))["reason"]
+        monkeypatch.setattr(work, "train", original)
+        again = call(capsys, *args)
+    assert again.code == 0
+    assert [name.split("-s0")[0] for name in begun(again.err)] == ["digits-trades"]
+    assert not reason.exists()
+
+
+def test_a_plan_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tiny_scale():
+        found = call(capsys, "reproduce", "table6", "--plan", "--out", str(tmp_path / "new"), "--seeds", "2")
+    assert found.code == 0
+    assert not (tmp_path / "new").exists()
+    lines = found.out.splitlines()
+    commands = [line.split() for line in lines if line.startswith("uiat reproduce")]
+    assert len(commands) == 10
+    assert "10 runs, 10 to make" in found.out
+    keys = {words[-1] for words in commands}
+    assert len(keys) == 10
+    assert all(any(f"-{key} · new · " in line for line in lines) for key in keys)
+
+
+def test_the_commands_of_a_plan_make_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("reproduce", "table1", "--only", "sat", "--out", str(tmp_path))
+    with tiny_scale():
+        found = call(capsys, *args, "--plan")
+        (command,) = [line.split() for line in found.out.splitlines() if line.startswith("uiat reproduce")]
+        assert call(capsys, *command[1:]).code == 0
+        assert not (tmp_path / "table1.md").exists()
+        found = call(capsys, *args, "--plan")
+    assert "1 runs, 0 to make" in found.out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["table7"], "unknown table or figure 'table7': did you mean 'table1'?"),
+        ([], "name what to make"),
+        (["table1", "--only", "uait"], "unknown method 'uait': did you mean 'uiat'?"),
+        (["table1", "--seeds", "0"], "--seeds is 0: give at least 1."),
+        (["table1", "--jobs", "-1"], "--jobs is -1"),
+        (["--cell", "abc"], "there is no run of the key 'abc' at scale smoke"),
+        (["table1", "--submit", "debug", "--submit-with", "fast"], "'fast' is not NAME=VALUE"),
+    ],
+)
+def test_mistakes_get_a_sentence(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in refused(capsys, "reproduce", *args)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with tiny_scale():
+        sentence = refused(capsys, "reproduce", "table6", "--jobs", "0", "--out", str(tmp_path / "file"))
+    assert "cannot write the folder" in sentence
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_submitit_runs_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("submitit", reason="an optional extra")
+    args = ("reproduce", "table2", "--only", "natural", "--out", str(tmp_path), "--submit", "debug")
+    found = call(capsys, *args, "--submit-with", "timeout_min=5")
+    assert found.code == 0, found.err
+    assert found.err.count("submitted as") == 3
+    table = (tmp_path / "table2.md").read_text(encoding="utf-8")
+    assert "| Natural Training | 0." in table
