@@ -12,6 +12,7 @@ from uiat.cli import main
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make all tables and figures."""
     out = tmp_path_factory.mktemp("reproduce") / "all"
-    with tiny_scale():
+    with tiny_scale(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uiat.engine.files._sync", lambda path: None)  # thousands of waits for the disk
         assert main(["reproduce", "all", "--jobs", "0", "--out", str(out)]) == 0
     return out

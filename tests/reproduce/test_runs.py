@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.calls import call, refused
-from tests.engine.processes import finish, spawn
+from tests.reproduce.forks import fork
 from tests.reproduce.tiny import tiny_scale
 from uiat.engine import loop
-from uiat.reproduce import work
+from uiat.reproduce import scales, work
+from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import EXPERIMENTS
-
-CHILD = "tests.reproduce.child"
 
 
 def begun(text: str) -> list[str]:
@@ -54,81 +53,101 @@ def test_a_second_time_makes_nothing(made: Path, capsys: pytest.CaptureFixture[s
 
 def test_killed_and_started_again(tmp_path: Path) -> None:
     """Killed in the third training, between two epochs: two runs stay as they are, one goes on, two are made."""
-    args = ("reproduce", "table6", "--jobs", "0", "--out", str(tmp_path))
-    code, _, err = finish(spawn(CHILD, *args, KILL_AT="uiat.engine.loop._validate:8"))
-    assert code == -signal.SIGKILL
-    assert len(begun(err)) == 3
-    kept = trained(tmp_path)
+    out = tmp_path / "out"
+    args = ("reproduce", "table6", "--jobs", "0", "--out", str(out))
+    code, words = fork(tmp_path / "1.txt", *args, kill_at="uiat.engine.loop._validate:8").end()
+    assert code == -signal.SIGKILL, words
+    assert len(begun(words)) == 3
+    kept = trained(out)
     assert len(kept) == 2
-    code, _, err = finish(spawn(CHILD, *args))
-    assert code == 0, err
-    after = trained(tmp_path)
+    code, words = fork(tmp_path / "2.txt", *args).end()
+    assert code == 0, words
+    after = trained(out)
     assert len(after) == 5
     assert {name: after[name] for name in kept} == kept
-    assert len(begun(err)) == 3
-    assert "going on in epoch" in err
+    assert len(begun(words)) == 3
+    assert "going on in epoch" in words
 
 
 def test_killed_in_a_measurement(tmp_path: Path) -> None:
-    args = ("reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(tmp_path))
-    code, _, _ = finish(spawn(CHILD, *args, KILL_AT="uiat.evaluation.ledger.write_tensors:1"))
-    assert code == -signal.SIGKILL
-    kept = trained(tmp_path)
+    out = tmp_path / "out"
+    args = ("reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(out))
+    code, words = fork(tmp_path / "1.txt", *args, kill_at="uiat.evaluation.ledger.write_tensors:1").end()
+    assert code == -signal.SIGKILL, words
+    kept = trained(out)
     assert len(kept) == 1
-    assert len(list(tmp_path.glob("runs/*/measures/*.unfinished.safetensors"))) == 1
-    code, _, err = finish(spawn(CHILD, *args))
-    assert code == 0, err
-    assert trained(tmp_path) == kept
-    assert len(list(tmp_path.glob("runs/*/measures/*.json"))) == 3
-    assert not list(tmp_path.glob("runs/*/measures/*.unfinished.safetensors"))
+    assert len(list(out.glob("runs/*/measures/*.unfinished.safetensors"))) == 1
+    code, words = fork(tmp_path / "2.txt", *args).end()
+    assert code == 0, words
+    assert trained(out) == kept
+    assert len(list(out.glob("runs/*/measures/*.json"))) == 3
+    assert not list(out.glob("runs/*/measures/*.unfinished.safetensors"))
 
 
 def test_two_commands_at_once_share_the_work(tmp_path: Path) -> None:
-    args = ("reproduce", "table6", "table1", "--jobs", "0", "--out", str(tmp_path))
-    pair = [spawn(CHILD, *args) for _ in range(2)]
-    ends = [finish(process) for process in pair]
-    assert [code for code, _, _ in ends] == [0, 0]
-    made = [begun(err) for _, _, err in ends]
+    out = tmp_path / "out"
+    args = ("reproduce", "table6", "fig3", "--jobs", "0", "--out", str(out))
+    pair = [fork(tmp_path / f"{k}.txt", *args) for k in range(2)]
+    ends = [process.end() for process in pair]
+    assert [code for code, _ in ends] == [0, 0], ends
+    made = [begun(words) for _, words in ends]
     assert set(Counter(made[0] + made[1]).values()) == {1}, "a run was made twice"
-    assert set(made[0] + made[1]) == set(trained(tmp_path))
+    assert set(made[0] + made[1]) == set(trained(out))
     assert all(made), "both took their share"
-    assert "–" not in (tmp_path / "table6.md").read_text(encoding="utf-8").split("Scale")[0]
+    assert "–" not in (out / "table6.md").read_text(encoding="utf-8").split("Scale")[0]
+
+
+def wait_for(pattern: str, folder: Path) -> None:
+    until = time.monotonic() + 200
+    while not list(folder.glob(pattern)):
+        assert time.monotonic() < until, f"no {pattern}"
+        time.sleep(0.02)
 
 
 def test_workers_and_a_stop(tmp_path: Path) -> None:
     """SIGTERM while two workers train: all is saved, exit code 0, and the same command goes on."""
-    args = ("reproduce", "table6", "--jobs", "2", "--out", str(tmp_path))
-    process = spawn(CHILD, *args)
-    until = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*/checkpoint.pt")) and time.monotonic() < until:
-        time.sleep(0.05)
-    process.send_signal(signal.SIGTERM)
-    code, _, err = finish(process)
-    assert code == 0, err
-    assert "the same command goes on" in err
-    kept = trained(tmp_path)
-    assert len(kept) < 5
-    code, out, err = finish(spawn(CHILD, *args))
-    assert code == 0, err
-    after = trained(tmp_path)
-    assert len(after) == 5
+    out = tmp_path / "out"
+    args = ("reproduce", "table1", "table6", "--out", str(out), "--jobs")
+    process = fork(tmp_path / "1.txt", *args, "2")
+    wait_for("runs/*/checkpoint.pt", out)
+    os.kill(process.pid, signal.SIGTERM)
+    code, words = process.end()
+    assert code == 0, words
+    assert "the same command goes on" in words
+    kept = trained(out)
+    assert len(kept) < 10
+    assert {path.name for path in (out / "logs").iterdir()} == {"worker-1.txt", "worker-2.txt"}
+    code, words = fork(tmp_path / "2.txt", *args, "0").end()
+    assert code == 0, words
+    after = trained(out)
+    assert len(after) == 10
     assert {name: after[name] for name in kept} == kept
-    assert "table6.tex" in out
+    assert "table6.tex" in words
 
 
+@pytest.mark.slow
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
-    args = ("reproduce", "table6", "--jobs", "1", "--out", str(tmp_path))
-    process = spawn(CHILD, *args)
-    until = time.monotonic() + 120
-    while not list(tmp_path.glob("runs/*/checkpoint.pt")) and time.monotonic() < until:
+    out = tmp_path / "out"
+    process = fork(tmp_path / "1.txt", "reproduce", "all", "--jobs", "1", "--out", str(out))
+    wait_for("runs/*/checkpoint.pt", out)
+    os.kill(process.pid, signal.SIGKILL)
+    process.end()
+    log, until = out / "logs" / "worker-1.txt", time.monotonic() + 100
+    while not log.read_text(encoding="utf-8").rstrip().endswith("stopped"):
+        assert time.monotonic() < until
         time.sleep(0.05)
-    process.kill()
-    process.communicate()
-    log = tmp_path / "logs" / "worker-1.txt"
-    while "stopped" not in log.read_text(encoding="utf-8") and time.monotonic() < until:
-        time.sleep(0.05)
-    assert log.read_text(encoding="utf-8").rstrip().endswith("stopped")
-    assert len(trained(tmp_path)) < 5
+    assert len(trained(out)) < 60
+
+
+@pytest.mark.slow
+def test_workers_make_everything(tmp_path: Path) -> None:
+    """Two worker processes from beginning to end; the progress of all of them is one line."""
+    out = tmp_path / "out"
+    code, words = fork(tmp_path / "1.txt", "reproduce", "all", "--jobs", "2", "--out", str(out)).end()
+    assert code == 0, words
+    logs = [begun(path.read_text(encoding="utf-8")) for path in (out / "logs").iterdir()]
+    assert all(logs)
+    assert sorted(logs[0] + logs[1]) == sorted(trained(out))
 
 
 def test_a_failure_stops_nothing_else(
@@ -189,7 +208,7 @@ def test_the_commands_of_a_plan_make_the_runs(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     ("args", "words"),
     [
-        (["table7"], "unknown table or figure 'table7': did you mean 'table1'?"),
+        (["table7"], "unknown table or figure 'table7': did you mean 'table"),
         ([], "name what to make"),
         (["table1", "--only", "uait"], "unknown method 'uait': did you mean 'uiat'?"),
         (["table1", "--seeds", "0"], "--seeds is 0: give at least 1."),
@@ -212,9 +231,10 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureF
 
 def test_submitit_runs_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("submitit", reason="an optional extra")
-    args = ("reproduce", "table2", "--only", "natural", "--out", str(tmp_path), "--submit", "debug")
+    key = Cell(scales.get("smoke").timed("natural", "WRN-28")).key
+    args = ("reproduce", "table2", "--cell", key, "--out", str(tmp_path), "--submit", "debug")
     found = call(capsys, *args, "--submit-with", "timeout_min=5")
     assert found.code == 0, found.err
-    assert found.err.count("submitted as") == 3
+    assert found.err.count("submitted as") == 1
     table = (tmp_path / "table2.md").read_text(encoding="utf-8")
-    assert "| Natural Training | 0." in table
+    assert re.search(r"\| Natural Training \| – \(0.35\) \| 0\.\d+ \(0.93\) \| – ", table)

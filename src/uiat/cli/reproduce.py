@@ -92,8 +92,8 @@ def main(args: list[str]) -> int:
         except Stopped:
             _say(f"stopped; all is saved in {job.out}, and the same command goes on")
             return 0
-    for name, reason in failures.items():
-        _say(f"failed: {name}: {reason}")
+    if failures:
+        _say(f"{len(failures)} of {len(job.cells)} runs failed; the same command tries them again")
     if not options.cell:
         write(job)
     return 1 if failures else 0
@@ -154,7 +154,10 @@ def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
         run_workers(args, jobs, job.cells, job.out, job.device, stop, worker.call)
     failures = worker.failures(job.cells)
     lost = [store.path.name for store in worker.left(job.cells)]
-    return failures | dict.fromkeys(lost, f"its worker ended before it did, see {job.out / 'logs'}")
+    failures |= dict.fromkeys(lost, f"its worker ended before it did, see {job.out / 'logs'}")
+    for name, reason in failures.items() if jobs else ():  # what fails in this process has said so itself
+        _say(f"failed: {name}: {reason}")
+    return failures
 
 
 def hand_over(job: Job, cluster: str) -> int:

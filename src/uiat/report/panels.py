@@ -74,6 +74,7 @@ def draw_panels(
         fontsize=9,
         loc="outside lower center",
         ncols=min(5, 2 * columns),
+        handlelength=2.8,
     )
     return figure
 

@@ -20,7 +20,10 @@ RULE = (
 def write_claims(scale: Scale, out: Path, seeds: int) -> list[tuple[Claim, list[Found]]]:
     """Decide every claim from the finished runs, write both files, and return what was found."""
     found = [(claim, decide(claim, out, seeds)) for claim in all_claims(scale)]
-    write_json(out / "claims.json", {"schema": 1, "scale": scale.name, "rule": RULE, "claims": _records(found)})
+    write_json(
+        out / "claims.json",
+        {"schema": 1, "scale": scale.name, "worth": scale.worth, "rule": RULE, "claims": _records(found)},
+    )
     write_text(out / "claims.md", _markdown(scale, found))
     return found
 
@@ -63,7 +66,7 @@ def _records(found: list[tuple[Claim, list[Found]]]) -> list[dict[str, Any]]:
 
 
 def _markdown(scale: Scale, found: list[tuple[Claim, list[Found]]]) -> str:
-    lines = ["# The paper's claims", "", f"**{scale.banner}**", "", RULE, ""]
+    lines = ["# The paper's claims", "", f"**{scale.banner}**. {scale.worth}", "", RULE, ""]
     lines += ["| claim | where | verdict | from |", "| --- | --- | --- | --- |"]
     lines += [f"| {c.text} | {c.where} | **{overall(parts)}** | {c.made_by} |" for c, parts in found]
     for claim, parts in found:

@@ -46,13 +46,13 @@ def caption(filled: "Filled") -> str:
 def to_markdown(filled: "Filled") -> str:
     """Return the table as Markdown."""
     table, columns = filled.table, filled.columns()
-    headings = [table.label, *(f"{group}: {column}" if group else column for group, column in columns)]
+    plain = {"", table.scale.banner}  # the banner is above the table
+    headings = [table.label, *(column if group in plain else f"{group}: {column}" for group, column in columns)]
     lines = [f"# {table.name}: {table.title}", "", f"**{table.scale.banner}**", ""]
     lines += ["| " + " | ".join(headings) + " |", "| --- |" + " ---: |" * len(columns)]
     for row in filled.rows():
-        label = f"{row[0]}, {row[1]}" if row[0] else row[1]
         cells = [show(filled, filled.at(row, column), bold="**%s**") for column in columns]
-        lines.append(f"| {label} | " + " | ".join(cells) + " |")
+        lines.append(f"| {filled.row_label(row)} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", caption(filled), ""])
 
 
@@ -131,7 +131,7 @@ def to_latex(filled: "Filled") -> str:
         if before is not None and section != before:
             lines.append(r"\midrule")
         before = section
-        label = f"{section}, {row}" if section else row
+        label = filled.row_label((section, row))
         cells = [
             show(filled, filled.at((section, row), c), bold=r"\textbf{%s}", plus_minus=r" $\pm$ ", missing="--")
             for c in columns

@@ -64,6 +64,8 @@ class Table:
     notes: tuple[str, ...] = ()
     label: str = "method"
     """What the first column holds."""
+    name_sections: bool = True
+    """Whether the sections have names to show; else they only say which rows are compared."""
 
     def cells(self, seeds: int) -> Iterator[Cell]:
         """Return the runs it needs."""
@@ -108,6 +110,11 @@ class Filled:
     def rows(self) -> list[tuple[str, str]]:
         """Return (section, row) in order."""
         return list(dict.fromkeys((entry.section, entry.row) for entry in self.table.entries))
+
+    def row_label(self, row: tuple[str, str]) -> str:
+        """Return what stands before a row."""
+        section, name = row
+        return f"{section}, {name}" if section and self.table.name_sections else name
 
     def columns(self) -> list[tuple[str, str]]:
         """Return (group, column) in order."""

@@ -26,4 +26,5 @@ def build(scale: Scale) -> Table:
             entries.append(make_entry(row, "an epoch", "seconds", cell, seconds, figure, name, "least"))
             entries.append(make_entry(row, "an epoch", "passes an image", cell, EpochPasses(), "", name, "least"))
     notes = ("Time and passes are those of the runs at the middle ε.",)
-    return Table("table5", "Single-step methods with and without UIAT: accuracy (%)", scale, tuple(entries), notes)
+    title = "Single-step methods with and without UIAT: accuracy (%)"
+    return Table("table5", title, scale, tuple(entries), notes, name_sections=False)
