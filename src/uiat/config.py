@@ -7,6 +7,8 @@ from typing import Generic, Literal, TypeVar
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.data.config import DataConfig
+from uiat.engine.averaging import Averaging
+from uiat.engine.awp import AWP
 from uiat.engine.schedule import Schedule
 from uiat.errors import UserError
 from uiat.methods import MethodConfig
@@ -31,7 +33,15 @@ class Training:
     momentum: float = 0.9
     """Nesterov momentum of SGD; not cycled."""
     weight_decay: float = 5e-4
-    """L2 penalty on all parameters."""
+    """L2 penalty on the parameters."""
+    fresh_head: bool = False
+    """With --init: start the last layer anew, such as for another number of classes."""
+    decay_norm: bool = True
+    """Whether it holds for the parameters of BatchNorm and other normalising layers, too."""
+    averaging: Averaging = Averaging()
+    """A moving average of the weights, evaluated and saved beside them."""
+    awp: AWP = AWP()
+    """Adversarial weight perturbation."""
     select: Literal["robust", "natural"] = "robust"
     """Which accuracy on the validation split names the best epoch: under attack, or on natural images."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
@@ -82,6 +92,8 @@ class Config(Generic[ModelT, MethodT]):
     """The attack that watches the run."""
     seed: int = 0
     """Decides every random draw of the run."""
+    init: str = ""
+    """Weights to start from: a weights file, a run's folder or an export's; empty: random ones."""
 
 
 AnyConfig = Config[ModelConfig, MethodConfig]
@@ -89,8 +101,11 @@ AnyConfig = Config[ModelConfig, MethodConfig]
 LEAST: dict[str, int] = {
     **dict.fromkeys(("epochs", "batch_size", "micro_batch", "helper_epochs"), 1),
     **dict.fromkeys(("eps", "step", "steps", "lr", "momentum", "weight_decay", "log_every", "checkpoint_minutes"), 0),
+    **dict.fromkeys(("decay", "gamma", "warmup", "original"), 0),
 }
 """The least value of the fields that no run can do with less of."""
+MOST: dict[str, int] = {"decay": 1, "original": 1}
+"""The largest value of the fields that no run can do with more of."""
 
 
 def check(part: object, path: str = "") -> None:
@@ -99,6 +114,11 @@ def check(part: object, path: str = "") -> None:
         name, value = f"{path}{entry.name}", getattr(part, entry.name)
         if is_dataclass(value):
             check(value, f"{name}.")
-        elif isinstance(value, int | float) and not LEAST.get(entry.name, -inf) <= value < inf:
+        elif isinstance(value, int | float) and not _fits(value, entry.name):
             least = f"at least {LEAST[entry.name]}" if entry.name in LEAST else "a finite number"
-            raise UserError(f"{name} is {value}: give {least}.")
+            most = f" and at most {MOST[entry.name]}" if entry.name in MOST else ""
+            raise UserError(f"{name} is {value}: give {least}{most}.")
+
+
+def _fits(value: float, name: str) -> bool:
+    return LEAST.get(name, -inf) <= value <= MOST.get(name, inf) and value < inf

@@ -1,6 +1,10 @@
-"""One process of a run: a few steps of every method on a network without batch statistics; saves the end."""
+"""One process of a run: a few steps of every method on a network without batch statistics; saves the end.
+
+A name that ends in `+` is the method with weight perturbation and averaged weights, one with `*` has generated images.
+"""
 
 import sys
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,6 +14,8 @@ from uiat.attacks import PGD
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import process_group, rank, world
+from uiat.engine.averaging import Average, Averaging
+from uiat.engine.awp import AWP
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
@@ -35,32 +41,40 @@ class Net(nn.Module):
         return self.last(self.body(x).mean(dim=(2, 3)))  # type: ignore[no-any-return]
 
 
-def images() -> Images:
-    g = torch.Generator().manual_seed(1)
-    x = torch.randint(0, 256, (DATA.num_samples, 1, 8, 8), dtype=torch.uint8, generator=g)
-    return Images(x, torch.arange(DATA.num_samples) % 4, tuple("abcd"))
+def images(count: int = DATA.num_samples, seed: int = 1) -> Images:
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randint(0, 256, (count, 1, 8, 8), dtype=torch.uint8, generator=g)
+    return Images(x, torch.arange(count) % 4, tuple("abcd"))
 
 
-def build(name: str) -> tuple[nn.Module, Method]:
+def build(name: str, more: int) -> tuple[nn.Module, Method]:
     torch.manual_seed(3)
     model, helper = Net().double(), Net().double()
-    return model, METHODS[name].build(DATA, seed=5, helper=helper).double()
+    data = replace(DATA, num_samples=DATA.num_samples + more)
+    return model, METHODS[name].build(data, seed=5, helper=helper).double()
 
 
 def run(name: str, micro_batch: int | None) -> dict[str, Any]:
-    model, method = build(name)
+    boosted = name.endswith("+")
+    more = images(31, seed=2) if name.endswith("*") else None
+    model, method = build(name.rstrip("+*"), 0 if more is None else len(more))
+    average = Average(model, Averaging(enabled=True)) if boosted else None
     penultimate(model, torch.rand(2, *DATA.shape).double())  # found once, before passes are counted
-    state = State(model, method, make_optimizer(model, 0.9, 5e-4), PassCounter(model))
-    loader = Loader(images(), BATCH, seed=5, crop=1, flip=True)
+    state = State(model, method, make_optimizer(model, 0.9, 5e-4), PassCounter(model), average)
+    loader = Loader(images(), BATCH, seed=5, crop=1, flip=True, generated=more)
     losses, seen = [], []
     for epoch in range(1, EPOCHS + 1):
         for step, batch in loader.epoch(epoch):
             assert batch.index is not None
             seen.append(batch.index[: batch.count].tolist())
             double = type(batch)(**{**vars(batch), "x": batch.x.double()})
-            train_step(state, double, Clock(epoch, step, EPOCHS), lr=0.1, micro_batch=micro_batch)
+            train_step(
+                state, double, Clock(epoch, step, EPOCHS), lr=0.1, micro_batch=micro_batch, awp=AWP(boosted, 0.05)
+            )
         losses.append(state.meter.means()["loss"])
     tensors = {name: tensor.clone() for name, tensor in {**model.state_dict(), **method.state_dict()}.items()}
+    if average is not None:
+        tensors |= {f"average.{name}": tensor for name, tensor in average.weights.items()}
     passes = state.passes.everywhere()
     found = accuracy(model.float(), images(), PGD(eps=0.02, steps=2)).value
     return {"tensors": tensors, "losses": losses, "seen": seen, "passes": passes, "robust": found}

@@ -9,7 +9,8 @@ import torch
 from tests.distributed.processes import train
 from uiat.methods import METHODS
 
-NAMES = list(METHODS)
+NAMES = [*METHODS, "sat+", "trades+", "uiat+", "uiat-oneoff+", "uiat*", "uiat-oneoff*"]
+"""Every method, some with weight perturbation and averaged weights (+), some with generated images (*)."""
 
 
 @pytest.fixture(scope="module")

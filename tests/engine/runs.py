@@ -102,6 +102,7 @@ def snapshot(run: RunFolder) -> dict[str, object]:
         "table": [load_file(run.path / name) for name in tables],
         "best": load_file(run.best),
         "last": load_file(run.last),
+        "averaged": [load_file(p) for p in (run.best_averaged, run.last_averaged) if p.exists()],
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in run.read_metrics()],
         "result": card,
         "files": sorted(p.name for p in run.path.iterdir() if p.name not in there),

@@ -9,6 +9,7 @@ from torch import nn
 
 from uiat import HAT, IAT, MART, SAT, TRADES, UIAT, DataSpec, GradAlign, Natural, SingleStep, UIATOneOff
 from uiat.attacks import NFGSM, RSFGSM
+from uiat.engine.awp import AWP
 from uiat.engine.passes import PassCounter
 from uiat.engine.setup import build_state
 from uiat.engine.state import State
@@ -32,7 +33,7 @@ class Setting:
     epoch: int = 1
 
 
-def counts(setting: Setting, micro_batch: int | None = None) -> tuple[float, float, float]:
+def counts(setting: Setting, micro_batch: int | None = None, awp: AWP | None = None) -> tuple[float, float, float]:
     """Return (forwards, input-backwards, weight-backwards) of one step, in batches."""
     recipe = get("digits-resnet8-uiat")
     config = replace(recipe, method=setting.method, model=replace(recipe.model, width=2))  # type: ignore[type-var]
@@ -43,12 +44,14 @@ def counts(setting: Setting, micro_batch: int | None = None) -> tuple[float, flo
         for step in (0, 1):
             rows = slice(step * N, step * N + N)
             train_step(state, Batch(x[rows], y[rows], index[rows]), Clock(T, step, EPOCHS), lr=0.1)
-    return counted(state, Batch(x[:N], y[:N], index[:N]), setting.epoch, micro_batch)
+    return counted(state, Batch(x[:N], y[:N], index[:N]), setting.epoch, micro_batch, awp)
 
 
-def counted(state: State, batch: Batch, epoch: int, micro_batch: int | None) -> tuple[float, float, float]:
+def counted(
+    state: State, batch: Batch, epoch: int, micro_batch: int | None, awp: AWP | None
+) -> tuple[float, float, float]:
     before = dict(state.passes.counts)
-    train_step(state, batch, Clock(epoch, 0, EPOCHS), lr=0.1, micro_batch=micro_batch)
+    train_step(state, batch, Clock(epoch, 0, EPOCHS), lr=0.1, micro_batch=micro_batch, awp=awp)
     found = {name: (count - before[name]) / len(batch) for name, count in state.passes.counts.items()}
     return found["forward"], found["input_backward"], found["weight_backward"]
 
@@ -86,6 +89,20 @@ CASES = {
 def test_a_step(name: str, micro_batch: int | None) -> None:
     setting, expected = CASES[name]
     assert counts(setting, micro_batch) == expected
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name != "gradalign"])
+@pytest.mark.parametrize("micro_batch", [None, 3])
+def test_a_step_with_weight_perturbation(name: str, micro_batch: int | None) -> None:
+    """The ascent repeats what has a backward to the weights, and nothing else: p that is detached is taken once."""
+    setting, (forward, inputs, weights) = CASES[name]
+    found = counts(setting, micro_batch, AWP(enabled=True))
+    assert found == (forward + weights, inputs, 2 * weights)
+
+
+def test_weight_perturbation_repeats_gradaligns_gradients() -> None:
+    """FGSM; then twice what the loss takes: f(x̂), a gradient at x, and one that is differentiated once more."""
+    assert counts(Setting(GradAlign()), awp=AWP(enabled=True)) == (1 + 2 * 3, 1 + 2 * 1, 2 * 3)
 
 
 def test_every_method_is_counted() -> None:

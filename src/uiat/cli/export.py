@@ -7,8 +7,9 @@ import tyro
 from rich.console import Console
 
 from uiat.cli.numbers import REGISTRY
+from uiat.engine.run import Weights
 from uiat.export.folder import write_folder
-from uiat.export.subject import Weights, load_subject
+from uiat.export.subject import load_subject
 
 
 @dataclass(frozen=True)
@@ -18,7 +19,8 @@ class Export:
     run: tyro.conf.Positional[str]
     """The run's folder."""
     weights: Weights = "best"
-    """The weights of the best epoch on the validation split, or of the last epoch."""
+    """The weights of the best epoch on the validation split, or of the last epoch; averaged where the run averages,
+    unless `-raw`."""
     out: str = ""
     """The folder to write; empty: RUN/export. Only an earlier export in it is overwritten."""
     onnx: bool = False

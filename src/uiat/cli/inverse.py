@@ -86,7 +86,7 @@ def shown_places(y: Tensor, rows: int, per_class: int) -> Tensor:
 def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, method: object) -> Universal:
     """Read the z that belongs to the weights, settings and images at hand, or make it."""
     spec = ready.images.spec
-    if ready.run is not None and ready.options.weights == "last" and settings.universal == own_inverse(method):
+    if ready.run is not None and ready.weights_file == ready.run.last and settings.universal == own_inverse(method):
         found = read_z(ready.run)
         same = ready.run.read_config().data.name == ready.options.data.name
         if found is not None and same and found.z.shape == (spec.num_classes, *spec.shape):

@@ -18,7 +18,7 @@ from uiat.config import ModelT
 from uiat.data.config import DataConfig
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device
-from uiat.engine.run import RunFolder
+from uiat.engine.run import RunFolder, Weights
 from uiat.engine.setup import pick_device
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
@@ -36,8 +36,9 @@ class Subject(Generic[ModelT]):
     """The data set, whose test images are used."""
     model: ModelT
     """The network."""
-    weights: Literal["best", "last"] = "best"
-    """Of a run: the weights of the best epoch on the validation split, or of the last epoch."""
+    weights: Weights = "best"
+    """Of a run: the weights of the best epoch on the validation split, or of the last epoch; averaged where the run
+    averages, unless `-raw`."""
     n: int | None = None
     """How many test images; else all."""
     sample: Literal["first", "balanced"] = "first"
@@ -84,7 +85,7 @@ class Ready:
         """The file the weights came from."""
         if self.run is None:
             return self.target
-        return self.run.best if self.options.weights == "best" else self.run.last
+        return self.run.weights(self.options.weights)
 
 
 def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, OptionsT]:

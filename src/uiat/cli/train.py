@@ -98,7 +98,7 @@ def _load(config: AnyConfig, where: Where) -> data.Splits:
     """Load the data, the main process first: a download happens once."""
     if not is_main():
         wait()
-    splits = data.load(config.data, where.data_dir)
+    splits = data.load(config.data, where.data_dir, training=True)
     if is_main():
         wait()
     return splits

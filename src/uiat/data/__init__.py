@@ -1,10 +1,10 @@
 """Data sets: where they come from, and how a run's training, validation and test images are cut from them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uiat.data import cifar, digits, fashion_mnist, npz, svhn
+from uiat.data import cifar, digits, fashion_mnist, generated, npz, svhn
 from uiat.data.config import DataConfig
 from uiat.data.fetch import data_folder
 from uiat.data.files import user_path
@@ -56,15 +56,21 @@ class Splits:
     train: Images
     validation: Images
     test: Images
+    generated: Images | None = None
+    """Generated training images, mapped from the disk; their sample indices follow those of `train`."""
 
     @property
     def spec(self) -> DataSpec:
         """What a method and a model need to know of the training images."""
-        return self.train.spec
+        more = 0 if self.generated is None else len(self.generated)
+        return replace(self.train.spec, num_samples=len(self.train) + more)
 
 
-def load(config: DataConfig, data_dir: str | None = None) -> Splits:
-    """Read the data set, take the subsets, resize, and hold out the validation images."""
+def load(config: DataConfig, data_dir: str | None = None, *, training: bool = False) -> Splits:
+    """Read the data set, take the subsets, resize, and hold out the validation images.
+
+    Generated images are looked for only where one is going to train.
+    """
     train, test = _read(config, data_dir)
     train.check(f"the training set of {config.name}")
     test.check(f"the test set of {config.name}")
@@ -78,7 +84,8 @@ def load(config: DataConfig, data_dir: str | None = None) -> Splits:
             "bring them to one shape (data.size resizes both)."
         )
     train, validation = hold_out(train, _validation(config.validation, len(train)), _SPLIT_SEED)
-    return Splits(train, validation, test)
+    more = generated.load(config.generated.file, data_dir, train) if training and config.generated.file else None
+    return Splits(train, validation, test, more)
 
 
 def _read(config: DataConfig, data_dir: str | None) -> tuple[Images, Images]:

@@ -4,6 +4,16 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
+class Generated:
+    """Generated images beside the original ones (Table 4)."""
+
+    file: str = ""
+    """Path of an .npz with `image` (uint8) and `label`, from here or in the data folder; empty: none."""
+    original: float = 0.3
+    """Share of original images in a batch; 0.3 is seven generated for three original ones."""
+
+
+@dataclass(frozen=True)
 class DataConfig:
     """The data of a run; where its files lie is not part of it."""
 
@@ -23,5 +33,7 @@ class DataConfig:
     """Zero padding of the random crop, in pixels; 0 switches cropping off."""
     flip: bool = True
     """Mirror each training image with probability one half."""
+    generated: Generated = Generated()
+    """Generated images to train with, too; an epoch has as many steps as without them."""
     download: bool = True
     """Download the data set when it is not found."""

@@ -27,7 +27,7 @@ def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
     if not is_file(path):
         raise UserError(f"there is no file {path}: give the path of an .npz with `image` and `label`.")
     arrays = _arrays(path)
-    x, y = _pixels(path, arrays["image"]), _labels(path, arrays["label"], len(arrays["image"]))
+    x, y = pixels(path, arrays["image"]), labels(path, arrays["label"], len(arrays["image"]))
     own = _names(path, arrays["classes"]) if "classes" in arrays else None
     if own is not None and classes is not None and own != classes:
         raise UserError(f"{path} has other `classes` than the training file: give both the same.")
@@ -52,7 +52,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             return {key: archive[key] for key in ("image", "label", "classes") if key in archive}
 
 
-def _pixels(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
+def pixels(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
     """Bring images to uint8 (N, C, H, W)."""
     if image.ndim == 3:
         image = image[..., None]
@@ -87,7 +87,8 @@ def _bytes(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
     return out
 
 
-def _labels(path: Path, label: NDArray[Any], count: int) -> NDArray[np.integer]:
+def labels(path: Path, label: NDArray[Any], count: int) -> NDArray[np.integer]:
+    """Return labels that are one integer from 0 for each of `count` images, and refuse others."""
     if label.dtype.kind not in "iu":
         raise UserError(f"`label` of {path} is {label.dtype}: give integers from 0.")
     if label.shape != (count,):

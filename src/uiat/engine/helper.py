@@ -9,6 +9,8 @@ from torch import nn
 
 from uiat.config import AnyConfig
 from uiat.distributed import is_main, wait
+from uiat.engine.averaging import Averaging
+from uiat.engine.awp import AWP
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_model
 from uiat.engine.weights import load_weights
@@ -16,11 +18,12 @@ from uiat.methods import HAT, Natural
 from uiat.types import DataSpec
 
 
-def helper_config(config: AnyConfig, method: HAT) -> AnyConfig:
-    """Return the run that trains a helper: the same network on the same data, naturally."""
+def helper_config(config: AnyConfig, method: HAT, run: RunFolder) -> AnyConfig:
+    """Return the run that trains a helper: the same network on the same data, from the same start, naturally."""
     epochs = config.train.epochs if method.helper_epochs is None else method.helper_epochs
-    train = replace(config.train, epochs=epochs, select="natural")
-    return replace(config, method=Natural(), train=train, validate=config.validate)
+    # HAT's practice: a plain network. Its labels are what counts, and it is as good without what makes robustness.
+    train = replace(config.train, epochs=epochs, select="natural", averaging=Averaging(), awp=AWP(), fresh_head=False)
+    return replace(config, method=Natural(), train=train, init=str(run.initial) if config.init else "")
 
 
 def get_helper(
@@ -42,17 +45,17 @@ def get_helper(
         return True, given_helper(config, method, data, device)
     own = RunFolder(run.helper)
     if is_main() and not own.config.exists():
-        own = RunFolder.create(run.helper, helper_config(config, method))
+        own = RunFolder.create(run.helper, helper_config(config, method, run))
     wait()
     if not train(own.read_config(), own):
         return False, None
-    return True, _load(config, own.best, data, device)
+    return True, _load(config, own.weights(), data, device)
 
 
 def given_helper(config: AnyConfig, method: HAT, data: DataSpec, device: torch.device) -> nn.Module:
     """Load the helper that `method.helper` names: a run, or a weights file."""
     place = Path(method.helper)
-    return _load(config, RunFolder.open(place).best if place.is_dir() else place, data, device)
+    return _load(config, RunFolder.open(place).weights() if place.is_dir() else place, data, device)
 
 
 def _load(config: AnyConfig, weights: Path, data: DataSpec, device: torch.device) -> nn.Module:

@@ -17,10 +17,11 @@ from uiat.engine.checkpoint import Checkpointer
 from uiat.engine.files import append, write_json, write_tensors
 from uiat.engine.guards import respond
 from uiat.engine.helper import get_helper, given_helper
+from uiat.engine.initial import initial_model, keep_initial
 from uiat.engine.overfitting import is_single_step, one_step
 from uiat.engine.progress import Reporter
 from uiat.engine.run import RunFolder, read_json
-from uiat.engine.setup import build_loader, build_model, build_state
+from uiat.engine.setup import build_loader, build_state
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
@@ -37,8 +38,8 @@ AfterEpoch = Callable[[State], None]
 
 def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
     """Build what a run is made of and forget it: a mistake shows before there is a run folder."""
-    build_loader(config, splits.train, torch.device("cpu"))
-    build_model(config, splits.spec, torch.device("cpu"))
+    build_loader(config, splits.train, torch.device("cpu"), splits.generated)
+    initial_model(config, splits.spec)
     if isinstance(config.method, HAT) and config.method.helper:
         given_helper(config, config.method, splits.spec, device)
 
@@ -59,13 +60,14 @@ def _train(
     config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device, after_epoch: AfterEpoch | None
 ) -> bool:
     plan = config.train
+    initial = keep_initial(config, run, splits.spec)
     go_on, helper = get_helper(config, run, splits.spec, device, lambda c, r: train(c, r, splits, device))
     if not go_on:
         return False
-    state = build_state(config, splits.spec, device, helper)
+    state = build_state(config, splits.spec, device, helper, initial)
     checkpoints = Checkpointer(run)
     resumed = checkpoints.load(state, device)
-    loader = build_loader(config, splits.train, device)
+    loader = build_loader(config, splits.train, device, splits.generated)
     steps = loader.steps_per_epoch
     done = (state.epoch - 1) * steps + state.step
     began = saved = time.monotonic() - state.seconds
@@ -85,7 +87,7 @@ def _train(
                 clock = Clock(state.epoch, step, plan.epochs)
                 lr = plan.schedule.at(now, plan.epochs * steps)
                 skip = plan.on_nonfinite == "skip"
-                fault = train_step(state, batch, clock, lr=lr, micro_batch=plan.micro_batch, undo=skip)
+                fault = train_step(state, batch, clock, lr=lr, micro_batch=plan.micro_batch, undo=skip, awp=plan.awp)
                 if fault is not None:
                     respond(fault, state, steps, run.path, skip=skip)
                 state.step = step + 1
@@ -106,8 +108,8 @@ def _train(
             better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0)
             if better:
                 state.best = {name: record[name] for name in ("epoch", "val_natural", "val_robust")}
-                _keep(run.best, state)
-            _keep(run.last, state)
+                _keep(run.best, run.best_averaged, state)
+            _keep(run.last, run.last_averaged, state)
             _warn(record, state, steps, report)
             _append(run, {"kind": "epoch", **record, "seconds": round(time.monotonic() - began, 3)})
             report.epoch(record, better)
@@ -123,27 +125,34 @@ def _train(
 
 
 def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, Any]:
-    """Return the epoch's record: means over the training batches, and accuracies on the validation split."""
+    """Return the epoch's record: means over the training batches, and accuracies on the validation split.
+
+    Where weights are averaged, these are the averaged network's; the raw one's are beside them, as `raw_val_…`.
+    """
     counts = dict(state.passes.counts)
     record: dict[str, Any] = {"epoch": state.epoch, **state.meter.means()}
-    attack = config.validate.attack(config.method)
     if config.train.on_nonfinite == "skip":
         record["skipped"] = state.skipped
+    found = _accuracies(config, state, splits, device)
+    if state.average is not None:
+        raw = {f"raw_{name}": value for name, value in found.items()}
+        with state.average.lent_to(state.model):
+            found = {**_accuracies(config, state, splits, device), **raw}
+    state.passes.counts.update(counts)  # a run's cost is its training; watching it is on top
+    return {**record, **found}
+
+
+def _accuracies(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, float]:
+    """Measure the network as it is on the validation split."""
+    attack = config.validate.attack(config.method)
     enemies: dict[str, PGD | None] = {"val_natural": None, "val_robust": attack}
     if is_single_step(config.method):
         enemies["val_fgsm"] = one_step(attack)
-    for name, enemy in enemies.items():
-        found = accuracy(
-            state.model,
-            splits.validation,
-            enemy,
-            batch_size=config.validate.batch_size,
-            seed=derive(config.seed, "validation"),
-            device=device,
-        )
-        record[name] = found.value
-    state.passes.counts.update(counts)  # a run's cost is its training; watching it is on top
-    return record
+    seed, size = derive(config.seed, "validation"), config.validate.batch_size
+    return {
+        name: accuracy(state.model, splits.validation, enemy, batch_size=size, seed=seed, device=device).value
+        for name, enemy in enemies.items()
+    }
 
 
 def _warn(record: dict[str, Any], state: State, steps: int, report: Reporter) -> None:
@@ -158,10 +167,12 @@ def _warn(record: dict[str, Any], state: State, steps: int, report: Reporter) ->
         report.say(watch.warning(robust, fgsm, kept=int(state.best["epoch"])))
 
 
-def _keep(path: Path, state: State) -> None:
-    """Write the weights as they are."""
+def _keep(raw: Path, averaged: Path, state: State) -> None:
+    """Write the weights as they are, and their average beside them."""
     if is_main():
-        write_tensors(path, state.model.state_dict())
+        write_tensors(raw, state.model.state_dict())
+        if state.average is not None:
+            write_tensors(averaged, state.average.weights)
 
 
 def _append(run: RunFolder, record: dict[str, Any]) -> None:
@@ -179,6 +190,7 @@ def _card(config: AnyConfig, splits: Splits, state: State, device: torch.device)
             "classes": list(splits.train.classes),
             "shape": list(splits.spec.shape),
             "train": len(splits.train),
+            **({"generated": len(splits.generated)} if splits.generated is not None else {}),
             "validation": len(splits.validation),
             "test": len(splits.test),
         },

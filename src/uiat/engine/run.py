@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from uiat.config import AnyConfig
 from uiat.engine.files import WriteError, reason, write_json
@@ -18,6 +18,9 @@ from uiat.serialize import from_json, to_json
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How the system says that a disk takes no more: full, a quota, a limit, broken."""
+
+Weights = Literal["best", "last", "best-raw", "last-raw"]
+"""Which weights of a run: of the best epoch or the last, averaged where the run averages; `-raw` never averaged."""
 
 
 class RunFolder:
@@ -31,6 +34,9 @@ class RunFolder:
         self.previous = self.path / "checkpoint.previous.pt"
         self.best = self.path / "best.safetensors"
         self.last = self.path / "last.safetensors"
+        self.best_averaged = self.path / "best-averaged.safetensors"
+        self.last_averaged = self.path / "last-averaged.safetensors"
+        self.initial = self.path / "init.safetensors"
         self.result = self.path / "result.json"
         self.log = self.path / "log.txt"
         self.helper = self.path / "helper"
@@ -65,6 +71,13 @@ class RunFolder:
     def read_config(self) -> AnyConfig:
         """Return the configuration the run was begun with."""
         return from_json(read_json(self.config))
+
+    def weights(self, which: Weights = "best") -> Path:
+        """Return the file of a run's weights."""
+        best = which.startswith("best")
+        if which.endswith("-raw") or not self.read_config().train.averaging.enabled:
+            return self.best if best else self.last
+        return self.best_averaged if best else self.last_averaged
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl, epoch and step lines alike."""

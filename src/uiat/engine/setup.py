@@ -1,6 +1,7 @@
 """From a configuration to the moving parts of a run."""
 
 from contextlib import suppress
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -9,9 +10,11 @@ from uiat.config import AnyConfig
 from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.data.loader import Loader
+from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
+from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.models import penultimate
 from uiat.rng import derive, generator
@@ -36,20 +39,35 @@ def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.M
     return config.model.build(data).to(device)
 
 
-def build_loader(config: AnyConfig, images: Images, device: torch.device) -> Loader:
+def build_loader(config: AnyConfig, images: Images, device: torch.device, generated: Images | None = None) -> Loader:
     """Return the training batches, in the order and with the augmentation that the configuration gives them."""
     choice = config.data
-    return Loader(images, config.train.batch_size, config.seed, crop=choice.crop, flip=choice.flip, device=device)
+    return Loader(
+        images,
+        config.train.batch_size,
+        config.seed,
+        crop=choice.crop,
+        flip=choice.flip,
+        device=device,
+        generated=generated,
+        original=choice.generated.original,
+    )
 
 
-def build_state(config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None) -> State:
-    """Return the run's state before its first step."""
+def build_state(
+    config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None, initial: Path | None = None
+) -> State:
+    """Return the run's state before its first step; `initial` are weights to begin with."""
     model = build_model(config, data, device)
+    if initial is not None:
+        load_weights(model, initial)
     _find_features(model, data, device)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
-    optimizer = make_optimizer(model, config.train.momentum, config.train.weight_decay)
+    plan = config.train
+    optimizer = make_optimizer(model, plan.momentum, plan.weight_decay, decay_norm=plan.decay_norm)
+    average = Average(model, plan.averaging) if plan.averaging.enabled else None
     torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
-    return State(model, method, optimizer, PassCounter(model))
+    return State(model, method, optimizer, PassCounter(model), average)
 
 
 def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from uiat.engine.averaging import Average
 from uiat.engine.meter import Meter
 from uiat.engine.overfitting import Overfitting
 from uiat.engine.parallel import Parallel
@@ -21,6 +22,8 @@ class State:
     method: Method
     optimizer: torch.optim.Optimizer
     passes: PassCounter
+    average: Average | None = None
+    """The averaged weights, if the run keeps any."""
     parallel: Parallel = field(init=False)
     """The loss, on one process or on several."""
     epoch: int = 1
@@ -44,6 +47,7 @@ class State:
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
+            "average": self.average.state_dict() if self.average is not None else None,
             "passes": self.passes.everywhere(),
             "epoch": self.epoch,
             "step": self.step,
@@ -60,6 +64,8 @@ class State:
         """Go on from a saved state."""
         self.model.load_state_dict(saved["model"])
         self.optimizer.load_state_dict(saved["optimizer"])
+        if self.average is not None:
+            self.average.load_state_dict(saved["average"])
         self.passes.load(saved["passes"])
         self.epoch, self.step, self.best = saved["epoch"], saved["step"], saved["best"]
         self.meter.load_state_dict(saved["meter"])

@@ -2,7 +2,7 @@
 
 import pickle
 import warnings
-from collections.abc import Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,15 @@ UNUSED = ("sub_block1.",)
 """Weights that the TRADES code's wide networks save and never use."""
 
 
-def load_weights(model: nn.Module, path: Path) -> None:
-    """Load a weights file into the model; every weight must be there and fit."""
+def load_weights(model: nn.Module, path: Path, *, head: Collection[str] = (), fresh_head: bool = False) -> None:
+    """Load a weights file into the model; every weight must be there and fit.
+
+    `head` names the weights of the last layer: with `fresh_head` they stay the model's own.
+    """
     expected = model.state_dict()
     tensors = read_weights(path, expected)
+    if fresh_head:
+        tensors |= {name: expected[name] for name in head}
     for name, tensor in expected.items():
         if name not in tensors:
             if name.endswith("num_batches_tracked"):  # older checkpoints lack it, and nothing depends on it
@@ -35,6 +40,11 @@ def load_weights(model: nn.Module, path: Path) -> None:
             raise UserError(f"{path} has no weights {name!r} {tuple(tensor.shape)}: it belongs to another network.")
         if tensors[name].shape != tensor.shape:
             found, want = tuple(tensors[name].shape), tuple(tensor.shape)
+            if name in head and found[1:] == want[1:]:
+                raise UserError(
+                    f"{path} has a last layer {name!r} for {found[0]} classes, but the data has {want[0]}: "
+                    "start this layer anew with --train.fresh-head."
+                )
             raise UserError(f"{path}: {name!r} has shape {found}, the network wants {want}: it belongs to another one.")
     extra = [name for name in tensors if name not in expected and not name.startswith(UNUSED)]
     if extra:

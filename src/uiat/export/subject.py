@@ -3,18 +3,16 @@
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from torch import nn
 
 from uiat import data
 from uiat.config import AnyConfig
-from uiat.engine.run import RunFolder, read_json
+from uiat.engine.run import RunFolder, Weights, read_json
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.types import DataSpec
-
-Weights = Literal["best", "last"]
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Subject:
     @property
     def file(self) -> Path:
         """The weights in the run folder."""
-        return weights_file(self.run, self.weights)
+        return self.run.weights(self.weights)
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
@@ -46,7 +44,10 @@ class Subject:
     @property
     def epoch(self) -> dict[str, Any]:
         """The record of the epoch that the weights are from; empty where it is not known."""
-        if self.weights == "best" and self.result.get("best"):
+        averaging = self.config.train.averaging.enabled
+        raw = averaging and self.weights.endswith("-raw")
+        best = self.weights.startswith("best")
+        if best and not raw and self.result.get("best"):
             return dict(self.result["best"])
         lines: list[dict[str, Any]] = []
         with suppress(ValueError):  # a killed run may leave half a line
@@ -54,21 +55,18 @@ class Subject:
         if not lines:
             return {}
         chosen = lines[-1]
-        if self.weights == "best":
+        if best:
             chosen = max(lines, key=lambda line: float(line[f"val_{self.config.train.select}"]))
-        return {name: chosen[name] for name in ("epoch", "val_natural", "val_robust")}
-
-
-def weights_file(run: RunFolder, weights: Weights) -> Path:
-    """Return where a run keeps its weights."""
-    return run.best if weights == "best" else run.last
+        prefix = "raw_" if raw else ""  # accuracies without it are the averaged network's
+        accuracies = {name: chosen[f"{prefix}{name}"] for name in ("val_natural", "val_robust")}
+        return {"epoch": chosen["epoch"], **accuracies}
 
 
 def load_subject(path: Path, weights: Weights, data_dir: str | None) -> Subject:
     """Load a run's network; the data itself is read only where a run that is not finished has no card yet."""
     run = RunFolder.open(path)
     config = run.read_config()
-    file = weights_file(run, weights)
+    file = run.weights(weights)
     if not file.is_file():
         raise UserError(f"{run.path} has no {file.name} yet: it is written after the first epoch.")
     result = read_json(run.result) if run.result.exists() else {}

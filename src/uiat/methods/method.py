@@ -72,8 +72,11 @@ class Method(nn.Module):
             self.target.prepare(model, views, clock)
 
     def loss(self, view: View, clock: Clock) -> Loss:
-        """Take p, then the terms, in this order: each forward updates BatchNorm's running statistics."""
-        if self.target is not None:
+        """Take p, then the terms, in this order: each forward updates BatchNorm's running statistics.
+
+        A view that has its p already keeps it.
+        """
+        if self.target is not None and view.log_p is None:
             view.log_p = self.target(view, clock)
         parts = {term.name: term.term(view) for term in self.terms}
         weighted = [term.weight * parts[term.name] for term in self.terms]

@@ -1,5 +1,7 @@
 """The table of p: the last target distribution of every training sample."""
 
+from typing import Literal
+
 import torch
 from torch import Tensor, nn
 
@@ -7,6 +9,9 @@ from uiat.distributed import gather
 from uiat.errors import UserError
 from uiat.types import DataSpec
 from uiat.views import View
+
+Precision = Literal["float32", "float16"]
+"""How a table keeps log p: 4 or 2 bytes a number."""
 
 
 class PredictionTable(nn.Module):
@@ -17,9 +22,10 @@ class PredictionTable(nn.Module):
     seen: Tensor
     """Whether a sample has a stored distribution: (samples,) of bool."""
 
-    def __init__(self, data: DataSpec):
+    def __init__(self, data: DataSpec, precision: Precision = "float32"):
         super().__init__()
-        self.register_buffer("log_p", torch.zeros(data.num_samples, data.num_classes))
+        dtype = torch.float16 if precision == "float16" else torch.float32
+        self.register_buffer("log_p", torch.zeros(data.num_samples, data.num_classes, dtype=dtype))
         self.register_buffer("seen", torch.zeros(data.num_samples, dtype=torch.bool))
         self.version = 0
         """Counts the writes, so that a checkpoint need not save again what did not change."""
@@ -27,12 +33,17 @@ class PredictionTable(nn.Module):
     def recall(self, view: View) -> tuple[Tensor, Tensor]:
         """Return the stored log p of the view's samples, and a (batch, 1) mask of those that have one."""
         index = _index(view)
-        return self.log_p[index], self.seen[index, None]
+        log_p = self.log_p[index]
+        if log_p.dtype == torch.float16:  # rounding has left a sum that is not quite 1
+            log_p = log_p.float().log_softmax(dim=1)
+        return log_p, self.seen[index, None]
 
     def store(self, view: View, log_p: Tensor) -> None:
         """Keep log p for the samples of the view in every process: a sample changes hands between epochs."""
         index = gather(_index(view)[: view.batch.count])
-        self.log_p[index] = gather(log_p.detach()[: view.batch.count].to(self.log_p.dtype))
+        # A probability that half precision cannot hold is as good as 0, but its logarithm must stay finite.
+        kept = log_p.detach()[: view.batch.count].clamp(min=torch.finfo(self.log_p.dtype).min)
+        self.log_p[index] = gather(kept.to(self.log_p.dtype))
         self.seen[index] = True
         self.version += 1
 

@@ -7,7 +7,7 @@ from math import log
 import torch
 from torch import Tensor, nn
 
-from uiat.targets.memory import PredictionTable
+from uiat.targets.memory import Precision, PredictionTable
 from uiat.targets.target import Target
 from uiat.types import Clock, DataSpec
 from uiat.views import View
@@ -23,6 +23,8 @@ class Momentum:
     """γ: weight of the past."""
     start: float = 0.75
     """T: the first epoch that averages; below 1, a fraction of the epochs."""
+    precision: Precision = "float32"
+    """How the table keeps log p; `float16` is half the memory."""
 
 
 class MomentumTarget(Target):
@@ -31,7 +33,7 @@ class MomentumTarget(Target):
     def __init__(self, inner: Target, momentum: Momentum, data: DataSpec):
         super().__init__()
         self.inner, self.momentum = inner, momentum
-        self.table = PredictionTable(data)
+        self.table = PredictionTable(data, momentum.precision)
 
     @property
     def remembers(self) -> bool:

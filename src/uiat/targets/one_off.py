@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from uiat.distributed import anywhere
 from uiat.targets.clean import CleanTarget
-from uiat.targets.memory import PredictionTable
+from uiat.targets.memory import Precision, PredictionTable
 from uiat.targets.target import Target
 from uiat.types import Clock, DataSpec
 from uiat.views import View
@@ -22,6 +22,8 @@ class OneOff:
     """T': the epoch that makes inverse adversaries; below 1, a fraction of the epochs."""
     detach_clean: bool = True
     """Whether no gradient flows through f(x) before T' (MART lets it flow)."""
+    precision: Precision = "float32"
+    """How the table keeps log p; `float16` is half the memory."""
 
 
 class OneOffTarget(Target):
@@ -31,7 +33,7 @@ class OneOffTarget(Target):
         super().__init__()
         self.inner, self.one_off = inner, one_off
         self.before = CleanTarget(detach=one_off.detach_clean)
-        self.table = PredictionTable(data)
+        self.table = PredictionTable(data, one_off.precision)
         self._checked_in, self._complete = 0, False
 
     @property

@@ -1,0 +1,81 @@
+"""Weight averaging: a second set of weights that follows the trained ones, evaluated and saved beside them."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """θ' ← τ'·θ' + (1 − τ')·θ after every step, with τ' = min(τ, (1 + t)/(10 + t)) in the t-th, from 0."""
+
+    enabled: bool = False
+    """Whether to average at all; the averaged network is then the one that is selected, evaluated and exported."""
+    decay: float = 0.995
+    """τ: how much of the average is kept in a step; the warm-up keeps less at first."""
+
+    def at(self, updates: int) -> float:
+        """Return τ' of the step that comes after so many others."""
+        return min(self.decay, (1 + updates) / (10 + updates))
+
+
+class Average:
+    """The averaged weights of one network.
+
+    Parameters and BatchNorm's running statistics are averaged; whatever else a network keeps is copied. The weights are
+    a plain state dict: no second network has to be built, and to use them is to lend them to the one that is there.
+    """
+
+    def __init__(self, model: nn.Module, plan: Averaging):
+        self.plan, self.updates = plan, 0
+        self.weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        self._averaged = [name for name in _averaged(model) if name in self.weights]
+        self._copied = sorted(self.weights.keys() - set(self._averaged))
+
+    @torch.no_grad()
+    def update(self, model: nn.Module) -> None:
+        """Take in the weights after a step."""
+        now, kept = model.state_dict(), self.plan.at(self.updates)
+        ours, theirs = [self.weights[name] for name in self._averaged], [now[name] for name in self._averaged]
+        torch._foreach_mul_(ours, kept)
+        torch._foreach_add_(ours, theirs, alpha=1 - kept)
+        for name in self._copied:
+            self.weights[name].copy_(now[name])
+        self.updates += 1
+
+    @contextmanager
+    def lent_to(self, model: nn.Module) -> Iterator[nn.Module]:
+        """Within it, the network has the averaged weights; its own come back bit by bit."""
+        own = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        try:
+            model.load_state_dict(self.weights)
+            yield model
+        finally:
+            model.load_state_dict(own)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all there is to go on from."""
+        return {"updates": self.updates, "weights": self.weights}
+
+    @torch.no_grad()
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        if saved["weights"].keys() != self.weights.keys():
+            raise ValueError("the averaged weights are another network's")
+        for name, tensor in saved["weights"].items():
+            self.weights[name].copy_(tensor)
+        self.updates = int(saved["updates"])
+
+
+def _averaged(model: nn.Module) -> list[str]:
+    """Name what is averaged: a buffer of another kind may be a mask of infinities, or a counter."""
+    names = [name for name, parameter in model.named_parameters() if parameter.is_floating_point()]
+    for prefix, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and module.running_mean is not None:
+            names += [f"{prefix}.{kind}".lstrip(".") for kind in ("running_mean", "running_var")]
+    return names

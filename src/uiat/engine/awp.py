@@ -1,0 +1,110 @@
+"""Adversarial weight perturbation (Wu et al., 2020): the gradient is taken where the loss is worst near the weights."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+
+from uiat.distributed import total, world
+from uiat.engine.guards import Before
+from uiat.engine.state import State
+from uiat.methods import Method
+from uiat.types import Clock
+from uiat.views import View
+
+
+@dataclass(frozen=True)
+class AWP:
+    """w ← w + γ·‖w‖·g/‖g‖ layer by layer while the loss's gradient is taken, g being its gradient at w."""
+
+    enabled: bool = False
+    """Whether to perturb at all; it composes with every method."""
+    gamma: float | None = None
+    """γ: the size of the perturbation, relative to each layer's weights; `None` is 0.005 for methods with a target p
+    (TRADES, UIAT …) and 0.01 for those without (SAT …)."""
+    warmup: int = 0
+    """Epochs at the beginning without it."""
+
+    def acts(self, clock: Clock) -> bool:
+        """Whether weights are perturbed at this time."""
+        return self.enabled and clock.epoch > self.warmup
+
+    def size(self, method: Method) -> float:
+        """Return γ for a method."""
+        return self.gamma if self.gamma is not None else 0.01 if method.target is None else 0.005
+
+
+@contextmanager
+def perturbed(state: State, views: Sequence[View], clock: Clock, awp: AWP) -> Iterator[None]:
+    """Within it, the network has the perturbed weights; its own come back bit by bit.
+
+    The views are those of all micro-batches, after `craft` and `prepare`. A p that no gradient flows through is taken
+    here, once, at the network's own weights, and stays in its view.
+    """
+    if not awp.acts(clock):
+        yield
+        return
+    weights = _layers(state.model)
+    gradients = _gradients(state, views, clock, weights)
+    own = [weight.detach().clone() for weight in weights]
+    try:
+        _ascend(weights, gradients, awp.size(state.method))
+        yield
+    finally:
+        with torch.no_grad():
+            for weight, copy in zip(weights, own, strict=True):
+                weight.copy_(copy)
+
+
+def _layers(model: nn.Module) -> list[nn.Parameter]:
+    """Return matrices and convolutions: biases and BatchNorm's parameters stay, as in the authors' code."""
+    return [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim > 1]
+
+
+def _gradients(state: State, views: Sequence[View], clock: Clock, weights: Sequence[Tensor]) -> list[Tensor]:
+    """Return the gradient of the whole batch's loss, of all processes, up to a positive factor."""
+    sums = [torch.zeros_like(weight) for weight in weights]
+    for view in views:
+        fork, before = _fork(state, view, clock)
+        loss = state.method.loss(fork, clock).total * view.batch.count
+        found = torch.autograd.grad(loss, list(weights), allow_unused=True)
+        before.restore()
+        for summed, gradient in zip(sums, found, strict=True):
+            if gradient is not None:
+                summed += gradient
+    if world() == 1:
+        return sums
+    flat = total(torch.cat([summed.flatten() for summed in sums]))  # one exchange for all layers
+    return [
+        part.view_as(weight) for part, weight in zip(flat.split([w.numel() for w in weights]), weights, strict=True)
+    ]
+
+
+def _fork(state: State, view: View, clock: Clock) -> tuple[View, Before]:
+    """Return a copy of a view to take the ascent's loss of, and what to restore when it was taken.
+
+    The ascent leaves no trace: BatchNorm's running statistics and the table of p are put back. But for a p that no
+    gradient flows through: it is the step's own p, so the view keeps it, and with it what its forward moved.
+    """
+    fork, before = replace(view), Before(state, view.batch)
+    target = state.method.target
+    if target is not None:
+        fork.log_p = target(fork, clock)
+        if not fork.log_p.requires_grad:
+            view.log_p, before = fork.log_p, Before(state, view.batch)
+    return fork, before
+
+
+@torch.no_grad()
+def _ascend(weights: Sequence[Tensor], gradients: Sequence[Tensor], gamma: float) -> None:
+    """Move each layer by γ times its own norm along its gradient; one that is zero or not finite does not count.
+
+    Where it is not finite, the loss's own gradient will not be either, and the step ends as it would without this.
+    """
+    for weight, gradient in zip(weights, gradients, strict=True):
+        norm = gradient.norm()
+        usable = norm.isfinite() & (norm > 0)
+        scale = torch.where(usable, gamma * weight.norm() / norm, 0)
+        weight += torch.where(usable, gradient, 0) * scale

@@ -1,0 +1,221 @@
+"""The averaged weights: what they are, that they are selected, saved, evaluated and gone on with."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+from tests.cli.calls import call
+from tests.engine.moments import STEP, at_call
+from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from tests.engine.test_resume import stopped_and_resumed
+from uiat.config import AnyConfig, check
+from uiat.engine.averaging import Average, Averaging
+from uiat.engine.run import RunFolder, read_json
+from uiat.engine.setup import build_model, build_state
+from uiat.engine.step import train_step
+from uiat.errors import UserError
+from uiat.evaluation.accuracy import accuracy
+from uiat.export.subject import load_subject
+from uiat.methods import HAT
+from uiat.rng import derive
+from uiat.types import Batch, Clock, DataSpec
+
+ON = Averaging(enabled=True, decay=0.6)
+"""A decay that the warm-up reaches: (1 + t)/(10 + t) passes 0.6 at t = 13."""
+SPEC = DataSpec(num_classes=3, num_samples=12, shape=(1, 8, 8))
+
+
+def averaged(method: str = "uiat", **changes: object) -> AnyConfig:
+    return tiny(method, averaging=ON, checkpoint_minutes=0.0, **changes)
+
+
+def twin(history: list[dict[str, Tensor]], decay: float) -> dict[str, Tensor]:
+    """The average, written out: an entry at a time, in double precision."""
+    found = {name: tensor.double() for name, tensor in history[0].items()}
+    for t, weights in enumerate(history[1:]):
+        kept = decay if decay < (1 + t) / (10 + t) else (1 + t) / (10 + t)
+        for name, tensor in weights.items():
+            if name.endswith("num_batches_tracked"):
+                found[name] = tensor.double()
+            else:
+                found[name] = found[name] * kept + tensor.double() * (1 - kept)
+    return found
+
+
+@pytest.mark.parametrize(("decay", "steps"), [(0.6, 20), (0.995, 20), (0.0, 3)])
+def test_it_equals_a_literal_twin(decay: float, steps: int) -> None:
+    config = replace(tiny("uiat"), train=replace(tiny("uiat").train, averaging=Averaging(True, decay)))
+    state = build_state(config, SPEC, CPU, None)
+    assert state.average is not None
+    history = [{name: tensor.clone() for name, tensor in state.model.state_dict().items()}]
+    draw = torch.Generator().manual_seed(0)
+    for step in range(steps):
+        x, y = torch.rand(12, *SPEC.shape, generator=draw), torch.arange(12) % 3
+        train_step(state, Batch(x, y, torch.arange(12)), Clock(1, step, 3), lr=0.1)
+        history.append({name: tensor.clone() for name, tensor in state.model.state_dict().items()})
+    expected = twin(history, decay)
+    assert state.average.weights.keys() == expected.keys()
+    for name, tensor in state.average.weights.items():
+        torch.testing.assert_close(tensor.double(), expected[name], rtol=1e-6, atol=1e-6, msg=name)
+    if decay:
+        assert (state.average.weights["conv1.weight"] - history[-1]["conv1.weight"]).abs().max() > 1e-4
+        assert (state.average.weights["bn1.running_var"] - history[-1]["bn1.running_var"]).abs().max() > 1e-4
+
+
+def test_the_warm_up() -> None:
+    plan = Averaging()
+    assert plan.at(0) == 0.1
+    assert plan.at(1790) == pytest.approx(0.995)
+    assert plan.at(10**6) == 0.995
+    assert not plan.enabled
+
+
+class Masked(nn.Module):
+    """A network with a buffer of infinities and a counter of its own."""
+
+    count: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+        self.register_buffer("mask", torch.tensor([0.0, -torch.inf]))
+        self.register_buffer("count", torch.tensor(0))
+
+
+def test_other_buffers_are_copied() -> None:
+    model = Masked()
+    average = Average(model, Averaging(enabled=True))
+    model.count += 3
+    average.update(model)
+    assert average.weights["count"] == 3
+    assert average.weights["mask"].tolist() == [0.0, -torch.inf]
+
+
+def test_lent_weights_go_back_bit_by_bit() -> None:
+    layer = nn.Linear(3, 3)
+    model = nn.Sequential(layer, nn.BatchNorm1d(3))
+    average = Average(model, ON)
+    with torch.no_grad():
+        layer.weight.add_(1 / 3)
+    own = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    seen = []
+
+    def fail() -> None:
+        seen.append(layer.weight.detach().clone())
+        raise KeyError
+
+    with pytest.raises(KeyError), average.lent_to(model):
+        fail()
+    assert torch.equal(seen[0], average.weights["0.weight"])
+    assert all(torch.equal(tensor, own[name]) for name, tensor in model.state_dict().items())
+
+
+@pytest.mark.parametrize("method", ["sat", "trades", "uiat", "n-fgsm-uiat"])
+def test_it_goes_on_in_the_same_bits(method: str, tmp_path: Path) -> None:
+    config = averaged(method)
+    whole = snapshot(begin(config, tmp_path / "whole"))
+    assert len([name for name in whole if name.startswith("/checkpoint/average/weights/")]) > 10
+    for step in (STEPS + 2, 3 * STEPS):
+        assert_same(stopped_and_resumed(config, tmp_path / str(step), step), whole)
+
+
+def test_it_leaves_training_alone(tmp_path: Path) -> None:
+    """The raw weights are those of a run without an average."""
+    with_it, without = begin(averaged(), tmp_path / "with"), begin(tiny(), tmp_path / "without")
+    assert not without.last_averaged.exists()
+    ours, theirs = load_file(with_it.last), load_file(without.last)
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
+    other = load_file(with_it.last_averaged)
+    assert any(not torch.equal(ours[name], other[name]) for name in ours)
+    passes = [load_checkpoint(run)["passes"] for run in (with_it, without)]
+    assert passes[0] == passes[1]
+
+
+def test_the_averaged_network_is_watched_selected_and_saved(tmp_path: Path) -> None:
+    config = averaged()
+    run = begin(config, tmp_path / "run")
+    lines = [line for line in run.read_metrics() if line["kind"] == "epoch"]
+    best = max(lines, key=lambda line: float(line["val_robust"]))
+    assert read_json(run.result)["best"]["epoch"] == best["epoch"]
+    model = build_model(config, splits().spec, CPU)
+    watch = config.validate.attack(config.method)
+    for file, prefix in ((run.last_averaged, ""), (run.last, "raw_")):
+        model.load_state_dict(load_file(file))
+        seed = derive(config.seed, "validation")
+        for name, attack in (("val_natural", None), ("val_robust", watch)):
+            found = accuracy(model, splits().validation, attack, seed=seed).value
+            assert lines[-1][prefix + name] == found, (file.name, name)
+
+
+def test_the_loop_saves_the_average_of_all_steps(tmp_path: Path) -> None:
+    config = averaged()
+    run = RunFolder.create(tmp_path / "run", config)
+    with at_call(STEP, 0, lambda: None) as calls:
+        assert go_on(run)
+    assert load_checkpoint(run)["average"]["updates"] == calls[0] == 3 * STEPS
+    saved = load_checkpoint(run)["average"]["weights"]
+    assert all(torch.equal(tensor, saved[name]) for name, tensor in load_file(run.last_averaged).items())
+
+
+def test_evaluate_and_export_choose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = begin(averaged(), tmp_path / "run")
+    files = {
+        "best": run.best_averaged,
+        "last": run.last_averaged,
+        "best-raw": run.best,
+        "last-raw": run.last,
+    }
+    for which, file in files.items():
+        found = call(capsys, "evaluate", str(run.path), "--weights", which, "--attacks", "natural", "--n", "20")
+        assert found.code == 0, found.err
+        out = tmp_path / which
+        assert call(capsys, "export", str(run.path), "--weights", which, "--out", str(out)).code == 0
+        weights = load_file(file)
+        exported = load_file(out / "model.safetensors")
+        assert all(torch.equal(tensor, weights[name]) for name, tensor in exported.items()), which
+        card = read_json(out / "card.json")["weights"]
+        lines = {line["epoch"]: line for line in run.read_metrics() if line["kind"] == "epoch"}
+        prefix = "raw_" if which.endswith("raw") else ""
+        assert card["val_robust"] == lines[card["epoch"]][f"{prefix}val_robust"]
+    evaluations = read_json(run.result)["evaluations"]
+    assert [entry["weights"] for entry in evaluations] == [file.name for file in files.values()]
+    assert call(capsys, "evaluate", str(run.path), "--n", "20", "--attacks", "natural").code == 0
+    assert read_json(run.result)["evaluations"][-1]["weights"] == "best-averaged.safetensors"
+
+
+def test_a_run_without_an_average_has_raw_weights_alone(tmp_path: Path) -> None:
+    run = begin(tiny("natural"), tmp_path / "run")
+    assert run.weights("best") == run.weights("best-raw") == run.best
+    assert run.weights("last") == run.weights("last-raw") == run.last
+    assert load_subject(run.path, "best-raw", None).epoch == load_subject(run.path, "best", None).epoch
+
+
+def test_hats_helper_is_plain(tmp_path: Path) -> None:
+    run = begin(averaged("hat"), tmp_path / "run")
+    assert run.best_averaged.exists()
+    helper = RunFolder.open(run.helper)
+    assert not helper.best_averaged.exists()
+    natural = begin(averaged("natural"), tmp_path / "natural")
+    hat = tiny("hat")
+    assert isinstance(hat.method, HAT)
+    given = replace(hat, method=replace(hat.method, helper=str(natural.path)))
+    begin(given, tmp_path / "given")  # an averaged run is a helper, too
+
+
+def test_a_checkpoint_without_an_average_does_not_fit(tmp_path: Path) -> None:
+    run = begin(tiny("natural", checkpoint_minutes=0.0), tmp_path / "run")
+    text = run.config.read_text().replace('"enabled": false', '"enabled": true', 1)
+    assert '"kind": "Averaging",\n      "enabled": true' in text
+    run.config.write_text(text)
+    with pytest.raises(UserError, match="does not fit the run's configuration"):
+        go_on(run)
+
+
+@pytest.mark.parametrize("decay", [-0.1, 1.1, float("nan")])
+def test_a_decay_that_is_none(decay: float) -> None:
+    with pytest.raises(UserError, match=r"train\.averaging\.decay is .*: give at least 0 and at most 1"):
+        check(tiny(averaging=Averaging(True, decay)))

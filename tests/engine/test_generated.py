@@ -1,0 +1,119 @@
+"""Runs with generated images: the table of p covers them, stops change nothing, and evaluation does without them."""
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tests.cli.calls import call, refused
+from tests.engine.moments import STEP, Killed, at_call, die
+from tests.engine.runs import CPU, DATA, STEPS, TINY, assert_same, load_checkpoint, snapshot, tiny
+from uiat import data
+from uiat.config import AnyConfig
+from uiat.data.config import DataConfig, Generated
+from uiat.data.mixture import Mixture
+from uiat.engine.averaging import Averaging
+from uiat.engine.awp import AWP
+from uiat.engine.loop import train
+from uiat.engine.run import RunFolder, read_json
+
+MORE = 100
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Real digits, made noisy, as if somebody had generated them."""
+    path = tmp_path_factory.mktemp("generated") / "more.npz"
+    real = data.load(DATA).test
+    g = np.random.default_rng(0)
+    which = g.integers(0, len(real), MORE)
+    image = real.x.numpy()[which, 0].astype(int) + g.integers(-20, 21, (MORE, 8, 8))
+    np.savez(path, image=image.clip(0, 255).astype(np.uint8), label=real.y.numpy()[which])
+    return path
+
+
+def config(file: Path, method: str = "uiat", **changes: Any) -> AnyConfig:
+    plan = tiny(method, checkpoint_minutes=0.0, **changes)
+    return replace(plan, data=replace(DATA, generated=Generated(str(file), 0.3)))
+
+
+@cache
+def splits(choice: DataConfig) -> data.Splits:
+    return data.load(choice, training=True)
+
+
+def go_on(run: RunFolder) -> bool:
+    plan = run.read_config()
+    return train(plan, run, splits(plan.data), CPU)
+
+
+@pytest.mark.parametrize("method", ["sat", "uiat", "uiat-oneoff"])
+def test_a_stop_changes_nothing(method: str, file: Path, tmp_path: Path) -> None:
+    """With averaging and weight perturbation, as the strongest runs would have it."""
+    plan = config(file, method, averaging=Averaging(True), awp=AWP(True))
+    whole = RunFolder.create(tmp_path / "whole", plan)
+    assert go_on(whole)
+    expected = snapshot(whole)
+    for step in (2, 2 * STEPS - 1):
+        run = RunFolder.create(tmp_path / str(step), plan)
+        with at_call(STEP, step, die), pytest.raises(Killed):
+            go_on(run)
+        assert go_on(run)
+        assert_same(run, expected)
+
+
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+@pytest.mark.parametrize("method", ["uiat", "uiat-oneoff"])
+def test_the_table_covers_them(method: str, precision: str, file: Path, tmp_path: Path) -> None:
+    plan = config(file, method)
+    part: Any = plan.method
+    name = "momentum" if method == "uiat" else "one_off"
+    part = replace(part, **{name: replace(getattr(part, name), precision=precision)})
+    run = RunFolder.create(tmp_path / "run", replace(plan, method=part))
+    assert go_on(run)
+    table = load_file(run.path / load_checkpoint(run)["table_file"])
+    log_p, seen = (next(v for k, v in table.items() if k.endswith(end)) for end in ("log_p", "seen"))
+    assert log_p.shape == (60 + MORE, 10)
+    assert log_p.dtype == getattr(torch, precision)
+    mixture = Mixture(60, MORE, 16, 0.3, plan.seed)
+    first = 0 if method == "uiat" else STEPS  # uiat's table begins with T − 1, the other's with T'
+    visited = torch.cat([mixture.at(step) for step in range(first, 3 * STEPS)]).unique()
+    assert seen.nonzero().flatten().tolist() == visited.tolist()
+    assert 60 < len(visited) <= 60 + MORE
+    torch.testing.assert_close(log_p[seen].float().exp().sum(1), torch.ones(int(seen.sum())), rtol=0, atol=5e-3)
+
+
+def test_half_precision_is_close(file: Path, tmp_path: Path) -> None:
+    found = {}
+    for precision in ("float32", "float16"):
+        plan = config(file)
+        part: Any = plan.method
+        changed = replace(part, momentum=replace(part.momentum, precision=precision))
+        run = RunFolder.create(tmp_path / precision, replace(plan, method=changed))
+        assert go_on(run)
+        found[precision] = load_file(run.last)
+    for name, tensor in found["float32"].items():
+        torch.testing.assert_close(found["float16"][name], tensor, rtol=0.02, atol=0.02, msg=name)
+    assert any(not torch.equal(t, found["float16"][name]) for name, t in found["float32"].items())
+
+
+def test_the_card_and_the_command_line(file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    moved = tmp_path / "more.npz"
+    moved.write_bytes(file.read_bytes())
+    out = str(tmp_path / "run")
+    assert call(capsys, "train", *TINY, "--data.generated.file", str(moved), "--out", out).code == 0
+    assert read_json(tmp_path / "run" / "result.json")["data"]["generated"] == MORE
+    moved.unlink()
+    assert call(capsys, "evaluate", out, "--n", "20", "--attacks", "natural").code == 0
+    assert call(capsys, "export", out).code == 0
+    sentence = refused(capsys, "train", *TINY, "--data.generated.file", str(moved), "--out", str(tmp_path / "b"))
+    assert sentence.startswith(f"there are no generated images at {moved} or ")
+    assert not (tmp_path / "b").exists()
+    share = ["--data.generated.original", "1.5", "--data.generated.file", str(file)]
+    sentence = refused(capsys, "train", *TINY, *share, "--out", str(tmp_path / "b"))
+    assert sentence == "data.generated.original is 1.5: give at least 0 and at most 1."

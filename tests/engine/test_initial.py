@@ -1,0 +1,188 @@
+"""Runs that begin with given weights: files, runs and exports; of bundled networks and of one's own."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.cli.calls import call, refused
+from tests.engine.moments import STEP, Killed, at_call, die
+from tests.engine.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from uiat.config import AnyConfig
+from uiat.engine.averaging import Averaging
+from uiat.engine.initial import head_of, initial_model
+from uiat.engine.run import RunFolder
+from uiat.errors import UserError
+from uiat.methods import HAT
+
+OWN = """\
+from torch import nn
+
+
+def build(num_classes):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, num_classes))
+"""
+
+
+@pytest.fixture(scope="module")
+def natural(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run whose weights others begin with."""
+    return begin(tiny("natural", averaging=Averaging(True)), tmp_path_factory.mktemp("natural") / "run")
+
+
+def still(init: str, **changes: object) -> AnyConfig:
+    """A run that never moves its weights."""
+    plan = tiny("sat", **changes)
+    schedule = replace(plan.train.schedule, lr=0.0)
+    return replace(plan, init=init, train=replace(plan.train, schedule=schedule, epochs=1))
+
+
+def parameters(path: Path) -> dict[str, Tensor]:
+    return {name: t for name, t in load_file(path).items() if "running" not in name and "tracked" not in name}
+
+
+def test_every_form(natural: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "export", str(natural.path), "--out", str(tmp_path / "export")).code == 0
+    raw = load_file(natural.last)
+    torch.save({"state_dict": {f"module.{name}": tensor for name, tensor in raw.items()}}, tmp_path / "public.pt")
+    forms = {
+        str(natural.path): natural.best_averaged,
+        str(natural.best): natural.best,
+        str(tmp_path / "export"): natural.best_averaged,
+        str(tmp_path / "public.pt"): natural.last,
+    }
+    for number, (given, file) in enumerate(forms.items()):
+        run = begin(still(given), tmp_path / str(number))
+        assert json.loads(run.config.read_text())["init"] == given
+        expected = parameters(file)
+        for weights in (run.initial, run.last):
+            assert all(torch.equal(tensor, expected[name]) for name, tensor in parameters(weights).items()), given
+
+
+def test_the_average_begins_with_them(natural: RunFolder, tmp_path: Path) -> None:
+    run = begin(still(str(natural.last), averaging=Averaging(True)), tmp_path / "run")
+    expected = parameters(natural.last)
+    for name, tensor in parameters(run.last_averaged).items():
+        torch.testing.assert_close(tensor, expected[name], rtol=1e-5, atol=1e-7)
+
+
+def test_they_are_needed_once(natural: RunFolder, tmp_path: Path) -> None:
+    """A run goes on in the same bits when the file is gone, from the first moment on."""
+    file = tmp_path / "weights.safetensors"
+    file.write_bytes(natural.best.read_bytes())
+    config = replace(tiny("uiat", checkpoint_minutes=0.0), init=str(file))
+    whole = snapshot(begin(config, tmp_path / "whole"))
+    runs = []
+    for step in (1, STEPS + 2):
+        run = RunFolder.create(tmp_path / str(step), config)
+        with at_call(STEP, step, die, before=step == 1), pytest.raises(Killed):
+            go_on(run)
+        assert run.checkpoint.exists() == (step > 1)
+        runs.append(run)
+    file.unlink()
+    for run in runs:
+        assert go_on(run)
+        assert_same(run, whole)
+
+
+def test_hat_and_its_helper_begin_with_them(natural: RunFolder, tmp_path: Path) -> None:
+    file = tmp_path / "weights.safetensors"
+    file.write_bytes(natural.best.read_bytes())
+    config = replace(still(str(file)), method=tiny("hat").method)
+    assert isinstance(config.method, HAT)
+    run = RunFolder.create(tmp_path / "run", config)
+    with at_call(STEP, 1, die, before=True), pytest.raises(Killed):
+        go_on(run)
+    file.unlink()
+    assert go_on(run)
+    expected = parameters(natural.best)
+    for place in (run, RunFolder.open(run.helper)):
+        assert all(torch.equal(tensor, expected[name]) for name, tensor in parameters(place.last).items())
+
+
+def three(tmp_path: Path) -> Path:
+    """Data with three classes."""
+    label = np.arange(90) % 3
+    image = np.random.default_rng(0).integers(0, 80, (90, 8, 8)) + 80 * label[:, None, None]
+    np.savez(tmp_path / "three.npz", image=image.astype(np.uint8), label=label)
+    return tmp_path / "three.npz"
+
+
+def test_another_number_of_classes(natural: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--data", str(three(tmp_path)), "--data.crop", "0", "--model.width", "4", "--train.epochs", "1"]
+    words = ["train", "digits-resnet8-sat", *flags, "--init", str(natural.path), "--out", str(tmp_path / "run")]
+    sentence = refused(capsys, *words)
+    assert sentence == (
+        f"{natural.best_averaged} has a last layer 'linear.weight' for 10 classes, but the data has 3: "
+        "start this layer anew with --train.fresh-head."
+    )
+    assert not (tmp_path / "run").exists()
+    assert call(capsys, *words, "--train.fresh-head").code == 0
+    ours, theirs = load_file(tmp_path / "run" / "init.safetensors"), load_file(natural.best_averaged)
+    assert ours["linear.weight"].shape[0] == 3
+    assert all(torch.equal(ours[name], theirs[name]) for name in ours if not name.startswith("linear."))
+
+
+def test_a_fresh_head_of_the_same_size(natural: RunFolder) -> None:
+    plain = initial_model(still(""), splits().spec).state_dict()
+    fresh = initial_model(still(str(natural.best), fresh_head=True), splits().spec).state_dict()
+    assert torch.equal(fresh["linear.weight"], plain["linear.weight"])
+    assert torch.equal(fresh["conv1.weight"], load_file(natural.best)["conv1.weight"])
+
+
+def test_ones_own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "initial_net.py").write_text(OWN)
+    given = {"1.weight": torch.rand(8, 64), "1.bias": torch.zeros(8)}
+    head = {"3.weight": torch.rand(10, 8), "3.bias": torch.zeros(10)}
+    save_file(given | head, "whole.safetensors")
+    torch.save(given, "body.pt")
+    flags = [word for word in TINY if word not in ("--model.width", "4")]
+    words = ["train", "digits-resnet8-uiat", "--model", "initial_net:build", *flags]
+    assert call(capsys, *words, "--init", "whole.safetensors", "--out", "a").code == 0
+    assert torch.equal(load_file("a/init.safetensors")["3.weight"], head["3.weight"])
+    missing = refused(capsys, *words, "--init", "body.pt", "--out", "b")
+    assert missing == "body.pt has no weights '3.weight' (10, 8): it belongs to another network."
+    assert call(capsys, *words, "--init", "body.pt", "--train.fresh-head", "--out", "b").code == 0
+    assert torch.equal(load_file("b/init.safetensors")["1.weight"], given["1.weight"])
+    assert call(capsys, "evaluate", "b", "--n", "10", "--attacks", "natural").code == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ("nowhere.pt", "there are no weights at nowhere.pt: train first, or give the path of a weights file"),
+        (".", "the folder . is neither a run nor an export: give one of these, or a weights file"),
+    ],
+)
+def test_weights_that_are_not_there(
+    given: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refused(capsys, "train", *TINY, "--init", given, "--out", "run") == f"{sentence}."
+    assert not Path("run").exists()
+
+
+def test_another_network(natural: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", *TINY, "--model.width", "8", "--init", str(natural.best), "--out", str(tmp_path / "run")]
+    assert "the network wants (8, 1, 3, 3): it belongs to another one." in refused(capsys, *words)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_fresh_head_needs_weights_and_a_head() -> None:
+    with pytest.raises(UserError, match=r"--train\.fresh-head is given without --init"):
+        initial_model(still("", fresh_head=True), splits().spec)
+    body = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.BatchNorm1d(3))
+    assert head_of(body, 3) == ()
+    assert head_of(torch.nn.Linear(4, 3), 3) == ("weight", "bias")
+
+
+def test_a_run_says_nothing_of_weights_it_does_not_have(tmp_path: Path) -> None:
+    run = begin(tiny("natural"), tmp_path / "run")
+    assert not run.initial.exists()
+    assert load_checkpoint(run)["epoch"] == 4

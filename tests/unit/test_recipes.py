@@ -1,0 +1,56 @@
+"""The recipes of Table 4 say what the paper's appendix A.2 says."""
+
+from typing import Any
+
+import pytest
+
+from tests.cli.calls import refused
+from uiat import recipes
+from uiat.data.mixture import Mixture
+from uiat.types import Clock
+
+NAMES = [f"{data}-ddpm-{model}" for data in ("cifar10", "cifar100") for model in ("preactresnet18", "wrn-28-10")]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("method", ["uiat", "uiat-oneoff", "trades", "hat"])
+def test_the_setting(name: str, method: str) -> None:
+    config: Any = recipes.get(f"{name}-{method}")
+    plan, ratio = config.train, 0.3 if name.startswith("cifar10-") else 0.4
+    assert (plan.epochs, plan.batch_size, plan.schedule.lr, plan.schedule.warmup) == (400, 512, 0.2, 0.25)
+    assert (plan.momentum, plan.weight_decay, plan.decay_norm) == (0.9, 5e-4, False)
+    assert (plan.averaging.enabled, plan.averaging.decay, plan.awp.enabled) == (True, 0.995, False)
+    assert config.data.name == name.split("-")[0]
+    assert config.data.generated.file == f"{config.data.name}_ddpm.npz"
+    assert config.data.generated.original == ratio
+    assert (config.model.activation, config.model.normalize) == ("silu", True)
+    index = Mixture(48_976, 1_000_000, 512, ratio, 0).at(0)
+    assert int((index < 48_976).sum()) == round(512 * ratio)
+
+
+def test_the_methods() -> None:
+    clock = Clock(1, 0, 400)
+    uiat, one_off, trades, hat = (
+        recipes.get(f"cifar10-ddpm-wrn-28-10-{m}").method for m in ("uiat", "uiat-oneoff", "trades", "hat")
+    )
+    found: Any = uiat
+    assert (found.lam, found.momentum.gamma, clock.epoch_at(found.momentum.start)) == (3.5, 0.9, 350)
+    found = one_off
+    assert (found.lam, clock.epoch_at(found.one_off.epoch)) == (3.5, 320)
+    found = trades
+    assert (found.omega, found.attack.loss) == (6.0, "kl")
+    found = hat
+    assert (found.beta, found.gamma, found.label_smoothing) == (3.5, 0.5, 0.1)
+    assert (found.attack.start, found.attack.loss, found.attack.steps) == ("uniform", "kl", 10)
+
+
+def test_without_the_file(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The sentence says where the file belongs (here with digits, whose images are at hand)."""
+    folder = tmp_path_factory.mktemp("data")
+    monkeypatch.chdir(folder)
+    words = ["cifar10-ddpm-preactresnet18-uiat", "--data", "digits", "--data-dir", str(folder), "--out", "run"]
+    sentence = refused(capsys, "train", *words)
+    assert f"there are no generated images at cifar10_ddpm.npz or {folder}/cifar10_ddpm.npz" in sentence
+    assert "--data.generated.file" in sentence
