@@ -1,11 +1,21 @@
 """A folder in which everything was made once, at the tiny scale."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.reproduce.tiny import tiny_scale
 from uiat.cli import main
+
+
+@pytest.fixture(scope="session", autouse=True)
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep the user's data folder out of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        folder = tmp_path_factory.mktemp("data")
+        patch.setenv("UIAT_DATA", str(folder))
+        yield folder
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from uiat.config import AnyConfig
 from uiat.engine.setup import build_state
 from uiat.engine.step import train_step
 from uiat.methods import HAT
-from uiat.models import WideResNet
+from uiat.models import PreActResNet, WideResNet
 from uiat.reproduce import scales
 from uiat.reproduce.budget import sizes
 from uiat.reproduce.cell import Cell, merge
@@ -109,6 +109,38 @@ def test_table_5(levels: int) -> None:
         assert replace(plus.method, uiat=config.method.uiat) == config.method  # type: ignore[attr-defined,type-var]
     align: Any = PAPER.single_step("gradalign", levels).method
     assert align.lam_align == {6: 0.112, 8: 0.2, 10: 0.356}[levels]
+
+
+@pytest.mark.parametrize(("data", "ratio"), [("CIFAR-10", 0.3), ("CIFAR-100", 0.4)])
+@pytest.mark.parametrize("network", ["PRN-18", "WRN-28-10"])
+def test_table_4(data: str, ratio: float, network: str) -> None:
+    for method in ("trades", "hat", "uiat", "uiat-oneoff"):
+        config = PAPER.generated(method, data, network)
+        assert config is not None
+        model: Any = config.model
+        assert (config.train.epochs, config.train.batch_size) == (400, 512)
+        assert (config.train.schedule.name, config.train.schedule.lr) == ("onecycle", 0.2)
+        assert config.data.generated.original == ratio
+        assert model.activation == "silu"
+        assert isinstance(model, PreActResNet if network == "PRN-18" else WideResNet)
+        assert (config.train.averaging.enabled, config.train.averaging.decay) == (True, 0.995)
+    uiat, one_off = (PAPER.generated(m, data, network) for m in ("uiat", "uiat-oneoff"))
+    assert uiat is not None
+    assert one_off is not None
+    assert Clock(1, 0, 400).epoch_at(uiat.method.momentum.start) == 350  # type: ignore[attr-defined]
+    assert Clock(1, 0, 400).epoch_at(one_off.method.one_off.epoch) == 320  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["smoke", "cpu"])
+def test_table_4_elsewhere_counts_epochs_in_proportion(name: str) -> None:
+    config = scales.get(name).generated("uiat", "CIFAR-10", "PRN-18")
+    hat = scales.get(name).generated("hat", "CIFAR-10", "PRN-18")
+    assert config is not None
+    assert hat is not None
+    epochs = config.train.epochs
+    assert Clock(1, 0, epochs).epoch_at(config.method.momentum.start) == epochs * 350 // 400  # type: ignore[attr-defined]
+    assert hat.method.helper_epochs == max(1, epochs // 8)  # type: ignore[attr-defined]
+    assert scales.get(name).generated("uiat", "CIFAR-100", "PRN-18") is None
 
 
 def test_figure_2_doubles_the_epochs() -> None:

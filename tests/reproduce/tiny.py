@@ -29,6 +29,7 @@ TINY = replace(
     halves=(-1.0, 0.0, 1.0),
     difference=(0.5, 1.5),
 )
+STAND_IN = "digits_stand_in_tiny.npz"
 WIDTHS = {"ResNet-18": 2, "WRN-28": 3, "WRN-34": 4}
 
 
@@ -42,6 +43,17 @@ def tiny_config(method: str, data: str, network: str) -> AnyConfig:
         train=replace(config.train, epochs=3, batch_size=32),
         validate=replace(config.validate, steps=2),
     )
+
+
+def tiny_generated(method: str, data: str, network: str) -> AnyConfig | None:
+    config = scales._smoke_generated(method, data, network)
+    if config is None:
+        return None
+    size = tiny_config(method, data, "ResNet-18")
+    images = replace(size.data, generated=replace(config.data.generated, file=STAND_IN))
+    model = replace(config.model, width=2)  # type: ignore[type-var]
+    own = replace(config, data=images, model=model, method=_few_steps(config.method), validate=size.validate)
+    return replace(own, train=replace(own.train, epochs=3, batch_size=32))
 
 
 def _few_steps(method: Any) -> Any:
@@ -62,5 +74,6 @@ def tiny_scale() -> Iterator[scales.Scale]:
         patch.setitem(
             scales._SINGLE_STEP, "smoke", lambda m: scales._triangular(tiny_config(m, "CIFAR-10", "ResNet-18"))
         )
+        patch.setitem(scales._GENERATED, "smoke", tiny_generated)
         patch.setattr(workers, "PROGRAM", "tests.reproduce.child")
         yield TINY

@@ -13,6 +13,7 @@ from uiat.config import AnyConfig
 from uiat.data.config import DataConfig
 from uiat.engine.helper import helper_config
 from uiat.engine.passes import PassCounter
+from uiat.engine.run import RunFolder
 from uiat.evaluation.suite import plan_attack
 from uiat.methods import HAT, MethodConfig
 from uiat.reproduce.cell import Cell
@@ -54,13 +55,22 @@ def sizes(data: DataConfig) -> Sizes:
 
 def training_passes(config: AnyConfig) -> Passes:
     """Return the passes of a whole training, a helper's included."""
-    images = sizes(config.data).train
+    images = images_per_epoch(config)
     method: Any = config.method
     total = _scaled(passes_per_image(method, config.train.epochs), images)
     if isinstance(config.method, HAT) and not config.method.helper:
-        helper = training_passes(helper_config(config, config.method))
+        helper = training_passes(helper_config(config, config.method, RunFolder(".")))
         return total[0] + helper[0], total[1] + helper[1], total[2] + helper[2]
     return total
+
+
+def images_per_epoch(config: AnyConfig) -> int:
+    """Return how many images an epoch sees; with generated ones all of its batches are full."""
+    train, batch = sizes(config.data).train, config.train.batch_size
+    if not config.data.generated.file:
+        return train
+    full, left = divmod(train, batch)
+    return max(1, full + (left > 1)) * batch
 
 
 @cache

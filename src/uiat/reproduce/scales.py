@@ -6,13 +6,15 @@ from typing import Any
 
 from uiat import methods, recipes
 from uiat.config import AnyConfig
+from uiat.data.config import Generated
 from uiat.engine.schedule import Schedule
 from uiat.errors import unknown
-from uiat.models import MODELS, ModelConfig, ResNet, WideResNet
+from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
 from uiat.recipes.scale import at_radius
 from uiat.reproduce.learning import Watch
 from uiat.reproduce.measures import Attacked, Curve, Inverse
+from uiat.reproduce.stand_in import PREFIX
 
 PAPER_EPS = 8 / 255
 ALIGN = {6: 0.112, 8: 0.2, 10: 0.356}
@@ -79,6 +81,10 @@ class Scale:
         """Return a run of Table 3: another ε; α and ε' stay as they are."""
         config = self.config(method)
         return _change(config, attack=replace(_attack(config), eps=self.radius(levels)))
+
+    def generated(self, method: str, data: str, network: str) -> AnyConfig | None:
+        """Return a run of Table 4; `None` where the scale has none."""
+        return _GENERATED[self.name](method, data, network)
 
     def timed(self, method: str, network: str) -> AnyConfig:
         """Return a run of Table 2: Table 1's own where there is one, else one that is made for its time."""
@@ -186,6 +192,51 @@ def _smoke_single_step(method: str) -> AnyConfig:
     return _triangular(_smoke(method, "CIFAR-10", "ResNet-18"))
 
 
+# --- Table 4: its recipes, and small relatives of them ---
+
+_GENERATED_NETWORKS = {"PRN-18": "preactresnet18", "WRN-28-10": "wrn-28-10"}
+_RELATIVES: dict[str, ModelConfig] = {
+    "PRN-18": PreActResNet(blocks=(1, 1, 1), width=16, activation="silu", normalize=True),
+    "WRN-28-10": WideResNet(depth=10, widen=1, activation="silu", normalize=True),
+}
+
+
+def _paper_generated(method: str, data: str, network: str) -> AnyConfig | None:
+    return recipes.get(f"{_DATA[data]}-ddpm-{_GENERATED_NETWORKS[network]}-{method}")
+
+
+def _cpu_generated(method: str, data: str, network: str) -> AnyConfig | None:
+    if data != "CIFAR-10":
+        return None
+    config, size = _paper_generated(method, data, network), small.cifar10(method)
+    assert config is not None
+    images = replace(size.data, generated=config.data.generated)
+    return _fewer_epochs(replace(config, data=images, model=_RELATIVES[network]), size.train.epochs, batch_size=128)
+
+
+def _smoke_generated(method: str, data: str, network: str) -> AnyConfig | None:
+    if (data, network) != ("CIFAR-10", "PRN-18"):
+        return None
+    config, size = _paper_generated(method, data, network), _smoke(method, data, "ResNet-18")
+    assert config is not None
+    images = replace(size.data, generated=Generated(f"{PREFIX}.npz", 0.3))
+    model = PreActResNet(blocks=(1, 1), width=8, activation="silu", normalize=True)
+    own = replace(config, data=images, model=model, method=at_radius(config.method, SMOKE_EPS), validate=size.validate)
+    return _fewer_epochs(own, SMOKE_EPOCHS, batch_size=size.train.batch_size)
+
+
+def _fewer_epochs(config: AnyConfig, epochs: int, *, batch_size: int) -> AnyConfig:
+    """Return a run of so many epochs, with everything that counts epochs in proportion."""
+    before, own = config.train.epochs, config.method
+    train = replace(config.train, epochs=epochs, batch_size=batch_size, log_every=0)
+    if hasattr(own, "momentum"):
+        config = change_method(config, "momentum", start=own.momentum.start / before)
+    if getattr(own, "helper_epochs", None):
+        config = change_method(config, None, helper_epochs=max(1, own.helper_epochs * epochs // before))  # type: ignore[attr-defined]
+    return replace(config, train=train)
+
+
+_GENERATED = {"smoke": _smoke_generated, "cpu": _cpu_generated, "paper": _paper_generated}
 _CONFIGS = {"smoke": _smoke, "cpu": _cpu, "paper": _paper}
 _SINGLE_STEP = {"smoke": _smoke_single_step, "cpu": _cpu_single_step, "paper": _paper_single_step}
 

@@ -15,6 +15,7 @@ from uiat.errors import UserError
 from uiat.evaluation.ledger import Ledger
 from uiat.reproduce.learning import Watcher
 from uiat.reproduce.measures import Measure, measure_key
+from uiat.reproduce.stand_in import ensure_generated
 from uiat.reproduce.store import Store
 
 
@@ -37,14 +38,16 @@ class PatientLedger(Ledger):
 
 
 @lru_cache(maxsize=2)
-def load(config: DataConfig, data_dir: str | None) -> data.Splits:
+def load(config: DataConfig, data_dir: str | None, training: bool) -> data.Splits:
     """Load data once for the runs that share it."""
-    return data.load(config, data_dir)
+    if training:
+        ensure_generated(config, data_dir)
+    return data.load(config, data_dir, training=training)
 
 
 def do(store: Store, device: torch.device, data_dir: str | None, stop: StopSignal) -> None:
     """Finish a cell that this process holds; `Stopped` if it was asked to stop before."""
-    splits = load(store.cell.config.data, data_dir)
+    splits = load(store.cell.config.data, data_dir, not store.trained)
     if not store.trained:
         _train(store, splits, device, stop)
     store.measures.mkdir(exist_ok=True)
