@@ -4,19 +4,23 @@ import json
 import os
 import re
 import signal
+import sys
 import time
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.cli.calls import call, refused
 from tests.reproduce.forks import fork
 from tests.reproduce.tiny import tiny_scale
+from uiat.cli import main
 from uiat.engine import loop
 from uiat.reproduce import scales, work
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.store import Store
 
 
 def begun(text: str) -> list[str]:
@@ -229,12 +233,54 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureF
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_submitit_runs_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    pytest.importorskip("submitit", reason="an optional extra")
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", ["debug", "local"])
+def test_submitit_runs_a_job(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One run of the smoke scale, in a process that submitit's job starts."""
     key = Cell(scales.get("smoke").timed("natural", "WRN-28")).key
-    args = ("reproduce", "table2", "--cell", key, "--out", str(tmp_path), "--submit", "debug")
+    args = ("reproduce", "table2", "--cell", key, "--out", str(tmp_path), "--submit", cluster)
     found = call(capsys, *args, "--submit-with", "timeout_min=5")
     assert found.code == 0, found.err
     assert found.err.count("submitted as") == 1
     table = (tmp_path / "table2.md").read_text(encoding="utf-8")
     assert re.search(r"\| Natural Training \| – \(0.35\) \| 0\.\d+ \(0.93\) \| – ", table)
+
+
+def test_submitit_gets_a_job_for_each_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(words: list[str], *, check: bool) -> None:
+        assert words[1:3] == ["-m", "uiat"]
+        commands.append(words[3:])
+        assert main(words[3:]) == 0
+
+    monkeypatch.setattr("uiat.reproduce.submit.subprocess", SimpleNamespace(run=run))
+    args = ("reproduce", "table1", "--only", "sat", "natural", "mart", "--out", str(tmp_path), "--submit", "debug")
+    with tiny_scale():
+        found = call(capsys, *args)
+        assert found.code == 0, found.err
+        assert len(commands) == 2
+        assert all("--cell" in words for words in commands)
+        again = call(capsys, *args)
+    assert "submitted" not in again.err
+    assert (tmp_path / "table1.md").exists()
+
+
+def test_without_submitit_there_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    sentence = refused(capsys, "reproduce", "table1", "--only", "sat", "--out", str(tmp_path), "--submit", "slurm")
+    assert "pip install 'uiat[submit]'" in sentence
+
+
+def test_a_card_of_an_unfinished_run_is_not_a_finished_run(tmp_path: Path) -> None:
+    store = Store(Cell(scales.get("smoke").config("sat")), tmp_path)
+    store.path.mkdir(parents=True)
+    store.run.result.write_text('{"schema": 1, "evaluations": []}', encoding="utf-8")
+    assert not store.trained
+    store.run.result.write_text('{"schema": 1, "config": {}}', encoding="utf-8")
+    assert store.trained
+    assert store.finished

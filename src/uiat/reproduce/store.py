@@ -29,8 +29,8 @@ class Store:
 
     @property
     def trained(self) -> bool:
-        """Whether the run is finished: its card is written last."""
-        return self.run.result.exists()
+        """Whether the run is finished: its card is written last (an evaluation before that leaves one without it)."""
+        return self.run.result.exists() and "config" in read_json(self.run.result)
 
     @property
     def finished(self) -> bool:

@@ -47,6 +47,8 @@ def submit(cells: Sequence[Cell], out: Path, command: list[str], cluster: str, p
         import submitit
     except ImportError:
         raise UserError("--submit needs submitit: pip install 'uiat[submit]'.") from None
+    if not cells:
+        return []
     folder = out / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     try:
