@@ -45,7 +45,8 @@ class Linf:
 
     def move(self, at: Tensor, gradient: Tensor, step: float) -> Tensor:
         """Sign step (Eq. 3), then project."""
-        return self.project(at + step * gradient.sign())
+        moved = gradient.sign()  # the one new tensor: the step, the sum and the clip are made in its place
+        return torch.clamp(torch.add(at, moved, alpha=step, out=moved), self.lower, self.upper, out=moved)
 
     def random(self, draws: Draws, purpose: str) -> Tensor:
         """Return centre + U(−ε, ε), cut to the pixel range."""

@@ -47,6 +47,9 @@ class Training:
     on_nonfinite: Literal["stop", "skip"] = "stop"
     """When a loss or a gradient is NaN or infinite: save the batch and stop, or leave the batch out and go on (until a
     tenth of an epoch's steps is left out)."""
+    fast: bool = True
+    """Craft examples through a copy of the network with BatchNorm folded, and keep weights in channels_last memory: the
+    same up to rounding, and faster; off: through the network itself."""
     log_every: int = 50
     """Steps between two step lines in metrics.jsonl; 0 writes none."""
     checkpoint_minutes: float = 10.0

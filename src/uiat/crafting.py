@@ -2,18 +2,47 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal
+from typing import Literal, Protocol, cast
+from weakref import WeakKeyDictionary
 
-from torch import nn
+from torch import Tensor, nn
 
 Crafting = Literal["eval", "train"]
 """BatchNorm while crafting: `eval` uses running statistics; `train` leaves the network in its training mode, so that
 batch statistics are used and the running ones move, as in the single-step methods' own code."""
 
 
+class Copy(Protocol):
+    """A faster network that computes the same in evaluation mode, up to rounding."""
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+
+    def refresh(self) -> None:
+        """Take over the original's present weights and running statistics."""
+
+
+_COPIES: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+
+
+def craft_through(model: nn.Module, copy: nn.Module | None) -> None:
+    """Let examples against `model` be crafted through a `Copy` of it from now on; `None` ends that."""
+    if copy is None:
+        _COPIES.pop(model, None)
+    else:
+        _COPIES[model] = copy
+
+
+def crafting_copy(model: nn.Module) -> nn.Module | None:
+    """Return the copy that examples against `model` are crafted through, if there is one."""
+    return _COPIES.get(model)
+
+
 @contextmanager
 def crafting(model: nn.Module, mode: Crafting = "eval") -> Iterator[nn.Module]:
     """Freeze the parameters, set the mode, and put both back as they were, module by module.
+
+    What it gives is the network to craft against: in `eval` mode the model's faster copy, where it has one.
 
     Frozen parameters keep autograd from building the graph of weight gradients that no attack needs. The flags are
     restored one by one because a caller may have frozen layers, or keep some BatchNorm in eval mode, on purpose.
@@ -25,7 +54,12 @@ def crafting(model: nn.Module, mode: Crafting = "eval") -> Iterator[nn.Module]:
             model.eval()
         for parameter in frozen:
             parameter.requires_grad_(False)
-        yield model
+        copy = _COPIES.get(model) if mode == "eval" else None
+        if copy is None:
+            yield model
+        else:
+            cast(Copy, copy).refresh()  # at every beginning: no sign tells all the ways in which weights may change
+            yield copy
     finally:
         for module, training in modes:
             module.training = training

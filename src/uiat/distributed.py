@@ -12,6 +12,15 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
+
+from uiat.errors import PeerLost
+from uiat.meeting import meet
+
+LOST = (
+    "process {rank} lost touch with another of this run, which has died or was stopped: the last checkpoint is whole, "
+    "and the run goes on from it when torchrun starts the processes again, or with --resume."
+)
 
 
 def world() -> int:
@@ -53,11 +62,24 @@ def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
         yield
         return
     backend = "nccl" if device.type == "cuda" else "gloo"
-    dist.init_process_group(backend, timeout=timedelta(minutes=minutes))
+    timeout = timedelta(minutes=minutes)
     try:
-        yield
-    finally:
-        dist.destroy_process_group()
+        store, number, count = next(rendezvous("env://", timeout=timeout))
+        met = meet(store, number, count)
+        dist.init_process_group(backend, store=met, rank=number, world_size=count, timeout=timeout)
+        try:
+            yield
+        finally:
+            dist.destroy_process_group()
+    except RuntimeError as error:
+        if _is_lost_peer(error):
+            raise PeerLost(LOST.format(rank=os.environ.get("RANK", "?"))) from error
+        raise
+
+
+def _is_lost_peer(error: RuntimeError) -> bool:
+    """Whether an exchange failed for want of the other side; gloo raises nothing more exact than a RuntimeError."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
 
 
 def total(value: Tensor) -> Tensor:

@@ -11,6 +11,10 @@ class UserError(ValueError):
     """
 
 
+class PeerLost(RuntimeError):
+    """Another process of the run is gone: nobody's mistake, and the run can go on from its last checkpoint."""
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
     """Name the closest known word for an unknown one: `unknown("method", "uait", METHODS)`."""
     names = sorted(known)

@@ -68,7 +68,7 @@ def test_the_last_weights_come_with_the_runs_own_z(run: RunFolder, capsys: pytes
     saved = load_checkpoint(run)["method"]
     (z,) = (value for name, value in saved.items() if name.endswith("z"))
     assert torch.equal(tensors["z"], z)
-    source = "the run's own, from checkpoint.pt after epoch 4"
+    source = "the run's own, from its checkpoint after epoch 4"
     assert content["z"] == source
     assert f"z: {source}" in " ".join(out.split())
     with safe_open(run.path / "inverse" / "inverse.safetensors", framework="pt") as file:
@@ -158,6 +158,7 @@ def test_bad_options(words: str, sentence: str, run: RunFolder, capsys: pytest.C
 def test_bad_places(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "is not a run folder" in refused(capsys, "inverse", str(tmp_path))
     run.checkpoint.write_bytes(b"damaged")
+    run.previous.unlink()
     assert "damaged or of another version" in refused(capsys, "inverse", str(run.path), "--weights", "last")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from uiat.engine.run import RunFolder
 TINY = ["--data.subset", "150", "--model.width", "4", "--model.blocks", "1", "1", "--train.batch-size", "32"]
 TINY += ["--method.attack.steps", "2", "--validate.steps", "2", "--train.epochs", "4", "--train.log-every", "2"]
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=6"]
+TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
 
 
 def uiat(*words: str, environment: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
@@ -55,19 +56,30 @@ def test_a_run_on_two_processes_is_a_run(unbroken: Path) -> None:
     assert uiat("evaluate", str(unbroken)).returncode == 0
 
 
-@pytest.mark.faults
 def test_torchrun_begins_a_run_and_survives_a_death(unbroken: Path, tmp_path: Path) -> None:
-    """A rank that is killed is started again by torchrun, and the run goes on from its last checkpoint.
-
-    gloo may fail to connect right after a restart; torchrun then starts the processes once more, and has some to spare.
-    """
+    """A rank that is killed is started again by torchrun, once, and the run goes on from its last checkpoint."""
     out = tmp_path / "run"
     command = [*TORCHRUN, "-m", "tests.distributed.dying", "train", "digits-resnet8-uiat", "--out", str(out), *TINY]
     death = {**ENVIRONMENT, "DIE_RANK": "1", "DIE_STEP": "7"}
     done = subprocess.run(command, capture_output=True, text=True, env=death, check=False)
     assert done.returncode == 0, done.stderr
     assert "going on in epoch" in done.stderr
+    assert done.stderr.count("uiat: process 0 lost touch with another of this run") == 1
+    assert "Traceback" not in done.stderr
     check_equal(out, unbroken)
+
+
+def test_a_mistake_is_said_once_and_not_tried_again(unbroken: Path, tmp_path: Path) -> None:
+    """torchrun would start the processes again for any exit code but 0; the launcher still ends with 2."""
+    out = tmp_path / "run"
+    shutil.copytree(unbroken, out)
+    for name in ("checkpoint.pt", "checkpoint.previous.pt"):
+        (out / name).write_bytes(b"damaged")
+    done = uiat("train", "--resume", str(out), "--processes", "2")
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count("uiat: ") == 1
+    assert "begins the run anew" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_it_is_the_checkpoints() -> None:
     (name,) = (name for name in saved if name.endswith("z"))
     assert torch.equal(found.z, saved[name])
     assert float(found.z.abs().max()) == pytest.approx(INNER)
-    assert found.source == "the run's own, from checkpoint.pt after epoch 4"
+    assert found.source == "the run's own, from its checkpoint after epoch 4"
 
 
 def test_a_run_that_was_stopped_within_an_epoch(copy: RunFolder) -> None:
@@ -51,7 +51,15 @@ def test_no_z_and_no_checkpoint(copy: RunFolder) -> None:
     torch.save({**load_checkpoint(copy), "method": {}}, copy.checkpoint)
     assert read_z(copy) is None
     copy.checkpoint.unlink()
+    copy.previous.unlink()
     assert read_z(copy) is None
+
+
+def test_a_damaged_checkpoint_has_one_before_it(copy: RunFolder) -> None:
+    copy.checkpoint.write_bytes(b"damaged")
+    found = read_z(copy)
+    assert found is not None
+    assert found.source == "the run's own, from its checkpoint after epoch 3"
 
 
 @pytest.mark.parametrize("content", [b"", b"damaged", "not a dictionary"])
@@ -60,6 +68,7 @@ def test_a_damaged_checkpoint(content: bytes | str, copy: RunFolder) -> None:
         torch.save(content, copy.checkpoint)
     else:
         copy.checkpoint.write_bytes(content)
+    copy.previous.unlink()
     with pytest.raises(UserError, match="damaged or of another version: use --weights best"):
         read_z(copy)
 

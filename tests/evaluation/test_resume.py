@@ -80,7 +80,11 @@ def test_another_evaluation_or_a_damaged_ledger_is_not_resumed(tmp_path: Path) -
     assert again.stages["pgd-3"].component == 1
     assert again.stages["pgd-3"].after == {"a": 0.5}
     assert not Ledger(path, "two").resumed
-    path.write_bytes(path.read_bytes()[:40])
+    whole = path.read_bytes()
+    for place in (len(whole) - 1, whole.index(b'"component') + 16, len(whole) - 9):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        assert not Ledger(path, "one").resumed, "a verdict must not change unseen"
+    path.write_bytes(whole[:40])
     assert not Ledger(path, "one").resumed
     ledger.close()
     assert not path.exists()

@@ -1,10 +1,10 @@
 """The command line: a thin edge over the objects."""
 
-import os
 import sys
 from importlib import import_module
 
-from uiat.errors import UserError, unknown
+from uiat.cli.refusal import refuse, refused
+from uiat.errors import PeerLost, UserError, unknown
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("uiat.cli.train", "train a robust classifier, or go on with a run"),
@@ -13,6 +13,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inverse": ("uiat.cli.inverse", "inverse and universal inverse examples, and how often they lower the loss"),
     "reproduce": ("uiat.cli.reproduce", "the paper's tables and figures, at a scale of one's choice"),
     "export": ("uiat.cli.export", "write a run's network as a folder that loads without uiat"),
+    "bench": ("uiat.cli.bench", "what a step of each method costs here: seconds, passes, memory"),
     "list": ("uiat.cli.listing", "methods, recipes, models, data sets and attacks, a line each"),
 }
 
@@ -20,12 +21,17 @@ COMMANDS: dict[str, tuple[str, str]] = {
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code; what a person got wrong is one sentence and code 2."""
     words = sys.argv[1:] if args is None else args
+    if refused():
+        return 0
     try:
         return _dispatch(words)
     except UserError as error:
-        if os.environ.get("RANK", "0") == "0":  # of several processes one speaks
-            print(f"uiat: {error}", file=sys.stderr)
-        return 2
+        return refuse(error)
+    except PeerLost as error:
+        if refused():
+            return 0
+        print(f"uiat: {error}", file=sys.stderr)
+        return 1
     except SystemExit as stop:  # tyro's own usage errors and --help
         return stop.code if isinstance(stop.code, int) else 2
     except KeyboardInterrupt:

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from uiat.cli.refusal import refusal_file
 from uiat.engine.signals import STOP_FILE, StopSignal
 
 GRACE_SECONDS = 120.0
@@ -16,7 +17,8 @@ GRACE_SECONDS = 120.0
 def launch(run: Path, processes: int, restarts: int, flags: list[str]) -> int:
     """Run `uiat train --resume RUN` under torchrun; a process that dies is started again up to `restarts` times.
 
-    A stop that this process is asked for reaches all of them: they save and end, and that is a success.
+    A stop that this process is asked for reaches all of them: they save and end, and that is a success. A mistake that
+    a person must mend is not tried again: it has been said, and gives code 2.
     """
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     count = [f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
@@ -30,7 +32,8 @@ def launch(run: Path, processes: int, restarts: int, flags: list[str]) -> int:
         child = subprocess.Popen(command, env=environment, start_new_session=True)
         while True:
             try:
-                return child.wait(timeout=0.2)
+                code = child.wait(timeout=0.2)
+                return 2 if refusal_file(str(file)).exists() else code
             except subprocess.TimeoutExpired:
                 if stop.requested:
                     file.touch()

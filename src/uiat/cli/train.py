@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any, Generic
+from typing import Annotated, Any, Generic, Literal
 
 import torch
 import tyro
@@ -45,6 +45,8 @@ class Resume(Where):
 
     resume: str = ""
     """The run's folder."""
+    on_nonfinite: Literal["stop", "skip"] | None = None
+    """Change what happens when a loss or a gradient is not finite; else it stays as the run was begun."""
 
 
 @dataclass(frozen=True)
@@ -89,9 +91,15 @@ def resume_run(args: list[str]) -> int:
     run = RunFolder.open(chosen.resume)
     config = run.read_config()
     check(config)
+    if chosen.on_nonfinite is not None:
+        config = replace(config, train=replace(config.train, on_nonfinite=chosen.on_nonfinite))
     device = local_device(pick_device(chosen.device))
     with process_group(device):
-        return _train(config, run, _load(config, chosen), device, chosen)
+        splits = _load(config, chosen)
+        if chosen.on_nonfinite is not None and is_main():
+            run.change_config(config)
+        wait()
+        return _train(config, run, splits, device, chosen)
 
 
 def _load(config: AnyConfig, where: Where) -> data.Splits:

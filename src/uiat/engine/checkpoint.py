@@ -102,6 +102,13 @@ class Checkpointer:
         _cut(self.run, saved["metrics_bytes"])
         return True
 
+    def read(self) -> dict[str, Any] | None:
+        """Return the content of the newest whole checkpoint; `None` if the run has none yet."""
+        name, saved = self._find(torch.device("cpu"))
+        if name and saved is None:
+            raise UserError(name)
+        return saved
+
     def _find(self, device: torch.device) -> tuple[str, dict[str, Any] | None]:
         """Return the name and the content of the newest whole checkpoint; no name without any, or what is wrong."""
         there = [path for path in (self.run.checkpoint, self.run.previous) if path.exists()]

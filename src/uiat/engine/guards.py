@@ -110,7 +110,7 @@ def respond(fault: Fault, state: State, steps: int, folder: Path, *, skip: bool)
         raise UserError(
             f"{fault.what} is not finite in epoch {clock.epoch}, step {clock.step + 1} ({samples}), and the weights "
             f"are as they were before it: look at the batch in {files}, lower --train.schedule.lr, "
-            "or leave such batches out with --train.on-nonfinite skip."
+            f"or leave such batches out with `uiat train --resume {folder} --on-nonfinite skip`."
         )
     state.skipped += 1
     if state.skipped > MOST_SKIPPED * steps and (state.skipped >= FEW or state.skipped == steps):

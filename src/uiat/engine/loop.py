@@ -11,7 +11,9 @@ import torch
 
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
+from uiat.crafting import crafting_copy
 from uiat.data import Splits
+from uiat.data.ahead import ahead
 from uiat.distributed import anywhere, is_main, world
 from uiat.engine.checkpoint import Checkpointer
 from uiat.engine.files import append, write_json, write_tensors
@@ -81,8 +83,10 @@ def _train(
     with StopSignal() as stop, Reporter(run.log, plan.epochs, steps, done) as report:
         if resumed and state.epoch <= plan.epochs:
             report.say(f"going on in epoch {state.epoch}, after step {state.step} of {steps}")
+        if plan.fast and not resumed and _unfolded(state):
+            report.say("attacks run through the network as it is: no BatchNorm in it can be folded")
         while state.epoch <= plan.epochs:
-            for step, batch in loader.epoch(state.epoch, start=state.step):
+            for step, batch in ahead(loader.epoch(state.epoch, start=state.step)):
                 now = (state.epoch - 1) * steps + step
                 clock = Clock(state.epoch, step, plan.epochs)
                 lr = plan.schedule.at(now, plan.epochs * steps)
@@ -122,6 +126,11 @@ def _train(
         if is_main() and not (isinstance(before, dict) and "config" in before):
             write_json(run.result, card)
     return True
+
+
+def _unfolded(state: State) -> bool:
+    """Whether attacks with running statistics have no folded copy to run through."""
+    return state.method.attack is not None and state.method.crafting == "eval" and crafting_copy(state.model) is None
 
 
 def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, Any]:

@@ -5,20 +5,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from uiat.crafting import crafting_copy
 from uiat.distributed import is_main, total
+from uiat.models.folding import Folded
 
 
 class PassCounter:
     """Samples sent forward and backward through a network since counting began.
 
-    It listens at the network's first layer with parameters. A backward counts as an input-backward when the parameters
-    were frozen on the way forward (an attack), else as a weight-backward (an update).
+    It listens at the first layer with parameters, of the network and of the copy that its attacks run through, so the
+    copy must be there before the counter (see `uiat.models.fast`). A backward counts as an input-backward when the
+    parameters were frozen on the way forward (an attack), else as a weight-backward (an update).
     """
 
     def __init__(self, model: nn.Module, counts: dict[str, int] | None = None):
         self.counts = {"forward": 0, "input_backward": 0, "weight_backward": 0, **(counts or {})}
-        stem = next((m for m in model.modules() if list(m.parameters(recurse=False))), model)
-        self._handle = stem.register_forward_hook(self._forward)
+        stems = [next((m for m in model.modules() if list(m.parameters(recurse=False))), model)]
+        copy = crafting_copy(model)
+        # A layer that the copy shares with the model has the model's hooks, too.
+        if isinstance(copy, Folded) and copy.stem._forward_hooks is not stems[0]._forward_hooks:
+            stems.append(copy.stem)
+        self._handles = [stem.register_forward_hook(self._forward) for stem in stems]
 
     def everywhere(self) -> dict[str, int]:
         """Return the counts of all processes together."""
@@ -30,7 +37,8 @@ class PassCounter:
 
     def close(self) -> None:
         """Stop counting."""
-        self._handle.remove()
+        for handle in self._handles:
+            handle.remove()
 
     def _forward(self, stem: nn.Module, _inputs: Any, output: Tensor) -> None:
         self._add("forward", len(output))

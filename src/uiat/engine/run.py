@@ -72,6 +72,11 @@ class RunFolder:
         """Return the configuration the run was begun with."""
         return from_json(read_json(self.config))
 
+    def change_config(self, config: AnyConfig) -> None:
+        """Write another configuration for the rest of the run, so that the folder tells what was done."""
+        with self.lock():
+            write_json(self.config, to_json(config))
+
     def weights(self, which: Weights = "best") -> Path:
         """Return the file of a run's weights."""
         best = which.startswith("best")

@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from uiat.config import AnyConfig
 from uiat.crafting import crafting
@@ -17,6 +17,7 @@ from uiat.engine.step import make_optimizer
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.models import penultimate
+from uiat.models.fast import speed_up
 from uiat.rng import derive, generator
 from uiat.types import DataSpec
 
@@ -62,6 +63,9 @@ def build_state(
     if initial is not None:
         load_weights(model, initial)
     _find_features(model, data, device)
+    if config.train.fast:
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        speed_up(model, _trial(data, device))
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     plan = config.train
     optimizer = make_optimizer(model, plan.momentum, plan.weight_decay, decay_norm=plan.decay_norm)
@@ -72,6 +76,10 @@ def build_state(
 
 def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> None:
     """Look now for the layer of the features: within a step the look would be counted, once more at each resume."""
-    x = torch.rand((2, *data.shape), generator=generator(0, "features")).to(device)
     with suppress(UserError), crafting(model), torch.no_grad():  # a method that needs no features never hears of it
-        penultimate(model, x)
+        penultimate(model, _trial(data, device))
+
+
+def _trial(data: DataSpec, device: torch.device) -> Tensor:
+    """Return two samples of noise."""
+    return torch.rand((2, *data.shape), generator=generator(0, "features")).to(device)

@@ -57,11 +57,11 @@ def accuracy(
     images between them, and all get the whole verdict.
     """
     mine = torch.arange(rank(), len(images), world())
-    with crafting(model, "eval"):
-        stage = natural_stage(model, images, batch_size=batch_size, device=device, members=mine)
+    with crafting(model, "eval") as network:
+        stage = natural_stage(network, images, batch_size=batch_size, device=device, members=mine)
         if attack is not None:
             ledger = Ledger()
             ledger.stages["attack"] = Stage(stage.standing, stage.queue, seconds=stage.seconds)
             parts = [Restart(attack, 1, seed)]
-            stage = run_cascade(model, images, "attack", parts, batch_size=batch_size, device=device, ledger=ledger)
+            stage = run_cascade(network, images, "attack", parts, batch_size=batch_size, device=device, ledger=ledger)
     return Accuracy(total(stage.standing.int()).bool(), stage.seconds)

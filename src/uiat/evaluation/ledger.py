@@ -1,5 +1,6 @@
 """What is known of an evaluation so far, on the disk after every batch: a killed one goes on where it was."""
 
+import hashlib
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,7 +55,8 @@ class Ledger:
                 tensors[f"{name}/x_adv"] = stage.x_adv
             facts[name] = {k: getattr(stage, k) for k in ("component", "batch", "seconds", "finished", "after")}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        write_tensors(self.path, tensors, {"key": self.key, "stages": json.dumps(facts)})
+        stages = json.dumps(facts)
+        write_tensors(self.path, tensors, {"key": self.key, "stages": stages, "sha256": _digest(tensors, stages)})
 
     def close(self) -> None:
         """Forget the file: the evaluation is done, and a new one is measured anew."""
@@ -67,8 +69,10 @@ class Ledger:
                 facts = file.metadata() or {}
                 if facts.get("key") != self.key:
                     return
+                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+                if facts["sha256"] != _digest(tensors, facts["stages"]):
+                    return
                 for name, rest in json.loads(facts["stages"]).items():
-                    tensors = {k: file.get_tensor(k) for k in file.keys() if k.startswith(f"{name}/")}  # noqa: SIM118
                     self.stages[name] = Stage(
                         tensors[f"{name}/standing"],
                         tensors[f"{name}/queue"],
@@ -77,3 +81,12 @@ class Ledger:
                     )
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError):
             self.stages = {}  # a damaged file costs its work, never the evaluation
+
+
+def _digest(tensors: dict[str, Tensor], stages: str) -> str:
+    """Return what the file must still hold when it is read: a flipped bit would change a verdict unseen."""
+    found = hashlib.sha256(stages.encode())
+    for name in sorted(tensors):
+        found.update(name.encode())
+        found.update(tensors[name].contiguous().numpy().data)
+    return found.hexdigest()

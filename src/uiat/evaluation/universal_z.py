@@ -1,14 +1,13 @@
 """The universal inverse perturbations z of a network: the ones its run ended with, or new ones for its weights."""
 
-import pickle
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from uiat.data.images import Images, stratified
 from uiat.data.loader import Loader
+from uiat.engine.checkpoint import Checkpointer
 from uiat.engine.run import RunFolder
 from uiat.errors import UserError
 from uiat.evaluation.inverse_settings import InverseSettings
@@ -31,16 +30,16 @@ class Universal:
 
 def read_z(run: RunFolder) -> Universal | None:
     """Return z from a run's checkpoint; `None` where there is no checkpoint, or its method has no z."""
-    if not run.checkpoint.exists():
-        return None
     try:
-        saved: dict[str, Any] = torch.load(run.checkpoint, map_location="cpu", weights_only=True)
-        found = [value for name, value in saved["method"].items() if name.split(".")[-1] == "z"]
-        epoch, step = saved["epoch"], saved["step"]
-    except (OSError, RuntimeError, EOFError, ValueError, KeyError, TypeError, AttributeError, pickle.UnpicklingError):
-        raise UserError(f"{run.checkpoint} is damaged or of another version: use --weights best.") from None
+        saved = Checkpointer(run).read()
+    except UserError:
+        raise UserError(f"the checkpoint of {run.path} is damaged or of another version: use --weights best.") from None
+    if saved is None:
+        return None
+    found = [value for name, value in saved["method"].items() if name.split(".")[-1] == "z"]
+    epoch, step = saved["epoch"], saved["step"]
     when = f"step {step} of epoch {epoch}" if step else f"epoch {epoch - 1}"
-    return Universal(found[0], f"the run's own, from {run.checkpoint.name} after {when}") if found else None
+    return Universal(found[0], f"the run's own, from its checkpoint after {when}") if found else None
 
 
 def make_z(

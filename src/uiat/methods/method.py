@@ -62,8 +62,8 @@ class Method(nn.Module):
         draws = Draws(self.seed, clock.epoch, clock.step, batch.start, batch.total)
         x_adv = batch.x
         if self.attack is not None:
-            with crafting(model, self.crafting):
-                x_adv = self.attack(model, batch.x, batch.y, draws)
+            with crafting(model, self.crafting) as network:
+                x_adv = self.attack(network, batch.x, batch.y, draws)
         return View(model, batch, x_adv, draws, self.crafting)
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:

@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 
 from uiat.errors import UserError, unknown
+from uiat.models.folding import Folded
 from uiat.models.search import locate
 
 # Names and not layers: a layer that is the model itself would keep its own entry alive.
@@ -25,14 +26,22 @@ def penultimate(model: nn.Module, x: Tensor, features: str = "") -> tuple[Tensor
         f, logits = penultimate(model, x)
         f, logits = penultimate(model, x, "classifier.6")
     """
+    if isinstance(model, Folded):
+        if model.split is not None and not features:
+            return cast(tuple[Tensor, Tensor], model.split(x))
+        model = model.original
     model = getattr(model, "_orig_mod", model)  # compiled code does not see hooks that come later
-    named: str = features or getattr(model, "penultimate_layer", "")
-    layer = named or _search(model, x)
+    layer = features or features_layer(model, x)
     if layer is not None:
         return _input_of(layer, model, x)
     halves = cast(Any, model)
     f: Tensor = halves.features(x)
     return f.flatten(1), halves.head(f)
+
+
+def features_layer(model: nn.Module, x: Tensor) -> str | None:
+    """Return the name of the layer whose input is the features, or `None` to call `features` and `head`."""
+    return getattr(model, "penultimate_layer", "") or _search(model, x)
 
 
 def _search(model: nn.Module, x: Tensor) -> str | None:

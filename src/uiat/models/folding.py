@@ -4,7 +4,8 @@ With running statistics, BatchNorm after a convolution is a scale and a shift of
 can do itself. While weights stand still (an evaluation, or the steps of one attack) that spares every BatchNorm.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
+from weakref import ref
 
 import torch
 from torch import Tensor, fx, nn
@@ -24,20 +25,34 @@ class Folded(nn.Module):
     `refresh` folds anew after the original's weights or statistics changed.
     """
 
-    def __init__(self, graph: fx.GraphModule, pairs: list[Pair]):
+    def __init__(self, original: nn.Module, whole: fx.GraphModule, split: fx.GraphModule | None, pairs: list[Pair]):
         super().__init__()
-        self.graph = graph
+        self.whole, self.split = whole, split
+        self._original = ref(original)
         self._pairs = pairs
         self.refresh()
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the original's logits, up to rounding."""
-        return self.graph(x)  # type: ignore[no-any-return]
+        return self.whole(x)  # type: ignore[no-any-return]
+
+    @property
+    def original(self) -> nn.Module:
+        """The network that was folded."""
+        model = self._original()
+        assert model is not None, "a folded copy does not outlive its network"
+        return model
 
     @property
     def folds(self) -> int:
         """How many BatchNorms are folded away."""
         return len(self._pairs)
+
+    @property
+    def stem(self) -> nn.Module:
+        """The first layer with parameters that a forward meets."""
+        layers = (self.whole.get_submodule(str(n.target)) for n in self.whole.graph.nodes if n.op == "call_module")
+        return next(layer for layer in layers if list(layer.parameters()))
 
     @torch.no_grad()
     def refresh(self) -> None:
@@ -49,15 +64,34 @@ class Folded(nn.Module):
             scale = torch.rsqrt(norm.running_var + norm.eps)
             scale = scale if norm.weight is None else scale * norm.weight
             shift = -norm.running_mean if conv.bias is None else conv.bias - norm.running_mean
-            folded.weight.copy_(conv.weight * scale[:, None, None, None])
+            torch.mul(conv.weight, scale[:, None, None, None], out=folded.weight.data)
             folded.bias.copy_(shift * scale if norm.bias is None else shift * scale + norm.bias)
 
 
-def fold(model: nn.Module) -> Folded | None:
+class Halves(nn.Module):
+    """A network with `features` and `head`, as one forward that gives both of their results."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the features (N, D) and the logits."""
+        halves = cast(Any, self.model)
+        f: Tensor = halves.features(x)
+        return f.flatten(1), halves.head(f)
+
+
+def fold(model: nn.Module, features: str | None = "") -> Folded | None:
     """Return the model with every foldable BatchNorm folded, or `None` where tracing finds none.
 
     A model whose forward depends on the values it computes, or does what tracing cannot follow, is not folded; nor is
     one with hooks of its own, which a trace does not see, or with noise of its own, which a trace would freeze.
+
+    Args:
+        model: the classifier; it stays as it is.
+        features: also trace a forward that gives the features: the input of the layer of this name, or, for `None`,
+            what the model's `features` gives to its `head`. Empty: no such forward is wanted.
     """
     if _hooked(model):
         return None
@@ -66,7 +100,7 @@ def fold(model: nn.Module) -> Folded | None:
         before = torch.get_rng_state()
         try:
             model.eval()  # what the forward does with `self.training` is fixed by the trace
-            traced = fx.symbolic_trace(model)
+            traced = fx.symbolic_trace(Halves(model) if features is None else model)
         except Exception:  # anyone's own forward may raise anything when it meets a proxy
             return None
         finally:
@@ -78,7 +112,35 @@ def fold(model: nn.Module) -> Folded | None:
     if not pairs:
         return None
     _separate(traced)
-    return Folded(traced, pairs).eval()
+    whole, split = (_logits_of(traced), traced) if features is None else (traced, _split(traced, features))
+    return Folded(model, whole, split, pairs).eval()
+
+
+def _logits_of(traced: fx.GraphModule) -> fx.GraphModule:
+    """Return a trace of features and logits as one of the logits alone, on the same layers."""
+    graph = fx.Graph()
+    output = graph.graph_copy(traced.graph, {})
+    assert isinstance(output, tuple)
+    graph.output(output[1])
+    whole = fx.GraphModule(traced, graph)
+    whole.graph.eliminate_dead_code()
+    whole.recompile()
+    return whole
+
+
+def _split(traced: fx.GraphModule, layer: str) -> fx.GraphModule | None:
+    """Return the trace with the input of a layer beside the logits; `None` where the trace has no call of it."""
+    places: dict[fx.Node, fx.Node] = {}
+    graph = fx.Graph()
+    output = graph.graph_copy(traced.graph, places)
+    calls = [node for node in traced.graph.nodes if node.op == "call_module" and node.target == layer and node.args]
+    if not calls or not isinstance(calls[-1].args[0], fx.Node):
+        return None
+    call = places[calls[-1]]  # the last, should the layer run more than once
+    with graph.inserting_before(call):
+        kept = graph.call_method("clone", (call.args[0],))  # a layer may work in place
+    graph.output((graph.call_method("flatten", (kept, 1)), output))
+    return fx.GraphModule(traced, graph)
 
 
 def _replace(traced: fx.GraphModule) -> list[Pair]:
@@ -154,4 +216,4 @@ def _empty_like(conv: nn.Conv2d) -> nn.Conv2d:
         device=conv.weight.device,
         dtype=conv.weight.dtype,
     )
-    return empty.requires_grad_(False)
+    return empty.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[call-overload, no-any-return]

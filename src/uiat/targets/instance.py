@@ -54,8 +54,8 @@ class InstanceInverseTarget(Target):
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
         """Craft x̌ for the whole batch before a prediction moves BatchNorm's running statistics."""
         for view in views:
-            with crafting(model, view.mode):
-                view.x_inv = self.inverse(model, view.batch.x, view.batch.y, view.x_adv, view.draws)
+            with crafting(model, view.mode) as network:
+                view.x_inv = self.inverse(network, view.batch.x, view.batch.y, view.x_adv, view.draws)
 
     def forward(self, view: View, clock: Clock) -> Tensor:
         """Return log f(x̌)."""

@@ -56,8 +56,8 @@ class UniversalInverseTarget(Target):
         labels = torch.cat([view.batch.y for view in views])
         present, position = self._present(labels)
         positions = position.split([len(view.batch) for view in views])
-        with crafting(model, views[0].mode):
-            shares = [self._gradient(model, view, where) for view, where in zip(views, positions, strict=True)]
+        with crafting(model, views[0].mode) as network:
+            shares = [self._gradient(network, view, where) for view, where in zip(views, positions, strict=True)]
             z = self.z[present]
             self.z[present] = ascend(
                 lambda at: total(reduce(torch.add, [share(at) for share in shares])),

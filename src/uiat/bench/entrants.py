@@ -1,0 +1,149 @@
+"""Who runs in a benchmark: every method in each phase of its run, and literal references."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from uiat.bench import reference
+from uiat.bench.bare import Pass, bare_passes
+from uiat.bench.need import Need, need
+from uiat.config import AnyConfig, Config, Training
+from uiat.data.config import DataConfig
+from uiat.engine.setup import build_model, build_state
+from uiat.engine.state import State
+from uiat.engine.step import train_step
+from uiat.methods import METHODS, MethodConfig
+from uiat.models import ModelConfig
+from uiat.rng import generator
+from uiat.types import Batch, Clock, DataSpec
+
+EPOCHS = 100
+LATE = 90
+"""A method without phases is measured here, with its momentum at work."""
+LR = 0.01
+
+
+@dataclass(frozen=True)
+class Course:
+    """What everybody runs on: the network, the batch and the data's dimensions."""
+
+    model: ModelConfig
+    spec: DataSpec
+    batch_size: int
+    device: torch.device
+    train: Training = Training()
+
+    def config(self, method: MethodConfig) -> AnyConfig:
+        """Return the configuration of a run with this method."""
+        train = replace(self.train, epochs=EPOCHS, batch_size=self.batch_size)
+        return Config(DataConfig(), self.model, method, train)
+
+    def batch(self, seed: int = 0) -> Batch:
+        """Return noise in the place of images: a step costs the same."""
+        key, n, spec = generator(seed, "bench"), self.batch_size, self.spec
+        x = torch.rand((n, *spec.shape), generator=key)
+        y = torch.randint(spec.num_classes, (n,), generator=key)
+        index = torch.randperm(spec.num_samples, generator=key)[:n]
+        return Batch(x.to(self.device), y.to(self.device), index.to(self.device))
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A part of a run in which all steps cost the same."""
+
+    share: float
+    """Its share of the run's epochs."""
+    need: Need
+    step: Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """A method, or a reference, with the phases of its run."""
+
+    name: str
+    phases: tuple[Phase, ...]
+    state: State | None = None
+
+    @property
+    def need(self) -> Need:
+        """Passes of a step, averaged over a run."""
+        total = Need()
+        for phase in self.phases:
+            total = total + phase.need * phase.share
+        return total
+
+
+def enter(name: str, course: Course) -> Entrant:
+    """Return a method, ready to make steps."""
+    method = METHODS[name]
+    config = course.config(method)
+    helper = build_model(config, course.spec, course.device).requires_grad_(False) if name == "hat" else None
+    state = build_state(config, course.spec, course.device, helper)
+    phases = tuple(Phase(share, need(method, clock), _step(state, course, clock)) for clock, share in _clocks(method))
+    return Entrant(name, phases, state)
+
+
+def _clocks(method: Any) -> list[tuple[Clock, float]]:
+    """Return a moment in each phase of a run, and the phase's share."""
+    plug_in = getattr(method, "uiat", None)
+    one_off = getattr(plug_in if getattr(plug_in, "enabled", False) else method, "one_off", None)
+    if one_off is None:
+        return [(Clock(LATE, 0, EPOCHS), 1.0)]
+    moment = Clock(1, 0, EPOCHS).epoch_at(one_off.epoch)
+    shares = {moment - 1: (moment - 1) / EPOCHS, moment: 1 / EPOCHS, moment + 1: (EPOCHS - moment) / EPOCHS}
+    return [(Clock(epoch, 0, EPOCHS), share) for epoch, share in shares.items()]
+
+
+def _step(state: State, course: Course, clock: Clock) -> Callable[[], object]:
+    batch = course.batch()
+    return lambda: train_step(state, batch, clock, lr=LR)
+
+
+def counted(entrant: Entrant) -> list[tuple[dict[str, float], dict[str, float]]]:
+    """Make a step in each phase; return the passes that were counted, and those that the method states, in batches."""
+    assert entrant.state is not None
+    found = []
+    for phase in entrant.phases:
+        counts = entrant.state.passes.counts
+        before = dict(counts)
+        phase.step()
+        rows = counts["weight_backward"] - before["weight_backward"]
+        size = rows / phase.need.counts["weight_backward"]
+        found.append(({name: (counts[name] - before[name]) / size for name in counts}, phase.need.counts))
+    return found
+
+
+def references(course: Course) -> list[Entrant]:
+    """Return literal twins of natural training, TRADES and HAT, in the plain layout."""
+    batch = course.batch()
+    found = []
+    for name in ("natural", "trades", "hat"):
+        model = course.model.build(course.spec).to(course.device)
+        optimizer = torch.optim.SGD(model.parameters(), LR, momentum=0.9, nesterov=True, weight_decay=5e-4)
+        found.append(Entrant(f"literal {name}", (Phase(1.0, Need(), _literal(name, model, optimizer, course, batch)),)))
+    return found
+
+
+def _literal(
+    name: str, model: nn.Module, optimizer: torch.optim.Optimizer, course: Course, batch: Batch
+) -> Callable[[], object]:
+    if name == "hat":
+        helper = course.model.build(course.spec).to(course.device)
+        step = reference.hat(model, optimizer, helper)
+    else:
+        step = (reference.natural if name == "natural" else reference.trades)(model, optimizer)
+    return lambda: step(batch.x, batch.y)
+
+
+def bare(course: Course) -> dict[str, Pass]:
+    """Return the bare passes on a network of their own."""
+    state = build_state(course.config(METHODS["sat"]), course.spec, course.device, None)
+    state.passes.close()
+    state.model.train()
+    batch = course.batch()
+    x: Tensor = batch.x
+    return bare_passes(state.model, x, batch.y)

@@ -1,0 +1,152 @@
+"""`uiat bench`: what a step of each method costs here, in seconds, passes and memory."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Generic
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from uiat import methods, models
+from uiat.bench.bare import Pass
+from uiat.bench.entrants import Course, Entrant, bare, enter, references
+from uiat.bench.memory import peak_bytes
+from uiat.bench.race import race
+from uiat.bench.summary import Line, lines, to_content
+from uiat.cli.choose import take
+from uiat.cli.numbers import REGISTRY
+from uiat.config import ModelT, Training
+from uiat.engine.files import write_json
+from uiat.engine.setup import pick_device
+from uiat.errors import UserError
+from uiat.evaluation.card import environment
+from uiat.report.bench_plot import draw_bench
+from uiat.report.figure import save_figure
+from uiat.serialize import encode
+from uiat.types import DataSpec
+
+DEFAULT = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
+
+
+@dataclass(frozen=True)
+class Bench(Generic[ModelT]):
+    """Time a step of each method, interleaved in one process, against its bare passes and literal references."""
+
+    model: ModelT
+    """The network."""
+    methods: tuple[str, ...] = DEFAULT
+    """Who takes part; `uiat list methods` names them."""
+    batch_size: int = 128
+    """m: samples in a step."""
+    rounds: int = 5
+    """Turns that everybody takes; figures are medians over them."""
+    size: int = 32
+    """Height and width of the images, which are noise."""
+    channels: int = 3
+    """Their channels."""
+    classes: int = 10
+    """Their classes."""
+    samples: int = 50_000
+    """Samples of the training set: the rows of the table of p."""
+    references: bool = True
+    """Time literal natural training, TRADES and HAT as well."""
+    memory: bool = True
+    """Measure the most memory a step holds, in a further step."""
+    fast: bool = True
+    """Use the fast path: BatchNorm folded for the attack, channels_last."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
+    threads: int | None = None
+    """Threads of the CPU; else torch's choice."""
+    json: str | None = None
+    """Write settings, lines and every round there."""
+    figure: str | None = None
+    """Draw the bars there (.png or .svg)."""
+
+
+def main(args: list[str]) -> int:
+    """Run the command."""
+    options = _parse(args)
+    course = _course(options)
+    entrants = [enter(name, course) for name in options.methods]
+    others = references(course) if options.references else []
+    times = race([*others, *entrants], _needed(bare(course), entrants), options.rounds, course.device)
+    peaks = {e.name: peak_bytes(e.phases[0].step, course.device) for e in (*others, *entrants) if options.memory}
+    found = lines([*others, *entrants], times, peaks)
+    network = f"{type(options.model).__name__}, batch {options.batch_size}, {torch.get_num_threads()} threads"
+    _show(found, network)
+    facts = {"settings": encode(options), "environment": environment(course.device)}
+    if options.json is not None:
+        write_json(Path(options.json), to_content(found, times, facts))
+    if options.figure is not None:
+        save_figure(draw_bench(found, network), Path(options.figure))
+    wrong = [line.name for line in found if not line.as_stated]
+    if wrong:
+        print(f"the passes of {', '.join(wrong)} are not those that the method states")
+    return 1 if wrong else 0
+
+
+def _needed(passes: dict[str, Pass], entrants: list[Entrant]) -> dict[str, Pass]:
+    return {kind: run for kind, run in passes.items() if any(getattr(entrant.need, kind) for entrant in entrants)}
+
+
+def _parse(args: list[str]) -> Bench[Any]:
+    chosen, rest = take(args, ("--model",))
+    model = models.get(chosen.get("--model", "resnet18"))
+    exact: Any = Bench[type(model)]  # type: ignore[misc]
+    with REGISTRY:
+        found: Bench[Any] = tyro.cli(
+            exact,
+            default=Bench(model),
+            args=rest,
+            prog="uiat bench",
+            description=Bench.__doc__,
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+    for name in found.methods:
+        methods.get(name)
+    for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples"):
+        if getattr(found, flag) < 1:
+            raise UserError(f"--{flag.replace('_', '-')} is {getattr(found, flag)}: give at least 1.")
+    if found.samples < found.batch_size:
+        raise UserError(f"--samples is {found.samples}, less than a batch of {found.batch_size}: give more.")
+    for place in filter(None, (found.json, found.figure)):
+        if not Path(place).absolute().parent.is_dir():
+            raise UserError(f"cannot write {place}: there is no such folder, make it first.")
+    return found
+
+
+def _course(options: Bench[Any]) -> Course:
+    if options.threads is not None:
+        torch.set_num_threads(options.threads)
+    spec = DataSpec(options.classes, options.samples, (options.channels, options.size, options.size))
+    train = replace(Training(), fast=options.fast)
+    return Course(options.model, spec, options.batch_size, pick_device(options.device), train)
+
+
+def _show(found: list[Line], title: str) -> None:
+    table = Table(
+        title=title, caption="/x: over x, the median over rounds; F, B: passes of a step in batches", padding=(0, 0)
+    )
+    headings = ("", "s/step", "bare", "/bare", "/natural", "/TRADES", "/HAT", "F", "B in", "B w", "MB")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
+    for line in found:
+        counts = [f"{_mean(line, kind):g}" for kind in ("forward", "input_backward", "weight_backward")]
+        ratios = [line.over_bare, line.to_natural, line.to_trades, line.to_hat]
+        table.add_row(
+            line.name,
+            f"{line.seconds:.3g}",
+            "" if line.bare_seconds is None else f"{line.bare_seconds:.3g}",
+            *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
+            *(counts if line.counts else ["", "", ""]),
+            "" if line.peak_bytes is None else f"{line.peak_bytes / 1e6:.0f}",
+        )
+    Console().print(table)
+
+
+def _mean(line: Line, kind: str) -> float:
+    """Passes of the first phase: most of a run is like it."""
+    return line.counts[0][kind] if line.counts else 0.0

@@ -1,0 +1,39 @@
+"""A mistake that one of several processes meets: it is said once, and torchrun does not try the same again."""
+
+import os
+import sys
+from pathlib import Path
+
+from uiat.engine.signals import STOP_FILE
+from uiat.errors import UserError
+
+
+def refusal_file(stop_file: str) -> Path:
+    """Return the file, beside the one that asks for a stop, which tells that the run cannot go on as it is."""
+    return Path(f"{stop_file}.refused")
+
+
+def refused() -> bool:
+    """Whether a process of this launch has met a mistake that a person must mend."""
+    stop_file = os.environ.get(STOP_FILE)
+    return stop_file is not None and refusal_file(stop_file).exists()
+
+
+def refuse(error: UserError) -> int:
+    """Say what is wrong and return the exit code.
+
+    Under `uiat train --processes` the first process speaks and leaves word for the launcher, which ends with code 2;
+    the processes themselves end with 0, because torchrun takes any other code for a death and starts them again. Under
+    torchrun alone the first process of each machine speaks: machines may differ in their files.
+    """
+    stop_file = os.environ.get(STOP_FILE)
+    if stop_file is None:
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"uiat: {error}", file=sys.stderr)
+        return 2
+    try:
+        refusal_file(stop_file).touch(exist_ok=False)
+    except FileExistsError:
+        return 0
+    print(f"uiat: {error}", file=sys.stderr)
+    return 0
