@@ -16,7 +16,6 @@ from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.figure import ENDINGS, Figure
 from uiat.reproduce.output import to_latex, to_markdown, to_records
 from uiat.reproduce.paper import read_figures
-from uiat.reproduce.store import Store
 from uiat.reproduce.table import Entry, Table, fill, make_entry
 
 
@@ -24,13 +23,12 @@ from uiat.reproduce.table import Entry, Table, fill, make_entry
 class Given:
     """A reading whose values are given, seed by seed."""
 
-    values: tuple[float, ...]
+    given: tuple[float, ...]
     measure: None = None
     digits: int = 1
 
-    def value(self, store: Store) -> float | None:
-        seed = store.cell.config.seed
-        return self.values[seed] if seed < len(self.values) else None
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        return list(self.given)
 
 
 def table(*rows: tuple[str, tuple[float, ...], str]) -> Table:

@@ -16,6 +16,7 @@ from uiat.reproduce import scales
 from uiat.reproduce.budget import sizes
 from uiat.reproduce.cell import Cell, merge
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.experiments.table2 import ROWS, timings
 from uiat.reproduce.scales import SCALES, Scale
 from uiat.targets import InstanceInverse
 from uiat.types import Batch, Clock, DataSpec
@@ -80,10 +81,11 @@ def test_the_attacks_of_table_1() -> None:
 
 @pytest.mark.parametrize(("network", "depth"), [("WRN-28", 28), ("WRN-34", 34)])
 def test_the_networks_of_table_2(network: str, depth: int) -> None:
-    config = PAPER.timed("uiat", network)
-    assert config.model == WideResNet(depth=depth, widen=10)
-    assert config.train.batch_size == 128
-    assert PAPER.timed("uiat", "ResNet-18") == PAPER.config("uiat"), "Table 1's run is not made twice"
+    timing = timings(PAPER)[network]
+    assert timing.model == WideResNet(depth=depth, widen=10)
+    assert timing.batch_size == 128
+    assert timing.methods == ("natural", "trades", "hat", "iat", "uiat", "uiat-oneoff")
+    assert timing.steps == pytest.approx((50_000 - 1024) / 128)
 
 
 @pytest.mark.parametrize("levels", [10, 12, 16])
@@ -165,8 +167,8 @@ def test_grids_hold_the_papers_choice(scale: Scale) -> None:
 def distinct(scale: Scale) -> dict[str, AnyConfig]:
     """Return the runs of a scale that differ in more than numbers: by network, classes, and kinds of parts."""
     found: dict[str, AnyConfig] = {}
-    for cell in runs(scale):
-        config = cell.config
+    timed = [scale.config(method, network=network) for network in scale.networks for method in ROWS.values()]
+    for config in [*(cell.config for cell in runs(scale)), *timed]:
         parts = [type(getattr(config.method, name, None)).__name__ for name in ("attack", "inverse", "momentum")]
         switches = [getattr(getattr(config.method, n, None), "enabled", None) for n in ("momentum", "uiat")]
         key = "-".join(map(str, [config.data.name, config.model, type(config.method).__name__, *parts, *switches]))

@@ -20,7 +20,7 @@ TINY = replace(
     robust="pgd-3",
     robust_images=20,
     watch=Watch(train=20, test=30, steps=2),
-    timing_epochs=1,
+    rounds=2,
     lam=(1.0, 3.5),
     beta=(0.0, 1.0),
     gamma=(0.5, 0.9),

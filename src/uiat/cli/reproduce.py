@@ -25,6 +25,7 @@ from uiat.reproduce.plan import print_plan
 from uiat.reproduce.runner import Worker
 from uiat.reproduce.store import Store
 from uiat.reproduce.submit import read_parameters, submit
+from uiat.reproduce.table import Table
 from uiat.reproduce.work import Stopped
 from uiat.reproduce.workers import CALL, run_workers, stop_with_parent
 
@@ -184,9 +185,19 @@ def work(job: Job, stop: StopSignal, call: str) -> int:
     return 0
 
 
+def time_methods(job: Job) -> None:
+    """Time what tables ask for; in this process, when the workers are done: times want a machine of their own."""
+    if job.options.only:
+        return
+    for experiment in job.experiments:
+        for timing in experiment.timings if isinstance(experiment, Table) else ():
+            timing.measure(job.out, job.device)
+
+
 def write(job: Job) -> None:
     """Write what the finished runs give."""
     job.out.mkdir(parents=True, exist_ok=True)
+    time_methods(job)
     written = {experiment.name: experiment.write(job.out, job.seeds) for experiment in job.experiments}
     console = Console(highlight=False)
     if job.claims:

@@ -6,6 +6,7 @@ from uiat.reproduce.evidence import faster, lowered_for_most, lowered_in_most_cl
 from uiat.reproduce.experiments.fig2 import learning_cell
 from uiat.reproduce.experiments.sweeps import EPOCH, GAMMA, LAMBDA, START, Sweep
 from uiat.reproduce.experiments.table1 import COLUMNS
+from uiat.reproduce.experiments.table2 import timings
 from uiat.reproduce.experiments.table3 import LEVELS as LARGER
 from uiat.reproduce.experiments.table5 import LEVELS, PAIRS
 from uiat.reproduce.experiments.table6 import ablated
@@ -150,10 +151,10 @@ def _strength(scale: Scale) -> list[Claim]:
 
 
 def _faster(scale: Scale) -> Claim:
-    parts = []
+    races, parts = timings(scale), []
     for name, method in (("IAT", "iat"), ("TRADES", "trades"), ("HAT", "hat")):
         for network, ours in scale.networks.items():
-            evidence = faster(scale.timed("uiat", network), scale.timed(method, network))
+            evidence = faster(races[network], "uiat", method)
             minutes = float(_gain("table2", name, "UIAT", network))
             paper = f"{60 * minutes:+.1f}"
             parts.append(Part(f"seconds an epoch saved against {name}, {ours}", evidence, paper, percent=False))

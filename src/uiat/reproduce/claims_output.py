@@ -13,7 +13,7 @@ RULE = (
     "A comparison holds if its whole 95 % interval is above 0 (for “level”: within the margin), does not hold if all "
     "of it is below (outside), and is undecided otherwise: there are too few images or seeds to tell. A claim holds if "
     "all of its measured comparisons do, and does not hold if one does not. Intervals of accuracies are paired, over "
-    "seeds and images (bootstrap); those of times are over epochs."
+    "seeds and images (bootstrap); those of times are over rounds of an interleaved race."
 )
 
 

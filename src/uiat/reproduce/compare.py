@@ -52,7 +52,7 @@ def _resampled(values: Tensor, key: torch.Generator) -> Tensor:
 
 
 def paired_times(first: list[float], second: list[float]) -> Difference:
-    """Return mean(second − first) over epochs of the same number, and a 95 % interval by resampling epochs."""
+    """Return mean(second − first) over rounds of the same number, and a 95 % interval by resampling rounds."""
     count = min(len(first), len(second))
     values = torch.tensor(second[:count], dtype=torch.float64) - torch.tensor(first[:count], dtype=torch.float64)
     drawn = torch.randint(count, (ROUNDS, count), generator=generator(0, "bootstrap"))

@@ -11,18 +11,16 @@ from uiat.reproduce.claims import Evidence
 from uiat.reproduce.compare import Difference, paired, paired_times
 from uiat.reproduce.learning import read_learning
 from uiat.reproduce.measures import Measure
-from uiat.reproduce.readings import epoch_seconds
 from uiat.reproduce.store import common_seeds
+from uiat.reproduce.timing import Timing
 
 
-def faster(first: AnyConfig, second: AnyConfig) -> Evidence:
-    """Compare the seconds of epochs of the same number: second's − first's."""
+def faster(timing: Timing, first: str, second: str) -> Evidence:
+    """Compare the seconds of an epoch, round by round of an interleaved race: second's − first's."""
 
     def evidence(out: Path, seeds: int) -> Difference | None:
-        rows = common_seeds([Cell(first), Cell(second)], out, seeds)
-        times = [[epoch_seconds(store.run) for store in row] for row in rows]
-        mine, other = ([second for row in times for second in row[k]] for k in (0, 1))
-        return paired_times(mine, other) if rows else None
+        mine, other = (timing.epoch_seconds(method, out) for method in (first, second))
+        return paired_times(mine, other) if mine else None
 
     return evidence
 

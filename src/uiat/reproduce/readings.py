@@ -1,27 +1,29 @@
-"""How a number is read from a finished cell: accuracies, times, passes."""
+"""How a number is read: accuracies from finished cells, times from a race, passes from the configuration."""
 
 from dataclasses import dataclass
-from statistics import mean
-from typing import Protocol
+from pathlib import Path
+from typing import Any, Protocol
 
-from uiat.engine.run import RunFolder
+from uiat.reproduce.budget import passes_per_image
+from uiat.reproduce.cell import Cell
 from uiat.reproduce.measures import Attacked, Measure
-from uiat.reproduce.store import Store
+from uiat.reproduce.store import seed_stores
+from uiat.reproduce.timing import Timing
 
 
 class Reading(Protocol):
-    """How a number is read from a finished cell."""
+    """How a number is read."""
 
     @property
     def measure(self) -> Measure | None:
-        """What has to be measured for it, beside the training."""
+        """What has to be measured on the cell for it, beside the training."""
 
     @property
     def digits(self) -> int:
         """Decimals that are shown."""
 
-    def value(self, store: Store) -> float | None:
-        """Return the number; `None` where it is not known yet."""
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        """Return a number for each seed (or round) that is known."""
 
 
 @dataclass(frozen=True)
@@ -31,46 +33,38 @@ class Percent:
     measure: Attacked
     digits: int = 2
 
-    def value(self, store: Store) -> float | None:
-        """Read the accuracy."""
-        found = store.read(self.measure)
-        return None if found is None else 100 * found["accuracy"]
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        """Read the accuracy of each finished seed."""
+        if cell is None:
+            return []
+        found = [store.read(self.measure) for store in seed_stores(cell, out, seeds, self.measure)]
+        return [100 * facts["accuracy"] for facts in found if facts is not None]
 
 
 @dataclass(frozen=True)
 class EpochTime:
     """Time of an epoch, in units of so many seconds."""
 
+    timing: Timing
+    method: str
     unit: float
     digits: int = 2
     measure: Measure | None = None
 
-    def value(self, store: Store) -> float | None:
-        """Read the mean over the epochs."""
-        if not store.trained:
-            return None
-        return mean(epoch_seconds(store.run)) / self.unit
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        """Read every round."""
+        return [seconds / self.unit for seconds in self.timing.epoch_seconds(self.method, out)]
 
 
 @dataclass(frozen=True)
 class EpochPasses:
-    """Passes of an epoch for each training image: forwards and backwards together, counted as they happened."""
+    """Passes of an epoch for each training image: forwards and backwards together, exact."""
 
+    config: Any
     digits: int = 1
     measure: Measure | None = None
 
-    def value(self, store: Store) -> float | None:
-        """Read the counts of the run's card."""
-        if not store.trained:
-            return None
-        images = store.card["data"]["train"] * store.cell.config.train.epochs
-        return float(sum(store.card["training_passes"].values()) / images)
-
-
-def epoch_seconds(run: RunFolder) -> list[float]:
-    """Return the wall-clock seconds of each epoch, its validation included: the one source of times here.
-
-    An epoch that went on after an interruption counts the time the run was at work.
-    """
-    ends = [line["seconds"] for line in run.read_metrics() if line["kind"] == "epoch"]
-    return [end - begin for begin, end in zip([0.0, *ends], ends, strict=False)]
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        """Count them."""
+        epochs = self.config.train.epochs
+        return [sum(passes_per_image(self.config.method, epochs)) / epochs]

@@ -15,6 +15,7 @@ from uiat.recipes.scale import at_radius
 from uiat.reproduce.learning import Watch
 from uiat.reproduce.measures import Attacked, Curve, Inverse
 from uiat.reproduce.stand_in import PREFIX
+from uiat.reproduce.timing import Timing, timing_of
 
 PAPER_EPS = 8 / 255
 ALIGN = {6: 0.112, 8: 0.2, 10: 0.356}
@@ -43,8 +44,8 @@ class Scale:
     """The attack of the columns `AA` and `Robust`."""
     robust_images: int | None
     watch: Watch
-    timing_epochs: int | None
-    """Epochs of runs that are made for their time alone; `None`: as many as any run."""
+    rounds: int
+    """Turns that every method takes where times are compared."""
     lam: tuple[float, ...] = (1.0, 2.0, 3.5, 5.0, 6.5)
     beta: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
     gamma: tuple[float, ...] = (0.5, 0.7, 0.9, 0.99)
@@ -86,12 +87,9 @@ class Scale:
         """Return a run of Table 4; `None` where the scale has none."""
         return _GENERATED[self.name](method, data, network)
 
-    def timed(self, method: str, network: str) -> AnyConfig:
-        """Return a run of Table 2: Table 1's own where there is one, else one that is made for its time."""
-        config = self.config(method, network=network)
-        if network == "ResNet-18" or self.timing_epochs is None:
-            return config
-        return replace(config, train=replace(config.train, epochs=self.timing_epochs))
+    def timing(self, network: str, methods: tuple[str, ...]) -> Timing:
+        """Return the race of Table 2 on one of the paper's networks."""
+        return timing_of(self.config("uiat", network=network), methods, self.rounds)
 
     def attacked(self, attack: str) -> Attacked:
         """Return a measurement by the paper's column: Natural, PGD, CW, AA."""
@@ -258,7 +256,7 @@ SCALES: dict[str, Scale] = {
         robust="autoattack",
         robust_images=32,
         watch=Watch(train=200, test=None, steps=10),
-        timing_epochs=5,
+        rounds=5,
         lam=(1.0, 3.5, 6.5),
         beta=(0.0, 1.0, 2.0),
         gamma=(0.5, 0.9, 0.99),
@@ -280,7 +278,7 @@ SCALES: dict[str, Scale] = {
         robust="autoattack",
         robust_images=500,
         watch=Watch(train=2000, test=None),
-        timing_epochs=5,
+        rounds=5,
     ),
     "paper": Scale(
         "paper",
@@ -294,7 +292,7 @@ SCALES: dict[str, Scale] = {
         robust="autoattack",
         robust_images=None,
         watch=Watch(train=10_000, test=None),
-        timing_epochs=5,
+        rounds=5,
     ),
 }
 

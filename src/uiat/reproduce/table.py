@@ -11,7 +11,7 @@ from uiat.reproduce.cell import Cell
 from uiat.reproduce.output import to_csv, to_json, to_latex, to_markdown, write_text
 from uiat.reproduce.readings import Reading
 from uiat.reproduce.scales import Scale
-from uiat.reproduce.store import Store
+from uiat.reproduce.timing import Timing
 
 
 @dataclass(frozen=True)
@@ -64,6 +64,8 @@ class Table:
     notes: tuple[str, ...] = ()
     label: str = "method"
     """What the first column holds."""
+    timings: tuple[Timing, ...] = ()
+    """What is timed for it, beside the runs."""
     name_sections: bool = True
     """Whether the sections have names to show; else they only say which rows are compared."""
 
@@ -84,7 +86,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Number:
-    """Mean and spread over the seeds that are finished."""
+    """Mean and spread over the seeds that are finished (over rounds, for times)."""
 
     values: tuple[float, ...]
 
@@ -143,8 +145,7 @@ def fill(table: Table, out: Path, seeds: int) -> Filled:
     """Read the numbers of a table from finished runs."""
     numbers: dict[Entry, Number] = {}
     for entry in table.entries:
-        found = [entry.reading.value(Store(cell, out)) for cell in entry.runs(seeds)]
-        values = tuple(value for value in found if value is not None)
+        values = tuple(entry.reading.values(entry.cell, out, seeds))
         if values:
             numbers[entry] = Number(values)
     return Filled(table, numbers, seeds)
