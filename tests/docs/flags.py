@@ -9,7 +9,7 @@ from uiat.cli.curves import Curves
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.inverse import Inverse
-from uiat.cli.reproduce import Reproduce
+from uiat.cli.reproduce_job import Reproduce
 from uiat.cli.subject import Subject
 from uiat.cli.train import Resume
 from uiat.models import MODELS

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from uiat.methods import METHODS
-from uiat.reproduce import scales
+from uiat.reproduce import configs, scales
 from uiat.reproduce.cell import Cell, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.table6 import ablated
@@ -30,8 +30,8 @@ def test_anything_of_the_configuration_changes_the_key() -> None:
         replace(config, seed=1),
         replace(config, train=replace(config.train, epochs=9)),
         replace(config, data=replace(config.data, subset=799)),
-        scales.change_method(config, None, lam=3.6),
-        scales.change_method(config, "inverse", beta=0.5),
+        configs.change_method(config, None, lam=3.6),
+        configs.change_method(config, "inverse", beta=0.5),
     ]
     assert len({cell.key, *(Cell(other).key for other in others)}) == 6
     assert Cell(config, watch=Watch()).key != cell.key

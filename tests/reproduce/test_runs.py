@@ -200,7 +200,7 @@ def test_a_plan_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert found.code == 0
     assert not (tmp_path / "new").exists()
     lines = found.out.splitlines()
-    commands = [line.split() for line in lines if line.startswith("uiat reproduce")]
+    commands = [line.split() for line in lines if line.startswith("uiat reproduce table6 --scale")]
     assert len(commands) == 10
     assert "10 runs, 10 to make" in found.out
     keys = {words[-1] for words in commands}

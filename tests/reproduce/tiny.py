@@ -10,7 +10,7 @@ import pytest
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.models import ResNet
-from uiat.reproduce import scales, workers
+from uiat.reproduce import configs, scales, workers
 from uiat.reproduce.learning import Watch
 from uiat.targets import InstanceInverse
 
@@ -34,7 +34,7 @@ WIDTHS = {"ResNet-18": 2, "WRN-28": 3, "WRN-34": 4}
 
 
 def tiny_config(method: str, data: str, network: str) -> AnyConfig:
-    config = scales._smoke(method, data, network)
+    config = configs.smoke(method, data, network)
     return replace(
         config,
         model=ResNet(blocks=(1, 1), width=WIDTHS[network]),
@@ -46,7 +46,7 @@ def tiny_config(method: str, data: str, network: str) -> AnyConfig:
 
 
 def tiny_generated(method: str, data: str, network: str) -> AnyConfig | None:
-    config = scales._smoke_generated(method, data, network)
+    config = configs.smoke_generated(method, data, network)
     if config is None:
         return None
     size = tiny_config(method, data, "ResNet-18")
@@ -70,10 +70,10 @@ def tiny_scale() -> Iterator[scales.Scale]:
     """Within it, `--scale smoke` is tiny, in this process and in its workers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scales.SCALES, "smoke", TINY)
-        patch.setitem(scales._CONFIGS, "smoke", tiny_config)
+        patch.setitem(configs.CONFIGS, "smoke", tiny_config)
         patch.setitem(
-            scales._SINGLE_STEP, "smoke", lambda m: scales._triangular(tiny_config(m, "CIFAR-10", "ResNet-18"))
+            configs.SINGLE_STEP, "smoke", lambda m: configs.triangular(tiny_config(m, "CIFAR-10", "ResNet-18"))
         )
-        patch.setitem(scales._GENERATED, "smoke", tiny_generated)
+        patch.setitem(configs.GENERATED, "smoke", tiny_generated)
         patch.setattr(workers, "PROGRAM", "tests.reproduce.child")
         yield TINY

@@ -23,10 +23,10 @@ def timings(scale: Scale) -> dict[str, Timing]:
 
 def build(scale: Scale) -> Table:
     """Return the table at a scale."""
-    races, entries = timings(scale), []
+    races, entries, digits = timings(scale), [], 4 if scale.name == "smoke" else 2
     for row, method in ROWS.items():
         for network, ours in scale.networks.items():
-            reading, figure = EpochTime(races[network], method, 60.0, digits=3), paper_figure("table2", row, network)
+            reading, figure = EpochTime(races[network], method, 60.0, digits), paper_figure("table2", row, network)
             entries.append(make_entry(row, "minutes an epoch", ours, None, reading, figure, best="least"))
         passes = EpochPasses(scale.config(method))
         entries.append(make_entry(row, "passes an image", "all networks", None, passes, best="least"))

@@ -20,12 +20,11 @@ def table4_cells(scale: Scale) -> list[Entry]:
             for row, method in ROWS.items():
                 config = scale.generated(method, data, network)
                 cell = None if config is None else Cell(config)
+                section = f"{data if config is None else scale.data[data]}, {network}"
                 for column in ("Natural", "Robust"):
                     figure = paper_figure("table4", f"{data}/{network}/{row}", column)
                     reading = Percent(scale.attacked(column))
-                    entries.append(
-                        make_entry(row, "", column, cell, reading, figure, f"{scale.data.get(data, data)}, {network}")
-                    )
+                    entries.append(make_entry(row, "", column, cell, reading, figure, section))
     return entries
 
 

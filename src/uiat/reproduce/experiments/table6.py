@@ -2,9 +2,10 @@
 
 from uiat.config import AnyConfig
 from uiat.reproduce.cell import Cell
+from uiat.reproduce.configs import change_method
 from uiat.reproduce.paper import paper_figure
 from uiat.reproduce.readings import Percent
-from uiat.reproduce.scales import Scale, change_method
+from uiat.reproduce.scales import Scale
 from uiat.reproduce.table import Table, make_entry
 
 COMPONENTS = ("UAG", "FR", "IAM")
