@@ -16,6 +16,7 @@ from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.figure import ENDINGS, Figure
 from uiat.reproduce.output import to_latex, to_markdown, to_records
 from uiat.reproduce.paper import read_figures
+from uiat.reproduce.store import writing
 from uiat.reproduce.table import Entry, Table, fill, make_entry
 
 
@@ -115,7 +116,7 @@ def test_a_figure_opens_and_has_its_points(name: str, made: Path) -> None:
 
 
 def test_a_figure_has_the_same_bytes_again(made: Path, tmp_path: Path) -> None:
-    with tiny_scale():
+    with tiny_scale(), writing(made):
         figure = EXPERIMENTS["fig3"](TINY)
         before = {ending: (made / f"fig3.{ending}").read_bytes() for ending in ENDINGS}
         figure.write(made, 1)

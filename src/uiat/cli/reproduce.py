@@ -16,7 +16,7 @@ from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.index import write_index
 from uiat.reproduce.plan import print_plan
 from uiat.reproduce.runner import Worker
-from uiat.reproduce.store import Store
+from uiat.reproduce.store import Store, writing
 from uiat.reproduce.submit import read_parameters, submit
 from uiat.reproduce.table import Table
 from uiat.reproduce.work import Stopped
@@ -102,21 +102,17 @@ def time_methods(job: Job) -> None:
 
 
 def write(job: Job) -> None:
-    """Write what the finished runs give."""
-    job.out.mkdir(parents=True, exist_ok=True)
-    time_methods(job)
-    written = {experiment.name: experiment.write(job.out, job.seeds) for experiment in job.experiments}
-    console = Console(highlight=False)
-    if job.claims:
-        found = write_claims(scales.get(job.options.scale), job.out, job.seeds)
-        for claim, parts in found:
-            console.print(f"{claim.text} ({claim.where}): {overall(parts)}", markup=False, soft_wrap=True)
-    write_index([build(scales.get(job.options.scale)) for build in EXPERIMENTS.values()], job.out)
-    for name, paths in written.items():
-        console.print(
-            f"{name}: {', '.join(path.name for path in paths) or 'nothing yet'}", markup=False, soft_wrap=True
-        )
-    console.print(f"written: {job.out}", markup=False, soft_wrap=True)
+    """Write what the finished runs give, and say what was written."""
+    scale = scales.get(job.options.scale)
+    with writing(job.out):
+        time_methods(job)
+        written = {experiment.name: experiment.write(job.out, job.seeds) for experiment in job.experiments}
+        found = write_claims(scale, job.out, job.seeds) if job.claims else []
+        write_index([build(scale) for build in EXPERIMENTS.values()], job.out)
+    lines = [f"{claim.text} ({claim.where}): {overall(parts)}" for claim, parts in found]
+    lines += [f"{name}: {', '.join(path.name for path in paths) or 'nothing yet'}" for name, paths in written.items()]
+    for line in (*lines, f"written: {job.out}"):
+        Console(highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 def _say(line: str) -> None:

@@ -89,6 +89,21 @@ class Store:
             os.close(handle)
 
 
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Wait until no other command writes tables and figures into the folder, and keep others waiting."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = os.open(out / "output.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise UserError(f"cannot write the folder {out}: {reason(error)}; choose another --out.") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
 def common_seeds(cells: Sequence[Cell], out: Path, seeds: int, measure: Measure | None = None) -> list[list[Store]]:
     """Return the finished runs of some cells for each seed at which all of them are finished: trained, and measured."""
     rows = [[Store(cell.at_seed(seed), out) for cell in cells] for seed in range(seeds)]
