@@ -5,11 +5,13 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from uiat import recipes
+from uiat.cli.bench import Bench
 from uiat.cli.curves import Curves
 from uiat.cli.data import Fetch, Info, Pack
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.inverse import Inverse
+from uiat.cli.reproduce_job import Reproduce
 from uiat.cli.subject import Subject
 from uiat.cli.train import Resume
 from uiat.models import MODELS
@@ -20,7 +22,19 @@ def known_flags() -> set[str]:
     configs = [recipes.get(name) for name in recipes.RECIPES]
     configs += [replace(configs[0], model=model) for model in MODELS.values()]
     flags = {flag for config in configs for flag in _flags(config, "--")}
-    commands: tuple[Any, ...] = (Resume, Subject, Evaluate, Curves, Inverse, Export, Info, Pack, Fetch)
+    commands: tuple[Any, ...] = (
+        Resume,
+        Subject,
+        Evaluate,
+        Curves,
+        Inverse,
+        Export,
+        Info,
+        Pack,
+        Fetch,
+        Reproduce,
+        Bench,
+    )
     return flags | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
 
 

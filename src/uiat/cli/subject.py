@@ -125,8 +125,8 @@ def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
     return Subject(DataConfig(name=chosen["--data"]), model)
 
 
-def prepare(target: Path, options: Subject[Any]) -> Ready:
-    """Load the network and the images, and settle the threat model."""
+def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = None) -> Ready:
+    """Load the network and the images (unless they are given), and settle the threat model."""
     run = RunFolder.open(target) if target.is_dir() else None
     base = PGD(step=None, steps=20)
     if run is not None:
@@ -141,7 +141,7 @@ def prepare(target: Path, options: Subject[Any]) -> Ready:
     if options.batch_size < 1:
         raise UserError(f"the batch size is {options.batch_size}: give at least 1.")
     device = local_device(pick_device(options.device))
-    splits = data.load(options.data, options.data_dir)
+    splits = splits or data.load(options.data, options.data_dir)
     if run is not None:
         check_classes(run, splits.train.classes, options.data.name)
     images = _sample(splits.test, options)

@@ -23,6 +23,8 @@ from uiat.engine.setup import pick_device
 from uiat.errors import UserError
 
 USAGE = "uiat train [RECIPE]"
+SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
+"""Flags that may be given without their part's name."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +69,7 @@ def main(args: list[str]) -> int:
 def new_run(args: list[str]) -> int:
     """Begin a run: the recipe first, then what the flags change."""
     name, rest = name_recipe(args)
+    rest = [SHORT.get(flag := word.split("=")[0], flag) + word[len(flag) :] for word in rest]
     config, rest = _choose(recipes.get(name), rest)
     config, where = parse(config, rest)
     check(config)

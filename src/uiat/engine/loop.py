@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,9 @@ from uiat.rng import derive
 from uiat.serialize import to_json
 from uiat.types import Clock
 
+AfterEpoch = Callable[[State], None]
+"""What else to do at the end of an epoch."""
+
 
 def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
     """Build what a run is made of and forget it: a mistake shows before there is a run folder."""
@@ -42,13 +46,21 @@ def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
         given_helper(config, config.method, splits.spec, device)
 
 
-def train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device) -> bool:
-    """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal)."""
+def train(
+    config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device, after_epoch: AfterEpoch | None = None
+) -> bool:
+    """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal).
+
+    `after_epoch` may look at the state when an epoch is validated, before it is saved: once for each epoch, and once
+    more for one that is repeated after a kill.
+    """
     with run.lock() if is_main() else nullcontext():
-        return _train(config, run, splits, device)
+        return _train(config, run, splits, device, after_epoch)
 
 
-def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device) -> bool:
+def _train(
+    config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device, after_epoch: AfterEpoch | None
+) -> bool:
     plan = config.train
     initial = keep_initial(config, run, splits.spec)
     go_on, helper = get_helper(config, run, splits.spec, device, lambda c, r: train(c, r, splits, device))
@@ -105,6 +117,8 @@ def _train(config: AnyConfig, run: RunFolder, splits: Splits, device: torch.devi
             _warn(record, state, steps, report)
             _append(run, {"kind": "epoch", **record, "seconds": round(time.monotonic() - began, 3)})
             report.epoch(record, better)
+            if after_epoch is not None:
+                after_epoch(state)
             state.epoch, state.step, state.skipped, state.meter = state.epoch + 1, 0, 0, type(state.meter)()
             save()
         card = _card(config, splits, state, device)

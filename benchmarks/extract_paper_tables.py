@@ -1,0 +1,142 @@
+"""Extracts the figures of the paper's six tables from its LaTeX source, and compares them with those kept here.
+
+    python benchmarks/extract_paper_tables.py paper.tex [--write]
+
+Prints how many figures each table has and every difference; exits with 1 where there is one. `--write` puts what was
+extracted in the place of src/uiat/reproduce/paper_tables.csv.
+"""
+
+import argparse
+import csv
+import hashlib
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from uiat.reproduce.paper import FIELDS, FILE, read_figures
+
+Figure = tuple[str, str, str]
+"""(table, row, column) of a value, which is kept as the paper writes it."""
+CHECK = {r"\checkmark": "1", "": "0"}
+DATA = ("CIFAR-10", "CIFAR-100", "SVHN")
+RADII = ("6/255", "8/255", "10/255")
+
+
+def extract(source: str) -> dict[Figure, str]:
+    """Return every figure of the six tables."""
+    readers = {1: table1, 2: table2, 3: table3, 4: table4, 5: table5, 6: table6}
+    found: dict[Figure, str] = {}
+    for number, reader in readers.items():
+        for row, column, value in reader(rows(source, number)):
+            key = (f"table{number}", row, column)
+            if key in found:
+                raise SystemExit(f"{key} is there twice: the source is not as expected.")
+            found[key] = value
+    return found
+
+
+def rows(source: str, number: int) -> list[list[str]]:
+    r"""Return the cells of a table that has the label tab:NUMBER, row by row, without rules and `\multirow`."""
+    tables = re.findall(r"\\begin\{table\*?\}.*?\\end\{table\*?\}", source, re.DOTALL)
+    (table,) = [text for text in tables if f"\\label{{tab:{number}}}" in text]
+    body = re.search(r"\\begin\{tabular\}\{[^}]*\}(.*?)\\end\{tabular\}", table, re.DOTALL)
+    if body is None:
+        raise SystemExit(f"table {number} has no tabular.")
+    text = re.sub(r"\\(toprule|midrule|bottomrule|hline|c?midrule\([lr]+\)\{[\d-]+\})", " ", body[1])
+    return [[clean(cell) for cell in row.split("&")] for row in re.split(r"\\\\", text) if "&" in row]
+
+
+def clean(cell: str) -> str:
+    """Return a cell's words, without the commands around them."""
+    cell = re.sub(r"\\cite\{[^}]*\}", "", cell)
+    cell = re.sub(r"\\multi(?:row|column)\{\d+\}\{[^}]*\}", "", cell)
+    cell = re.sub(r"\\text(?:bf|it)\{([^}]*)\}", r"\1", cell).replace("{", "").replace("}", "")
+    return " ".join(cell.replace("$", "").split())
+
+
+def method(words: str) -> str:
+    """Return a method's name in one spelling."""
+    return re.sub(r"\s*\+\s*", " + ", words).replace("(One-off)", " (One-off)").replace("  ", " ").strip()
+
+
+Values = Iterator[tuple[str, str, str]]
+
+
+def table1(table: list[list[str]]) -> Values:
+    headings = [f"{data}/{heading}" for data in DATA for heading in ("Natural", "PGD", "CW", "AA")]
+    for name, *values in table[2:]:
+        yield from ((method(name), heading, value) for heading, value in zip(headings, values, strict=True))
+
+
+def table2(table: list[list[str]]) -> Values:
+    for name, *values in table[1:]:
+        yield from ((method(name), heading, value) for heading, value in zip(table[0][1:], values, strict=True))
+
+
+def table3(table: list[list[str]]) -> Values:
+    eps = ""
+    for radius, name, *values in table[1:]:
+        eps = radius or eps
+        for heading, value in zip(("Natural", "Robust"), values, strict=True):
+            yield f"{eps}/{method(name)}", heading, value
+
+
+def table4(table: list[list[str]]) -> Values:
+    data = network = ""
+    for first, second, name, *values in table[1:]:
+        data, network = first or data, second or network
+        name = "Rebuffi et al." if name.startswith("Rebuffi") else method(name)
+        for heading, value in zip(("Natural", "Robust"), values, strict=True):
+            yield f"{data}/{network}/{name}", heading, value
+
+
+def table5(table: list[list[str]]) -> Values:
+    headings = [f"{eps}/{heading}" for eps in RADII for heading in ("Natural", "Robust")] + ["Time(s)"]
+    for name, *values in table[2:]:
+        yield from ((method(name), heading, value) for heading, value in zip(headings, values, strict=True))
+
+
+def table6(table: list[list[str]]) -> Values:
+    headings = ("UAG", "FR", "IAM", "Natural", "PGD-20", "AA")
+    for name, *values in table[1:]:
+        for heading, value in zip(headings, values, strict=True):
+            yield name, heading, CHECK.get(value, value)
+
+
+def compare(found: dict[Figure, str], kept: dict[Figure, str]) -> list[str]:
+    """Return a line for each figure that differs, or that one side lacks."""
+    keys = sorted(found.keys() | kept.keys())
+    return [
+        f"{' | '.join(key)}: {found.get(key, 'nothing')} in the source, {kept.get(key, 'nothing')} here"
+        for key in keys
+        if found.get(key) != kept.get(key)
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Extract the paper's figures and compare them with those kept here.")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    content = args.source.read_bytes()
+    found = extract(content.decode("utf-8"))
+    wrong = [key for key, value in found.items() if not re.fullmatch(r"\d+(\.\d+)?", value)]
+    if wrong:
+        raise SystemExit(f"not a number: {wrong}")
+    if args.write:
+        with FILE.open("w", newline="", encoding="utf-8") as file:
+            lines = csv.writer(file, lineterminator="\n")
+            lines.writerow(FIELDS)
+            lines.writerows((*key, value) for key, value in found.items())
+    print(f"source: {args.source.name}, SHA-256 {hashlib.sha256(content).hexdigest()}")
+    counts = Counter(table for table, _, _ in found)
+    print("figures: " + ", ".join(f"{table} {count}" for table, count in counts.items()) + f"; {len(found)} in all")
+    differences = compare(found, read_figures())
+    print("\n".join(differences) or "no difference")
+    return 1 if differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

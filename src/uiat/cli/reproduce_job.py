@@ -1,0 +1,101 @@
+"""What `uiat reproduce` takes, and which experiments and runs that means."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+import tyro
+
+from uiat.engine.setup import pick_device
+from uiat.errors import UserError, unknown
+from uiat.methods import METHODS
+from uiat.reproduce import scales
+from uiat.reproduce.cell import Cell, merge, method_name
+from uiat.reproduce.experiments import EXPERIMENTS, Experiment
+
+CLAIMS = "claims"
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Make the paper's tables and figures, or say what finished runs show of its claims."""
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """table1 … table6, fig1 … fig5, figS1, figS2; `all` makes everything; `claims` reads finished runs only."""
+    scale: Literal["smoke", "cpu", "paper"] = "smoke"
+    """smoke: digits, minutes; cpu: CIFAR-10 at 16×16 and a small network; paper: the paper's settings, for a GPU."""
+    seeds: int | None = None
+    """How many seeds, from 0 on; else smoke 1, cpu 3, paper 1."""
+    only: tuple[str, ...] = ()
+    """Make only the runs of these methods (`uiat list methods`)."""
+    plan: bool = False
+    """Make nothing: print the runs, their passes, an estimated time, and a command for each."""
+    out: str = ""
+    """The folder; else runs/reproduce-SCALE. Runs that are finished there are not made again."""
+    jobs: int | None = None
+    """Worker processes; else two on a CPU of two cores or more, one on a GPU; 0 works in this process."""
+    cell: tuple[str, ...] = ()
+    """Make the runs of these keys alone (`--plan` prints them), and no tables."""
+    submit: Literal["slurm", "local", "debug"] | None = None
+    """Hand the runs to a cluster, one job each, with submitit; `local` and `debug` use this machine."""
+    submit_with: tuple[str, ...] = ()
+    """Parameters of the jobs, such as timeout_min=600 gpus_per_node=1 slurm_partition=gpu."""
+    device: str = "auto"
+    """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
+    data_dir: str | None = None
+    """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a command line asks for, settled."""
+
+    options: Reproduce
+    experiments: tuple[Experiment, ...]
+    cells: tuple[Cell, ...]
+    seeds: int
+    out: Path
+    device: torch.device
+    claims: bool
+
+
+def settle(options: Reproduce) -> Job:
+    """Find the experiments and the runs that are asked for."""
+    scale = scales.get(options.scale)
+    seeds = scale.seeds if options.seeds is None else options.seeds
+    if seeds < 1:
+        raise UserError(f"--seeds is {seeds}: give at least 1.")
+    if options.jobs is not None and options.jobs < 0:
+        raise UserError(f"--jobs is {options.jobs}: give 0 or more.")
+    if not options.names and not options.cell:
+        raise UserError(f"name what to make: {', '.join(EXPERIMENTS)}, all or {CLAIMS}.")
+    for name in options.names:
+        if name not in (*EXPERIMENTS, "all", CLAIMS):
+            raise unknown("table or figure", name, (*EXPERIMENTS, "all", CLAIMS))
+    for method in options.only:
+        if method not in METHODS:
+            raise unknown("method", method, METHODS)
+    everything = "all" in options.names or (bool(options.cell) and not options.names)
+    experiments = tuple(build(scale) for name, build in EXPERIMENTS.items() if everything or name in options.names)
+    cells = merge(cell for experiment in experiments for cell in experiment.cells(seeds))
+    cells = [cell for cell in cells if not options.only or method_name(cell.config) in options.only]
+    if options.cell:
+        known = {cell.key: cell for cell in cells}
+        for key in options.cell:
+            if key not in known:
+                raise UserError(f"there is no run of the key {key!r} at scale {scale.name}: see `--plan`.")
+        cells = [known[key] for key in dict.fromkeys(options.cell)]
+    out = Path(options.out or f"runs/reproduce-{scale.name}")
+    claims = everything or CLAIMS in options.names
+    return Job(options, experiments, tuple(cells), seeds, out, pick_device(options.device), claims)
+
+
+def job_command(options: Reproduce) -> list[str]:
+    """Return the words of a command that works on the same folder at the same scale."""
+    words = ["uiat", "reproduce", *options.names, "--scale", options.scale]
+    for flag in ("seeds", "out", "data_dir", "device"):
+        value = getattr(options, flag)
+        if value and value != "auto":
+            words += [f"--{flag.replace('_', '-')}", str(value)]
+    return words

@@ -1,0 +1,127 @@
+"""Panels of lines side by side: every line differs in colour, dashes and marker, so that grey prints can be read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from uiat.report.axis import in_levels, radius_axis, show_radius
+from uiat.report.figure import BLUE, GREEN, GREY, VERMILLION, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PURPLE = "#CC79A7"
+STYLES = (
+    {"color": BLUE, "linestyle": "-", "marker": "o"},
+    {"color": VERMILLION, "linestyle": "--", "marker": "s"},
+    {"color": GREEN, "linestyle": "-.", "marker": "^"},
+    {"color": PURPLE, "linestyle": ":", "marker": "D"},
+)
+
+
+@dataclass(frozen=True)
+class Series:
+    """A line: points in percent, each with an interval."""
+
+    label: str
+    x: Sequence[float]
+    values: Sequence[float]
+    intervals: Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One system of axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    lines: Sequence[Series]
+    radii: bool = False
+    """Whether x is ε."""
+    whole: bool = False
+    """Whether y goes from 0 to 100 %."""
+    zero: bool = False
+    """Whether y is a difference, with a reference line at 0."""
+    marked: float | None = None
+    """An x that is marked: the paper's choice."""
+    first_style: int = 0
+    """The style of the first line: panels that show different things differ in style, too."""
+    gap_at: float | None = None
+    """An x at which the gap between the first two lines is written."""
+
+
+def draw_panels(
+    panels: Sequence[Panel], *, columns: int, title: str, width: float = 4.0, height: float = 3.3
+) -> "Figure":
+    """Draw the panels, row by row, under one title and above one legend."""
+    rows = -(-len(panels) // columns)
+    figure = new_figure(max(4.8, width * columns), height * rows + 0.6)
+    axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    for panel, place in zip(panels, axes, strict=False):
+        _draw(place, panel)
+    for place in axes[len(panels) :]:
+        place.set_axis_off()
+    figure.suptitle(title, fontsize=10, parse_math=False)
+    entries = {
+        label: handle for place in axes for handle, label in zip(*place.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(
+        entries.values(),
+        entries.keys(),
+        frameon=False,
+        fontsize=9,
+        loc="outside lower center",
+        ncols=min(5, 2 * columns),
+        handlelength=2.8,
+    )
+    return figure
+
+
+def _draw(axes: "Axes", panel: Panel) -> None:
+    if panel.zero:
+        axes.axhline(0, color=VERMILLION, linewidth=1.4, linestyle="--", zorder=1, label="no difference")
+    for line, style in zip(panel.lines, STYLES[panel.first_style :], strict=False):
+        low, high = zip(*line.intervals, strict=True)
+        axes.fill_between(line.x, low, high, color=style["color"], alpha=0.15, linewidth=0)
+        small = {"markersize": 4.5, "markevery": max(1, len(line.x) // 12), "linewidth": 1.6}
+        axes.plot(line.x, line.values, label=line.label, **style, **small)  # type: ignore[arg-type]
+    xs = sorted({x for line in panel.lines for x in line.x})
+    axes.set_title(panel.title, fontsize=9.5, parse_math=False)
+    axes.set_ylabel(panel.y_label)
+    if panel.radii:
+        radius_axis(axes, tuple(xs))
+        axes.tick_params(axis="x", labelsize=8)
+    else:
+        _plain_axis(axes, xs, panel)
+    if panel.whole:
+        axes.set_ylim(-3, 112 if panel.gap_at is not None else 103)
+        axes.set_yticks([0, 20, 40, 60, 80, 100])
+    if panel.gap_at is not None and len(panel.lines) > 1:
+        _gap(axes, panel, tuple(xs))
+
+
+def _plain_axis(axes: "Axes", xs: list[float], panel: Panel) -> None:
+    axes.set_xlabel(panel.x_label)
+    if len(xs) <= 6:
+        axes.set_xticks(xs, [f"{x:g}" for x in xs])
+    if panel.marked is not None:
+        axes.axvline(panel.marked, color=GREY, linewidth=1.0, linestyle=":", zorder=1, label="the paper's choice")
+    axes.grid(alpha=0.25, linewidth=0.6)
+    for edge in ("top", "right"):
+        axes.spines[edge].set_visible(False)
+
+
+def _gap(axes: "Axes", panel: Panel, grid: tuple[float, ...]) -> None:
+    at = panel.gap_at
+    ends = [value for line in panel.lines[:2] for x, value in zip(line.x, line.values, strict=True) if x == at]
+    if at is None or len(ends) < 2:
+        return
+    arrow = {"arrowstyle": "<->", "color": GREY, "linewidth": 1.2, "shrinkA": 3, "shrinkB": 3}
+    axes.annotate("", xy=(at, ends[1]), xytext=(at, ends[0]), arrowprops=arrow)
+    words = f"gap {ends[0] - ends[1]:.1f} points\nat ε = {show_radius(at, in_levels(grid))}".replace("-", "−")
+    box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
+    late = at > grid[0] + 0.75 * (grid[-1] - grid[0])  # no room on its right, and a line comes from its left
+    place = {"xytext": (2, 3) if late else (3, 5), "textcoords": "offset points", "ha": "right" if late else "left"}
+    axes.annotate(words, xy=(at, 100.0 if late else max(ends)), **place, va="bottom", fontsize=8, bbox=box)  # type: ignore[arg-type]

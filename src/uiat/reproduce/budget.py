@@ -1,0 +1,180 @@
+"""What runs cost: the exact passes of a training from its configuration, and a time estimated on this machine."""
+
+import time
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from uiat.attacks import PGD
+from uiat.config import AnyConfig
+from uiat.data.config import DataConfig
+from uiat.engine.helper import helper_config
+from uiat.engine.passes import PassCounter
+from uiat.engine.run import RunFolder
+from uiat.evaluation.suite import plan_attack
+from uiat.methods import HAT, MethodConfig
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.measures import Attacked, Curve, Measure
+from uiat.targets import OneOff
+from uiat.types import Batch, Clock, DataSpec
+
+SETS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
+    "digits": (1438, 359, 10, (1, 8, 8)),
+    "cifar10": (50_000, 10_000, 10, (3, 32, 32)),
+    "cifar100": (50_000, 10_000, 100, (3, 32, 32)),
+    "svhn": (73_257, 26_032, 10, (3, 32, 32)),
+}
+"""Training images, test images, classes and shape, so that a plan needs no data."""
+KINDS = ("forward", "input_backward", "weight_backward")
+Passes = tuple[int, int, int]
+"""Samples sent forward, backward to the input, and backward to the weights."""
+_TOY = DataSpec(num_classes=4, num_samples=8, shape=(1, 4, 4))
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How many images a run sees."""
+
+    train: int
+    test: int
+    spec: DataSpec
+
+
+def sizes(data: DataConfig) -> Sizes:
+    """Return the sizes of a run's splits."""
+    train, test, classes, shape = SETS[data.name]
+    train, test = data.subset or train, data.test_subset or test
+    train -= data.validation or max(1, min(1024, train // 10))
+    if data.size is not None:
+        high, wide = data.size if isinstance(data.size, tuple) else (data.size, data.size)
+        shape = (shape[0], high, wide)
+    return Sizes(train, test, DataSpec(classes, train, shape))
+
+
+def training_passes(config: AnyConfig) -> Passes:
+    """Return the passes of a whole training, a helper's included."""
+    images = images_per_epoch(config)
+    method: Any = config.method
+    total = _scaled(passes_per_image(method, config.train.epochs), images)
+    if isinstance(config.method, HAT) and not config.method.helper:
+        helper = training_passes(helper_config(config, config.method, RunFolder(".")))
+        return total[0] + helper[0], total[1] + helper[1], total[2] + helper[2]
+    return total
+
+
+def images_per_epoch(config: AnyConfig) -> int:
+    """Return how many images an epoch sees; with generated ones all of its batches are full."""
+    train, batch = sizes(config.data).train, config.train.batch_size
+    if not config.data.generated.file:
+        return train
+    full, left = divmod(train, batch)
+    return max(1, full + (left > 1)) * batch
+
+
+@cache
+def passes_per_image(method: Any, epochs: int) -> Passes:
+    """Return the passes of all epochs for one image, counted in a step on a toy: nothing here knows the methods.
+
+    Epochs differ only around T' of the one-off strategy.
+    """
+    plug_in: Any = getattr(method, "uiat", None)
+    holder: Any = plug_in if getattr(plug_in, "enabled", False) else method
+    one_off = getattr(holder, "one_off", None)
+    toy = _Toy(method, epochs)
+    if not isinstance(one_off, OneOff):
+        return _scaled(toy.count(1), epochs)
+    moment = Clock(1, 0, epochs).epoch_at(one_off.epoch)
+    parts = [(toy.count(1), moment - 1)] if moment > 1 else []
+    parts.append((toy.count(moment), 1))
+    if moment < epochs:
+        parts.append((toy.count(moment + 1), epochs - moment))
+    counts = [_scaled(count, times) for count, times in parts]
+    return sum(c[0] for c in counts), sum(c[1] for c in counts), sum(c[2] for c in counts)
+
+
+class _Toy:
+    """A linear network, and a method that is stepped on it with passes counted."""
+
+    def __init__(self, method: MethodConfig, epochs: int):
+        self.model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).train()
+        helper = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).requires_grad_(False)
+        self.method, self.epochs = method.build(_TOY, helper=helper), epochs
+        self.method(self.model, self._batch(), Clock(1, 0, epochs))  # whoever looks for features has looked now
+        self.passes = PassCounter(self.model)
+
+    def count(self, epoch: int) -> Passes:
+        before = dict(self.passes.counts)
+        self.method(self.model, self._batch(), Clock(epoch, 0, self.epochs)).total.backward()
+        counts = [(self.passes.counts[kind] - before[kind]) // len(self._batch()) for kind in KINDS]
+        return counts[0], counts[1], counts[2]
+
+    @staticmethod
+    def _batch() -> Batch:
+        x = torch.linspace(0, 1, 128).reshape(8, 1, 4, 4)
+        return Batch(x, torch.arange(8) % 4, torch.arange(8))
+
+
+def _scaled(passes: Passes, times: int) -> Passes:
+    return passes[0] * times, passes[1] * times, passes[2] * times
+
+
+def measuring_passes(measure: Measure, config: AnyConfig) -> float:
+    """Return at most how many (forward + input-backward) passes a measurement takes."""
+    size = sizes(config.data)
+    n, classes = measure.n or size.test, size.spec.num_classes
+    if isinstance(measure, Attacked):
+        return n * max(0.5, plan_attack(measure.attack, PGD(), num_classes=classes, seed=0).cost)
+    if isinstance(measure, Curve):
+        above = plan_attack(measure.attack, PGD(), num_classes=classes, seed=0).cost
+        return n * sum(above if eps > 0 else 20.5 for eps in measure.grid)
+    return n * 20.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds of a pass for one image."""
+
+    forward: float
+    input_backward: float
+    weight_backward: float
+
+
+@cache
+def pace(model: Any, spec: DataSpec, device: torch.device) -> Pace:
+    """Time a network on this machine, with a small batch."""
+    network = model.build(spec).to(device).eval()
+    rows = 32 if sum(p.numel() for p in network.parameters()) < 1e6 else 4 if device.type == "cpu" else 128
+    x = torch.rand(rows, *spec.shape, device=device)
+
+    def once(weights: bool, inputs: bool) -> float:
+        network.requires_grad_(weights)
+        began = time.perf_counter()
+        with torch.set_grad_enabled(weights or inputs):
+            out = network(x.clone().requires_grad_(inputs)).sum()
+            if weights or inputs:
+                out.backward()
+        float(out.detach())  # wait for the device
+        network.zero_grad(set_to_none=True)
+        return time.perf_counter() - began
+
+    settings = ((False, False), (False, True), (True, True))
+    forward, with_input, with_weights = (min(once(*setting) for _ in range(3)) / rows for setting in settings)
+    return Pace(forward, max(0.0, with_input - forward), max(0.0, with_weights - forward))
+
+
+def seconds(cell: Cell, device: torch.device) -> tuple[float, float]:
+    """Estimate the seconds that the training and the measurements of a cell take, each from nothing."""
+    config, size = cell.config, sizes(cell.config.data)
+    model: Any = config.model
+    speed = pace(model, size.spec, device)
+    passes = training_passes(config)
+    training = passes[0] * speed.forward + passes[1] * speed.input_backward + passes[2] * speed.weight_backward
+    step = speed.forward + speed.input_backward
+    watch = 0.0
+    if cell.watch is not None:
+        watched = (cell.watch.train or size.train) + (cell.watch.test or size.test)
+        watch = config.train.epochs * watched * cell.watch.steps * step
+    return training + watch, step * sum(measuring_passes(measure, config) for measure in cell.measures)

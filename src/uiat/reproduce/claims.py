@@ -1,0 +1,142 @@
+"""Claims of the paper as comparisons that finished runs can decide, and their verdicts."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from uiat.config import AnyConfig
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.compare import Difference, paired
+from uiat.reproduce.measures import Measure
+from uiat.reproduce.store import common_seeds
+
+Verdict = Literal["holds", "does not hold", "undecided", "not measured at this scale"]
+Evidence = Callable[[Path, int], Difference | None]
+"""(folder, seeds) → the difference that finished runs show, on the side of the claim above 0; `None` before."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One comparison: the claim says that the difference is above 0, or within ± a margin of it."""
+
+    text: str
+    evidence: Evidence | None
+    """`None`: the scale has no such runs."""
+    paper: str = ""
+    """The paper's own difference, from its tables; empty: it gives no figure."""
+    margin: float | None = None
+    """For claims that two are level."""
+    percent: bool = True
+    """Whether it is a share, written in points of percent; else seconds."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What the paper says, where, and the comparisons that it comes down to."""
+
+    name: str
+    text: str
+    where: str
+    parts: tuple[Part, ...]
+    made_by: str
+    """The experiments whose runs decide it."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A comparison with what was found."""
+
+    part: Part
+    difference: Difference | None
+
+    @property
+    def verdict(self) -> Verdict:
+        """Decide only where the whole interval is on one side."""
+        d, margin = self.difference, self.part.margin
+        if d is None:
+            return "not measured at this scale"
+        if margin is not None:
+            inside, outside = -margin < d.low and d.high < margin, d.low > margin or d.high < -margin
+            return "holds" if inside else "does not hold" if outside else "undecided"
+        return "holds" if d.low > 0 else "does not hold" if d.high < 0 else "undecided"
+
+
+def overall(found: Sequence[Found]) -> Verdict:
+    """Return a claim's verdict: it holds if all of its measured parts do, and does not hold if one does not."""
+    verdicts = {each.verdict for each in found} - {"not measured at this scale"}
+    if not verdicts:
+        return "not measured at this scale"
+    if "does not hold" in verdicts:
+        return "does not hold"
+    return "undecided" if "undecided" in verdicts else "holds"
+
+
+def decide(claim: Claim, out: Path, seeds: int) -> list[Found]:
+    """Look at the finished runs for every part of a claim."""
+    return [Found(part, part.evidence(out, seeds) if part.evidence else None) for part in claim.parts]
+
+
+def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measure: Measure) -> Evidence:
+    """Compare mean accuracies of two groups of runs on the same images."""
+
+    def evidence(out: Path, seeds: int) -> Difference | None:
+        return _paired_runs([*first, *second], measure, out, seeds, lambda tensors: _means(tensors, len(first)))
+
+    return evidence
+
+
+def _means(tensors: list[dict[str, Tensor]], count: int) -> Tensor:
+    verdicts = torch.stack([found["correct"].double() for found in tensors])
+    return verdicts[:count].mean(dim=0) - verdicts[count:].mean(dim=0)
+
+
+def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Measure, point: int) -> Evidence:
+    """Compare the gaps between the easier and the harder half at one point of a curve: second's − first's."""
+
+    def evidence(out: Path, seeds: int) -> Difference | None:
+        def gaps(tensors: list[dict[str, Tensor]]) -> Tensor:
+            mine, other = (_gap(found["correct"][point], found["easier"]) for found in tensors)
+            return other - mine
+
+        return _paired_runs([first, second], measure, out, seeds, gaps)
+
+    return evidence
+
+
+def _gap(correct: Tensor, easier: Tensor) -> Tensor:
+    """Return what each example adds to the gap: the mean over examples is the gap."""
+    n = len(easier)
+    weights = torch.where(easier, n / max(1, int(easier.sum())), -n / max(1, int((~easier).sum())))
+    return correct.double() * weights.double()
+
+
+def above_on_curve(
+    first: AnyConfig, second: AnyConfig, measure: Measure, points: Sequence[int], sign: float = 1.0
+) -> Evidence:
+    """Compare mean accuracies over some points of a curve."""
+
+    def evidence(out: Path, seeds: int) -> Difference | None:
+        def means(tensors: list[dict[str, Tensor]]) -> Tensor:
+            mine, other = (found["correct"][list(points)].double().mean(dim=0) for found in tensors)
+            return sign * (mine - other)
+
+        return _paired_runs([first, second], measure, out, seeds, means)
+
+    return evidence
+
+
+def _paired_runs(
+    configs: Sequence[AnyConfig],
+    measure: Measure,
+    out: Path,
+    seeds: int,
+    difference: Callable[[list[dict[str, Tensor]]], Tensor],
+) -> Difference | None:
+    rows = common_seeds([Cell(config) for config in configs], out, seeds, measure)
+    if not rows:
+        return None
+    return paired(torch.stack([difference([store.tensors(measure) for store in row]) for row in rows]))

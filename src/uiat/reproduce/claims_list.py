@@ -1,0 +1,201 @@
+"""The paper's claims, one by one."""
+
+from uiat.config import AnyConfig
+from uiat.reproduce.claims import Claim, Part, above_on_curve, more_accurate, smaller_gap
+from uiat.reproduce.evidence import faster, lowered_for_most, lowered_in_most_classes, milder_overfitting
+from uiat.reproduce.experiments.fig2 import learning_cell
+from uiat.reproduce.experiments.sweeps import EPOCH, GAMMA, LAMBDA, START, Sweep
+from uiat.reproduce.experiments.table1 import COLUMNS
+from uiat.reproduce.experiments.table2 import timings
+from uiat.reproduce.experiments.table3 import LEVELS as LARGER
+from uiat.reproduce.experiments.table5 import LEVELS, PAIRS
+from uiat.reproduce.experiments.table6 import ablated
+from uiat.reproduce.paper import paper_figure
+from uiat.reproduce.scales import Scale
+
+DATA = ("CIFAR-10", "CIFAR-100", "SVHN")
+LEVEL = 0.01
+"""One point: how near two accuracies have to be to be called level."""
+
+
+def all_claims(scale: Scale) -> list[Claim]:
+    """Return every claim at a scale."""
+    return [
+        _against(scale, "SAT", "sat"),
+        _against(scale, "TRADES", "trades"),
+        _one_off(scale),
+        *_ablation(scale),
+        _larger_gamma(scale),
+        _second_half("T", START, scale),
+        _second_half("T'", EPOCH, scale),
+        _trade_off(scale),
+        _larger_eps(scale),
+        *_strength(scale),
+        _faster(scale),
+        _single_step(scale),
+        _gap(scale),
+        _overfitting(scale),
+        _inverse(scale),
+    ]
+
+
+def _gain(table: str, first: str, second: str, column: str, other: str | None = None) -> str:
+    """Return the paper's own difference, in points."""
+    return f"{float(paper_figure(table, first, column)) - float(paper_figure(table, second, other or column)):+.2f}"
+
+
+def _against(scale: Scale, name: str, method: str) -> Claim:
+    parts = []
+    for data in DATA:
+        for column in COLUMNS:
+            evidence = None
+            if data in scale.data:
+                pair = (scale.config("uiat", data), scale.config(method, data))
+                evidence = more_accurate(pair[:1], pair[1:], scale.attacked(column))
+            shown = scale.data.get(data, data)
+            parts.append(Part(f"{shown}, {column}", evidence, _gain("table1", "UIAT", name, f"{data}/{column}")))
+    text = f"UIAT lifts natural and robust accuracy over {name}"
+    return Claim(f"uiat-over-{method}", text, "Table 1", tuple(parts), "table1")
+
+
+def _one_off(scale: Scale) -> Claim:
+    parts = []
+    for data in DATA:
+        for column in COLUMNS:
+            evidence = None
+            if data in scale.data:
+                pair = (scale.config("uiat-oneoff", data), scale.config("uiat", data))
+                evidence = more_accurate(pair[:1], pair[1:], scale.attacked(column))
+            paper = _gain("table1", "UIAT (One-off)", "UIAT", f"{data}/{column}")
+            parts.append(Part(f"{scale.data.get(data, data)}, {column}", evidence, paper, margin=LEVEL))
+    text = "one-off UIAT is level with UIAT (within a point)"
+    return Claim("one-off-level", text, "Table 1, §4.2", tuple(parts), "table1")
+
+
+def _ablation(scale: Scale) -> list[Claim]:
+    def part(text: str, first: str, second: str, column: str) -> Part:
+        pair = (ablated(scale, first), ablated(scale, second))
+        paper = _gain("table6", first, second, column)
+        return Part(f"{text}: {column}", more_accurate(pair[:1], pair[1:], scale.attacked(column)), paper)
+
+    drops = [part("row 1 above row 2", "1", "2", column) for column in ("PGD-20", "AA")]
+    uag = (part("row 2 above row 1", "2", "1", "Natural"), *drops)
+    lifts = [
+        part(f"row {first} above row {second}", first, second, column)
+        for first, second in (("3", "2"), ("4", "2"), ("5", "3"), ("5", "4"))
+        for column in ("PGD-20", "AA")
+    ]
+    fr, iam = (*lifts[0:2], *lifts[6:8]), (*lifts[2:4], *lifts[4:6])
+    return [
+        Claim("uag", "universal generation lifts natural and lowers robust accuracy", "Table 6, §5.1", uag, "table6"),
+        Claim("fr", "the feature-level term lifts robust accuracy", "Table 6, §5.1", fr, "table6"),
+        Claim("iam", "momentum lifts robust accuracy", "Table 6, §5.1", iam, "table6"),
+    ]
+
+
+def _halves(sweep: Sweep, scale: Scale, from_value: float) -> tuple[list[AnyConfig], list[AnyConfig]]:
+    values = sweep.values(scale)
+    above = [sweep.config(scale, value) for value in values if value >= from_value]
+    return above, [sweep.config(scale, value) for value in values if value < from_value]
+
+
+def _larger_gamma(scale: Scale) -> Claim:
+    above, below = _halves(GAMMA, scale, 0.9)
+    part = Part("AA, γ from 0.9 on above smaller γ", more_accurate(above, below, scale.attacked("AA")))
+    return Claim("larger-gamma", "a larger γ lifts robust accuracy", "App. D, Fig. S2b", (part,), "figS2")
+
+
+def _second_half(symbol: str, sweep: Sweep, scale: Scale) -> Claim:
+    above, below = _halves(sweep, scale, 0.5)
+    text = f"{symbol} from the middle of training on above earlier ones"
+    parts = [Part(f"{c}, {text}", more_accurate(above, below, scale.attacked(c))) for c in ("Natural", "AA")]
+    words = f"{symbol} belongs in the second half of training"
+    return Claim(f"second-half-{sweep.field}", words, "App. D, Fig. S2", tuple(parts), "figS2")
+
+
+def _trade_off(scale: Scale) -> Claim:
+    values = LAMBDA.values(scale)
+    small, large = LAMBDA.config(scale, values[0]), LAMBDA.config(scale, values[-1])
+    names = f"λ = {values[-1]:g} and λ = {values[0]:g}"
+    parts = (
+        Part(f"AA, of {names} the larger is above", more_accurate([large], [small], scale.attacked("AA"))),
+        Part(f"Natural, of {names} the smaller is above", more_accurate([small], [large], scale.attacked("Natural"))),
+    )
+    return Claim("trade-off", "a larger λ lifts robust and lowers natural accuracy", "§5.3, Fig. 3", parts, "fig3")
+
+
+def _larger_eps(scale: Scale) -> Claim:
+    parts = []
+    for levels in LARGER:
+        for name, method in (("TRADES", "trades"), ("HAT", "hat")):
+            pair = (scale.larger("uiat", levels), scale.larger(method, levels))
+            evidence = more_accurate(pair[:1], pair[1:], scale.attacked("Robust"))
+            paper = _gain("table3", f"{levels}/255/UIAT", f"{levels}/255/{name}", "Robust")
+            parts.append(Part(f"trained at ε = {scale.show_radius(levels)}, Robust, over {name}", evidence, paper))
+    text = "trained at a larger ε, UIAT is more robust than TRADES and HAT"
+    return Claim("larger-eps", text, "Table 3", tuple(parts), "table3")
+
+
+def _strength(scale: Scale) -> list[Claim]:
+    measure = scale.difference_curve()
+    pair = (scale.config("uiat-oneoff"), scale.config("trades"))
+    weak = [k for k, eps in enumerate(measure.grid) if eps <= scale.eps * 1.0001]
+    strong = [k for k in range(len(measure.grid)) if k not in weak]
+    radius = scale.show_radius(8)
+    below = Part(f"mean over ε ≤ {radius}, one-off above TRADES", above_on_curve(*pair, measure, weak))
+    above = Part(f"mean over ε > {radius}, TRADES above one-off", above_on_curve(*pair, measure, strong, -1.0))
+    return [
+        Claim("weak-attacks", "UIAT wins up to the ε of training", "§5.4, Fig. 5", (below,), "fig5"),
+        Claim("strong-attacks", "TRADES wins above 8/255", "§5.4, Fig. 5", (above,), "fig5"),
+    ]
+
+
+def _faster(scale: Scale) -> Claim:
+    races, parts = timings(scale), []
+    for name, method in (("IAT", "iat"), ("TRADES", "trades"), ("HAT", "hat")):
+        for network, ours in scale.networks.items():
+            evidence = faster(races[network], "uiat", method)
+            minutes = float(_gain("table2", name, "UIAT", network))
+            paper = f"{60 * minutes:+.1f}"
+            parts.append(Part(f"seconds an epoch saved against {name}, {ours}", evidence, paper, percent=False))
+    return Claim("faster", "UIAT is faster than IAT, TRADES and HAT", "Table 2", tuple(parts), "table2")
+
+
+def _single_step(scale: Scale) -> Claim:
+    parts = []
+    for name, method in PAIRS.items():
+        for levels in LEVELS:
+            for column in ("Natural", "Robust"):
+                pair = (scale.single_step(f"{method}-uiat", levels), scale.single_step(method, levels))
+                evidence = more_accurate(pair[:1], pair[1:], scale.attacked(column))
+                paper = _gain("table5", f"{name} + UIAT", name, f"{levels}/255/{column}")
+                parts.append(Part(f"{name}, ε = {scale.show_radius(levels)}, {column}", evidence, paper))
+    text = "UIAT lifts natural and robust accuracy of single-step methods"
+    return Claim("single-step", text, "Table 5, §4.3", tuple(parts), "table5")
+
+
+def _gap(scale: Scale) -> Claim:
+    measure = scale.halves_curve()
+    point = min(range(len(measure.grid)), key=lambda k: abs(measure.grid[k] - scale.eps))
+    evidence = smaller_gap(scale.config("uiat-oneoff"), scale.config("trades"), measure, point)
+    part = Part(f"gap at ε = {scale.show_radius(8)}: TRADES' − one-off's", evidence)
+    text = "the gap between the easier and the harder half is smaller than TRADES'"
+    return Claim("smaller-gap", text, "§5.4, Fig. 4", (part,), "fig4")
+
+
+def _overfitting(scale: Scale) -> Claim:
+    evidence = milder_overfitting(learning_cell(scale, "uiat-oneoff"), learning_cell(scale, "sat"))
+    part = Part("fall of robust test accuracy from its best epoch to the last: PGD-AT's − one-off's", evidence)
+    return Claim("overfitting", "robust overfitting is milder than PGD-AT's", "§5.2, Fig. 2", (part,), "fig2")
+
+
+def _inverse(scale: Scale) -> Claim:
+    config, measure = scale.config("uiat"), scale.inverse()
+    parts = []
+    for loss, words in (("cross_entropy", "cross-entropy"), ("l_inv", "L_Inv of Eq. 4")):
+        overall = lowered_for_most(config, measure, loss, "universal")
+        least = lowered_in_most_classes(config, measure, loss, "universal")
+        parts.append(Part(f"{words}: share of images lowered − 50 %", overall))
+        parts.append(Part(f"{words}: the same in the class with the smallest share", least))
+    text = "a class's universal inverse perturbation lowers the loss for most of its examples"
+    return Claim("inverse-lowers", text, "Eq. 5", tuple(parts), "figS1")

@@ -1,0 +1,82 @@
+"""claims.md and claims.json: every claim with its evidence and its verdict."""
+
+from pathlib import Path
+from typing import Any
+
+from uiat.engine.files import write_json
+from uiat.reproduce.claims import Claim, Found, decide, overall
+from uiat.reproduce.claims_list import all_claims
+from uiat.reproduce.output import write_text
+from uiat.reproduce.scales import Scale
+
+RULE = (
+    "A comparison holds if its whole 95 % interval is above 0 (for “level”: within the margin), does not hold if all "
+    "of it is below (outside), and is undecided otherwise: there are too few images or seeds to tell. A claim holds if "
+    "all of its measured comparisons do, and does not hold if one does not. Intervals of accuracies are paired, over "
+    "seeds and images (bootstrap); those of times are over rounds of an interleaved race."
+)
+
+
+def write_claims(scale: Scale, out: Path, seeds: int) -> list[tuple[Claim, list[Found]]]:
+    """Decide every claim from the finished runs, write both files, and return what was found."""
+    found = [(claim, decide(claim, out, seeds)) for claim in all_claims(scale)]
+    write_json(
+        out / "claims.json",
+        {"schema": 1, "scale": scale.name, "worth": scale.worth, "rule": RULE, "claims": _records(found)},
+    )
+    write_text(out / "claims.md", _markdown(scale, found))
+    return found
+
+
+def show_difference(found: Found) -> tuple[str, str]:
+    """Write a difference and its interval."""
+    d, unit = found.difference, 100 if found.part.percent else 1
+    if d is None:
+        return "–", "–"
+    digits = 2 if found.part.percent else 3
+    value, low, high = (f"{unit * number:+.{digits}f}" for number in (d.value, d.low, d.high))
+    return value, f"[{low}, {high}]"
+
+
+def _records(found: list[tuple[Claim, list[Found]]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": claim.name,
+            "claim": claim.text,
+            "where": claim.where,
+            "made_by": claim.made_by,
+            "verdict": overall(parts),
+            "comparisons": [
+                {
+                    "text": each.part.text,
+                    "unit": "share" if each.part.percent else "seconds",
+                    "difference": None if each.difference is None else each.difference.value,
+                    "interval95": None if each.difference is None else [each.difference.low, each.difference.high],
+                    "seeds": 0 if each.difference is None else each.difference.seeds,
+                    "examples": 0 if each.difference is None else each.difference.examples,
+                    "margin": each.part.margin,
+                    "paper": each.part.paper or None,
+                    "verdict": each.verdict,
+                }
+                for each in parts
+            ],
+        }
+        for claim, parts in found
+    ]
+
+
+def _markdown(scale: Scale, found: list[tuple[Claim, list[Found]]]) -> str:
+    lines = ["# The paper's claims", "", f"**{scale.banner}**. {scale.worth}", "", RULE, ""]
+    lines += ["| claim | where | verdict | from |", "| --- | --- | --- | --- |"]
+    lines += [f"| {c.text} | {c.where} | **{overall(parts)}** | {c.made_by} |" for c, parts in found]
+    for claim, parts in found:
+        lines += ["", f"## {claim.text}", "", f"{claim.where}; {overall(parts)}.", ""]
+        lines += ["| comparison | ours | 95 % interval | seeds × n | paper | verdict |"]
+        lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
+        for each in parts:
+            value, interval = show_difference(each)
+            d = each.difference
+            size = "–" if d is None else f"{d.seeds} × {d.examples}"
+            cells = (each.part.text, value, interval, size, each.part.paper or "–", each.verdict)
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])

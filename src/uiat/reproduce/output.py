@@ -1,0 +1,140 @@
+"""A table as Markdown, CSV, JSON and LaTeX, with the paper's figure beside ours and the best in bold."""
+
+import csv
+import io
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uiat.engine.files import atomic
+
+if TYPE_CHECKING:
+    from uiat.reproduce.table import Entry, Filled
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text file, whole or not at all."""
+    with atomic(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def show(filled: "Filled", entry: "Entry | None", *, bold: str, plus_minus: str = " ± ", missing: str = "–") -> str:
+    """Write a place: ours, bold if best, and the paper's figure in parentheses; `bold` has a %s."""
+    if entry is None:
+        return ""
+    paper = f" ({entry.paper})" if entry.paper else ""
+    if entry not in filled.numbers:
+        return missing + paper
+    number, digits = filled.numbers[entry], entry.reading.digits
+    ours = f"{number.mean:.{digits}f}"
+    ours = bold % ours if filled.is_best(entry) else ours
+    return ours + (f"{plus_minus}{number.std:.{digits}f}" if number.std is not None else "") + paper
+
+
+def caption(filled: "Filled") -> str:
+    """Say what the numbers are."""
+    table = filled.table
+    seeds = "one seed" if filled.seeds == 1 else f"mean ± standard deviation over {filled.seeds} seeds"
+    scale = table.scale
+    robust = "all test images" if scale.robust_images is None else f"{scale.robust_images} test images"
+    parts = [
+        f"Scale {scale.name}; {seeds}; in parentheses the paper's figure, which belongs to the paper's setting.",
+        f"AA and Robust: {scale.robust} on {robust}. The best of ours in each column is bold; – is not measured.",
+    ]
+    return " ".join([*parts, *table.notes])
+
+
+def to_markdown(filled: "Filled") -> str:
+    """Return the table as Markdown."""
+    table, columns = filled.table, filled.columns()
+    plain = {"", table.scale.banner}  # the banner is above the table
+    headings = [table.label, *(column if group in plain else f"{group}: {column}" for group, column in columns)]
+    lines = [f"# {table.name}: {table.title}", "", f"**{table.scale.banner}**", ""]
+    lines += ["| " + " | ".join(headings) + " |", "| --- |" + " ---: |" * len(columns)]
+    for row in filled.rows():
+        cells = [show(filled, filled.at(row, column), bold="**%s**") for column in columns]
+        lines.append(f"| {filled.row_label(row)} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", caption(filled), ""])
+
+
+def to_records(filled: "Filled") -> list[dict[str, Any]]:
+    """Return every place with its number, the paper's, and the runs it was read from."""
+    records = []
+    for entry in filled.table.entries:
+        number = filled.numbers.get(entry)
+        records.append(
+            {
+                "table": filled.table.name,
+                "scale": filled.table.scale.name,
+                "section": entry.section,
+                "row": entry.row,
+                "group": entry.group,
+                "column": entry.column,
+                "mean": None if number is None else number.mean,
+                "std": None if number is None else number.std,
+                "seeds": 0 if number is None else len(number.values),
+                "paper": entry.paper or None,
+                "best": filled.is_best(entry),
+                "runs": [cell.name for cell in entry.runs(filled.seeds)],
+            }
+        )
+    return records
+
+
+def to_csv(filled: "Filled") -> str:
+    """Return the places as CSV."""
+    return records_csv(to_records(filled))
+
+
+def records_csv(records: list[dict[str, Any]]) -> str:
+    """Return records with the same fields as CSV; lists are joined by spaces."""
+    stream = io.StringIO()
+    names = list(records[0])
+    lines = csv.DictWriter(stream, names, lineterminator="\n")
+    lines.writeheader()
+    for record in records:
+        lines.writerow({k: " ".join(map(str, v)) if isinstance(v, list) else v for k, v in record.items()})
+    return stream.getvalue()
+
+
+def to_json(filled: "Filled") -> dict[str, Any]:
+    """Return the table as JSON."""
+    table = filled.table
+    facts = {"schema": 1, "name": table.name, "title": table.title, "scale": table.scale.name}
+    return {**facts, "caption": caption(filled), "entries": to_records(filled)}
+
+
+LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "ε": r"$\epsilon$", "±": r"$\pm$", "–": "--", "×": r"$\times$"}
+LATEX |= {"λ": r"$\lambda$", "β": r"$\beta$", "γ": r"$\gamma$", "−": "$-$", "≤": r"$\leq$", "∞": r"$\infty$"}
+
+
+def latex(text: str) -> str:
+    """Return a text as LaTeX."""
+    return "".join(LATEX.get(letter, letter) for letter in text)
+
+
+def to_latex(filled: "Filled") -> str:
+    """Return the table as LaTeX with booktabs' rules."""
+    table, columns = filled.table, filled.columns()
+    groups = list(dict.fromkeys(group for group, _ in columns))
+    lines = [r"% needs \usepackage{booktabs}", r"\begin{table*}", r"\centering"]
+    lines += [rf"\caption{{{latex(table.title)}. {latex(caption(filled))}}}", rf"\label{{tab:{table.name}}}"]
+    lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
+    if any(groups):
+        counts = [sum(g == group for g, _ in columns) for group in groups]
+        spans = [rf"\multicolumn{{{c}}}{{c}}{{{latex(g)}}}" for g, c in zip(groups, counts, strict=True)]
+        starts = [2 + sum(counts[:k]) for k in range(len(counts))]
+        rules = [rf"\cmidrule(lr){{{s}-{s + c - 1}}}" for s, c in zip(starts, counts, strict=True)]
+        lines += [" & " + " & ".join(spans) + r" \\", "".join(rules)]
+    lines += [latex(table.label) + " & " + " & ".join(latex(c) for _, c in columns) + r" \\", r"\midrule"]
+    before = None
+    for section, row in filled.rows():
+        if before is not None and section != before:
+            lines.append(r"\midrule")
+        before = section
+        label = filled.row_label((section, row))
+        cells = [
+            show(filled, filled.at((section, row), c), bold=r"\textbf{%s}", plus_minus=r" $\pm$ ", missing="--")
+            for c in columns
+        ]
+        lines.append(f"{latex(label)} & " + " & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table*}", ""])

@@ -1,0 +1,46 @@
+"""`--plan`: the runs, what each costs, and a command for each, so that any scheduler can share them."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from uiat.progress import clock_time
+from uiat.reproduce.budget import seconds, training_passes
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.measures import measure_key
+from uiat.reproduce.store import Store
+from uiat.reproduce.workers import work_done
+
+
+def print_plan(cells: Sequence[Cell], out: Path, device: torch.device, command: list[str]) -> None:
+    """Print the runs with their passes and times, then the commands of those that are not finished."""
+    console = Console(highlight=False)
+
+    def say(line: str = "") -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    totals, left_over = [0, 0, 0], 0.0
+    commands = []
+    say("run · state · millions of passes (forward, input-backward, weight-backward) · time left · measurements")
+    for cell in cells:
+        store, cost, passes = Store(cell, out), seconds(cell, device), training_passes(cell.config)
+        left = sum(cost) - work_done(store, cost)
+        state = "finished" if store.finished else "begun" if store.run.config.exists() else "new"
+        counts = " ".join(f"{count / 1e6:.2f}" for count in passes)
+        measures = " ".join(measure_key(measure) for measure in cell.measures) or "none"
+        say(f"{cell.name} · {state} · {counts} · {clock_time(left)} · {measures}")
+        left_over += left
+        if state != "finished":
+            totals = [total + count for total, count in zip(totals, passes, strict=True)]
+            commands.append(shlex.join([*command, "--cell", cell.key]))
+    counts = " ".join(f"{count / 1e6:.2f}" for count in totals)
+    say(f"{len(cells)} runs, {len(commands)} to make · {counts} · {clock_time(left_over)} for one process on {device}")
+    say(
+        "Passes are exact and of the training alone; times are estimated from a timing of each network on this machine,"
+    )
+    say("and count measurements as if no attack ever succeeded early.")
+    for line in commands:
+        say(line)

@@ -1,0 +1,86 @@
+"""Working through a plan: every cell once, whoever does it, and a failure stops nothing but itself."""
+
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from uuid import uuid4
+
+import torch
+
+from uiat.engine.files import write_json
+from uiat.engine.run import read_json
+from uiat.engine.signals import StopSignal
+from uiat.errors import UserError
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.store import Store
+from uiat.reproduce.work import Stopped, do
+
+WAIT_SECONDS = 0.5
+"""How often a process that has nothing left to begin looks at what others are doing."""
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A process that does cells."""
+
+    out: Path
+    device: torch.device
+    data_dir: str | None
+    stop: StopSignal
+    say: Callable[[str], None]
+    call: str = field(default_factory=lambda: uuid4().hex)
+    """The call of the command that this process works for: within one, a cell that failed is not tried again."""
+
+    def work_through(self, cells: Sequence[Cell]) -> None:
+        """Do all cells that are not finished; one that another process holds is looked at again at the end."""
+        left = self.left(cells)
+        total, before = len(left), len(left) + 1
+        while left:
+            if len(left) == before:  # all of them are held by others
+                time.sleep(WAIT_SECONDS)
+            before = len(left)
+            for store in left:
+                if self.stop.requested:
+                    raise Stopped
+                if not store.finished:
+                    self._try(store, f"run {cells.index(store.cell) + 1} of {len(cells)} ({total} were left)")
+            left = self.left(cells)
+
+    def failures(self, cells: Sequence[Cell]) -> dict[str, str]:
+        """Return the cells that failed in this call, with their reasons."""
+        stores = [Store(cell, self.out) for cell in cells]
+        return {store.path.name: reason for store in stores if (reason := self._failed(store))}
+
+    def left(self, cells: Sequence[Cell]) -> list[Store]:
+        """Return what is neither finished nor failed in this call."""
+        stores = [Store(cell, self.out) for cell in cells]
+        return [store for store in stores if not store.finished and not self._failed(store)]
+
+    def _failed(self, store: Store) -> str:
+        if not store.failure.exists():
+            return ""
+        found = read_json(store.failure)
+        return str(found["reason"]) if found["call"] == self.call else ""
+
+    def _try(self, store: Store, place: str) -> None:
+        with store.hold() as held:
+            if not held or store.finished:
+                return
+            self.say(f"{place}: {store.path.name}")
+            try:
+                do(store, self.device, self.data_dir, self.stop)
+                store.failure.unlink(missing_ok=True)
+            except (Stopped, KeyboardInterrupt):
+                raise
+            except Exception as error:
+                self._fail(store, error)
+
+    def _fail(self, store: Store, error: Exception) -> None:
+        words = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        self.say(f"failed: {store.path.name}: {words}")
+        if not isinstance(error, UserError):
+            traceback.print_exc(file=sys.stderr)
+        write_json(store.failure, {"reason": words, "call": self.call})

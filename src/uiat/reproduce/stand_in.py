@@ -1,0 +1,36 @@
+"""Stand-ins for generated images at the smoke scale: training digits, shifted and with noise. No model made them."""
+
+from contextlib import suppress
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from uiat import data
+from uiat.data import data_folder
+from uiat.data.config import DataConfig, Generated
+from uiat.engine.files import atomic
+from uiat.rng import generator
+
+PREFIX = "digits_stand_in"
+COUNT = 2000
+SHIFT, NOISE = 1, 24
+"""At most so many pixels, and so many levels of 255."""
+
+
+def ensure_generated(config: DataConfig, data_dir: str | None) -> None:
+    """Put the stand-in into the data folder, if it is what a run asks for and not there; the same bytes every time."""
+    name = config.generated.file
+    path = data_folder(data_dir) / name
+    if not name.startswith(PREFIX) or path.exists():
+        return
+    images = data.load(replace(config, generated=Generated()), data_dir).train
+    key = generator(0, "stand-in")
+    chosen = torch.randint(len(images), (COUNT,), generator=key)
+    across, down = torch.randint(-SHIFT, SHIFT + 1, (2, COUNT), generator=key).tolist()
+    moved = [torch.roll(x, (d, a), (1, 2)) for x, d, a in zip(images.x[chosen], down, across, strict=True)]
+    noise = torch.randint(-NOISE, NOISE + 1, (COUNT, *images.x.shape[1:]), generator=key)
+    x = (torch.stack(moved).int() + noise).clamp(0, 255).to(torch.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError), atomic(path, exclusive=True) as temporary, temporary.open("wb") as file:
+        np.savez(file, image=x.numpy(), label=images.y[chosen].numpy())

@@ -1,0 +1,151 @@
+"""A table of the paper as data: which run and which reading stand in which place, beside the paper's figure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from statistics import mean, stdev
+
+from uiat.engine.files import write_json
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.output import to_csv, to_json, to_latex, to_markdown, write_text
+from uiat.reproduce.readings import Reading
+from uiat.reproduce.scales import Scale
+from uiat.reproduce.timing import Timing
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One place of a table."""
+
+    row: str
+    group: str
+    """The heading that several columns share; empty: none."""
+    column: str
+    cell: Cell | None
+    """The run; `None`: this scale has none for it."""
+    reading: Reading
+    paper: str = ""
+    """The paper's figure; empty: it has none."""
+    section: str = ""
+    """Rows of one section are compared with each other."""
+    best: str = "most"
+    """Which is best in a column of a section: `most`, `least`, or empty for none."""
+
+    def runs(self, seeds: int) -> list[Cell]:
+        """Return its run at each seed."""
+        return [] if self.cell is None else [self.cell.at_seed(seed) for seed in range(seeds)]
+
+
+def make_entry(
+    row: str,
+    group: str,
+    column: str,
+    cell: Cell | None,
+    reading: Reading,
+    paper: str = "",
+    section: str = "",
+    best: str = "most",
+) -> Entry:
+    """Return an entry whose cell measures what its reading needs."""
+    measures = () if reading.measure is None else (reading.measure,)
+    own = None if cell is None else replace(cell, measures=measures)
+    return Entry(row, group, column, own, reading, paper, section, best)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table of the paper at one scale."""
+
+    name: str
+    title: str
+    scale: Scale
+    entries: tuple[Entry, ...]
+    notes: tuple[str, ...] = ()
+    label: str = "method"
+    """What the first column holds."""
+    timings: tuple[Timing, ...] = ()
+    """What is timed for it, beside the runs."""
+    name_sections: bool = True
+    """Whether the sections have names to show; else they only say which rows are compared."""
+
+    def cells(self, seeds: int) -> Iterator[Cell]:
+        """Return the runs it needs."""
+        for entry in self.entries:
+            yield from entry.runs(seeds)
+
+    def write(self, out: Path, seeds: int) -> list[Path]:
+        """Write the four files, with the numbers of the runs that are finished."""
+        filled = fill(self, out, seeds)
+        paths = {ending: out / f"{self.name}.{ending}" for ending in ("md", "csv", "tex", "json")}
+        for ending, text in (("md", to_markdown(filled)), ("csv", to_csv(filled)), ("tex", to_latex(filled))):
+            write_text(paths[ending], text)
+        write_json(paths["json"], to_json(filled))
+        return list(paths.values())
+
+
+@dataclass(frozen=True)
+class Number:
+    """Mean and spread over the seeds that are finished (over rounds, for times)."""
+
+    values: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean."""
+        return mean(self.values)
+
+    @property
+    def std(self) -> float | None:
+        """The standard deviation (n − 1); `None` for a single seed."""
+        return stdev(self.values) if len(self.values) > 1 else None
+
+
+@dataclass(frozen=True)
+class Filled:
+    """A table with the numbers of the runs that are finished."""
+
+    table: Table
+    numbers: dict[Entry, Number]
+    seeds: int
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Return (section, row) in order."""
+        return list(dict.fromkeys((entry.section, entry.row) for entry in self.table.entries))
+
+    def row_label(self, row: tuple[str, str]) -> str:
+        """Return what stands before a row."""
+        section, name = row
+        return f"{section}, {name}" if section and self.table.name_sections else name
+
+    def columns(self) -> list[tuple[str, str]]:
+        """Return (group, column) in order."""
+        return list(dict.fromkeys((entry.group, entry.column) for entry in self.table.entries))
+
+    def at(self, row: tuple[str, str], column: tuple[str, str]) -> Entry | None:
+        """Return the entry of a place, if there is one."""
+        return self._places.get((*row, *column))
+
+    @cached_property
+    def _places(self) -> dict[tuple[str, str, str, str], Entry]:
+        return {(e.section, e.row, e.group, e.column): e for e in self.table.entries}
+
+    def is_best(self, entry: Entry) -> bool:
+        """Whether no finished row of the section is better in this column; a row alone is not the best of any."""
+        place = (entry.section, entry.group, entry.column)
+        rivals = [e for e in self.numbers if (e.section, e.group, e.column) == place]
+        if entry not in self.numbers or not entry.best or len(rivals) < 2:
+            return False
+        means = [round(self.numbers[e].mean, entry.reading.digits) for e in rivals]
+        mine = round(self.numbers[entry].mean, entry.reading.digits)
+        return mine == (max(means) if entry.best == "most" else min(means))
+
+
+def fill(table: Table, out: Path, seeds: int) -> Filled:
+    """Read the numbers of a table from finished runs."""
+    numbers: dict[Entry, Number] = {}
+    for entry in table.entries:
+        values = tuple(entry.reading.values(entry.cell, out, seeds))
+        if values:
+            numbers[entry] = Number(values)
+    return Filled(table, numbers, seeds)

@@ -1,0 +1,32 @@
+"""A folder in which everything was made once, at the tiny scale."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.reproduce.tiny import tiny_scale
+from uiat.cli import main
+
+
+@pytest.fixture(scope="session", autouse=True)
+def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Keep the user's data folder out of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        base = tmp_path_factory.getbasetemp()
+        folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "reproduce-data"
+        patch.setenv("UIAT_DATA", str(folder))
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make all tables and figures; several processes of the tests share the work, as any commands on one folder do."""
+    shared = "PYTEST_XDIST_WORKER" in os.environ
+    base = tmp_path_factory.getbasetemp()
+    out = (base.parent if shared else base) / "reproduce-all"
+    with tiny_scale(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uiat.engine.files._sync", lambda path: None)  # thousands of waits for the disk
+        assert main(["reproduce", "all", "--jobs", "0", "--out", str(out)]) == 0
+    return out

@@ -1,0 +1,69 @@
+"""Planned passes are those that happen, for every run that was made."""
+
+from pathlib import Path
+
+import torch
+
+from tests.reproduce.tiny import TINY, tiny_scale
+from uiat.data import SOURCES, load
+from uiat.data.config import DataConfig
+from uiat.engine.helper import helper_config
+from uiat.engine.run import RunFolder
+from uiat.methods import HAT, METHODS, UIATOneOff
+from uiat.reproduce.budget import KINDS, SETS, images_per_epoch, pace, passes_per_image, seconds, sizes, training_passes
+from uiat.reproduce.cell import Cell, merge, method_name
+from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.store import Store
+
+
+def cells() -> list[Cell]:
+    with tiny_scale():
+        return merge(cell for build in EXPERIMENTS.values() for cell in build(TINY).cells(1))
+
+
+def test_the_plan_is_what_happened(made: Path) -> None:
+    counted = set()
+    for cell in cells():
+        config = cell.config
+        planned = dict(zip(KINDS, training_passes(config), strict=True))
+        if isinstance(config.method, HAT):  # its card does not count the helper, a run of its own
+            helper = training_passes(helper_config(config, config.method, RunFolder(".")))
+            planned = {kind: planned[kind] - count for kind, count in zip(KINDS, helper, strict=True)}
+        happened = Store(cell, made).card["training_passes"]
+        if config.data.generated.file and isinstance(config.method, UIATOneOff):
+            # after T' a batch with a generated image that has no p yet takes one more forward
+            late = happened["forward"] - planned["forward"]
+            assert 0 <= late <= images_per_epoch(config), cell.name
+            happened = {**happened, "forward": planned["forward"]}
+        assert happened == planned, cell.name
+        counted.add(method_name(config))
+    assert counted == set(METHODS)
+
+
+def test_known_sizes_are_those_of_the_data() -> None:
+    config = DataConfig("digits", crop=0)
+    splits = load(config)
+    found = sizes(config)
+    assert (found.train, found.test, found.spec) == (len(splits.train), len(splits.test), splits.spec)
+    small = DataConfig("digits", subset=100, validation=7, test_subset=20, size=9)
+    splits, found = load(small), sizes(small)
+    assert (found.train, found.test, found.spec) == (len(splits.train), len(splits.test), splits.spec)
+    assert set(SETS) <= set(SOURCES)
+
+
+def test_passes_of_the_paper() -> None:
+    """PGD-10 and what each method adds, an image and an epoch; one-off: 79 epochs before T', one at it, 20 after."""
+    with_paper = {name: passes_per_image(METHODS[name], 100) for name in ("natural", "sat", "uiat", "uiat-oneoff")}  # type: ignore[arg-type]
+    assert with_paper["natural"] == (100, 0, 100)
+    assert with_paper["sat"] == (1100, 1000, 100)
+    assert with_paper["uiat"] == (1500, 1100, 100)
+    assert with_paper["uiat-oneoff"] == (79 * 12 + 15 + 20 * 11, 1001, 100)
+
+
+def test_times_grow_with_the_work() -> None:
+    config = TINY.config("sat")
+    small, more = Cell(config), Cell(config, (TINY.attacked("PGD"),))
+    (training, measuring), (same, longer) = (seconds(cell, torch.device("cpu")) for cell in (small, more))
+    assert training == same > 0
+    assert longer > measuring == 0
+    assert pace(config.model, sizes(config.data).spec, torch.device("cpu")).forward > 0  # type: ignore[arg-type]

@@ -1,0 +1,141 @@
+"""What is written: the same numbers in all four files, the paper's beside ours, the best in bold."""
+
+import csv
+import json
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from matplotlib.image import imread
+
+from tests.reproduce.tiny import TINY, tiny_scale
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.figure import ENDINGS, Figure
+from uiat.reproduce.output import to_latex, to_markdown, to_records
+from uiat.reproduce.paper import read_figures
+from uiat.reproduce.store import writing
+from uiat.reproduce.table import Entry, Table, fill, make_entry
+
+
+@dataclass(frozen=True)
+class Given:
+    """A reading whose values are given, seed by seed."""
+
+    given: tuple[float, ...]
+    measure: None = None
+    digits: int = 1
+
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        return list(self.given)
+
+
+def table(*rows: tuple[str, tuple[float, ...], str]) -> Table:
+    cell = Cell(TINY.config("sat"))
+    entries = [make_entry(row, "digits & more", "AA", cell, Given(values), paper) for row, values, paper in rows]
+    return Table("table9", "A title with 50 %", TINY, tuple(entries))
+
+
+def test_mean_deviation_paper_and_bold(tmp_path: Path) -> None:
+    filled = fill(table(("a", (10.0, 20.0), "83.80"), ("b", (15.04, 14.98), ""), ("c", (), "1.0")), tmp_path, 2)
+    text = to_markdown(filled)
+    assert "| a | **15.0** ± 7.1 (83.80) |" in text
+    assert "| b | **15.0** ± 0.0 |" in text, "equal as shown is equal"
+    assert "| c | – (1.0) |" in text
+    assert "mean ± standard deviation over 2 seeds" in text
+    records = to_records(filled)
+    assert [record["best"] for record in records] == [True, True, False]
+    assert [record["seeds"] for record in records] == [2, 2, 0]
+
+
+def test_a_row_alone_is_not_the_best(tmp_path: Path) -> None:
+    assert "**" not in to_markdown(fill(table(("a", (1.0,), "")), tmp_path, 1)).split("| --- |")[1]
+
+
+def test_latex_is_escaped_and_its_rows_are_whole(tmp_path: Path) -> None:
+    text = to_latex(fill(table(("a_b", (10.0, 12.0), "83.80"), ("c", (9.0, 9.0), "")), tmp_path, 2))
+    assert r"a\_b & \textbf{11.0} $\pm$ 1.4 (83.80) \\" in text
+    assert r"\multicolumn{1}{c}{digits \& more}" in text
+    assert r"A title with 50 \%" in text
+    assert text.count("{") == text.count("}")
+    for rule in ("toprule", "midrule", "bottomrule"):
+        assert f"\\{rule}" in text
+
+
+TABLES = [name for name in EXPERIMENTS if name.startswith("table")]
+FIGURES = [name for name in EXPERIMENTS if name.startswith("fig")]
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_all_four_files_say_the_same(name: str, made: Path) -> None:
+    content = json.loads((made / f"{name}.json").read_text(encoding="utf-8"))
+    with (made / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        lines = list(csv.DictReader(file))
+    markdown = (made / f"{name}.md").read_text(encoding="utf-8")
+    tex = (made / f"{name}.tex").read_text(encoding="utf-8")
+    kept = {value for (table, _, _), value in read_figures().items() if table == name}
+    assert len(lines) == len(content["entries"])
+    for line, entry in zip(lines, content["entries"], strict=True):
+        assert (line["row"], line["column"]) == (entry["row"], entry["column"])
+        assert line["mean"] == ("" if entry["mean"] is None else str(entry["mean"]))
+        if entry["paper"]:
+            assert entry["paper"] in kept
+            assert f"({entry['paper']})" in markdown
+            assert f"({entry['paper']})" in tex
+        assert all((made / "runs" / run).is_dir() for run in entry["runs"])
+    assert "**smoke: digits**" in markdown
+    rows = [row for row in markdown.splitlines() if row.startswith("| ")]
+    assert len({row.count(" | ") for row in rows}) == 1
+    columns = len(re.findall("r", re.search(r"\\begin\{tabular\}\{l(r+)\}", tex)[1]))  # type: ignore[index]
+    body = [row for row in tex.split("midrule", 1)[1].splitlines() if row.endswith(r"\\")]
+    assert {row.count(" & ") for row in body} == {columns}
+
+
+def test_table_1_has_one_column_of_data_at_this_scale(made: Path) -> None:
+    content = json.loads((made / "table1.json").read_text(encoding="utf-8"))
+    assert {entry["group"] for entry in content["entries"]} == {"smoke: digits"}
+    assert all(entry["mean"] is not None for entry in content["entries"])
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_a_figure_opens_and_has_its_points(name: str, made: Path) -> None:
+    picture = imread(made / f"{name}.png")
+    assert min(picture.shape[:2]) > 400
+    assert float((picture[:, :, :3].min(axis=2) < 0.9).mean()) > 0.02, "the picture is blank"
+    assert ET.parse(made / f"{name}.svg").getroot().tag.endswith("svg")
+    points = json.loads((made / f"{name}.json").read_text(encoding="utf-8"))["points"]
+    assert points
+    for point in points:
+        assert point["low"] <= point["value"] + 1e-9
+        assert point["value"] <= point["high"] + 1e-9
+    with (made / f"{name}.csv").open(newline="", encoding="utf-8") as file:
+        assert len(list(csv.DictReader(file))) == len(points)
+    assert f"]({name}.png)" in (made / f"{name}.md").read_text(encoding="utf-8")
+
+
+def test_a_figure_has_the_same_bytes_again(made: Path, tmp_path: Path) -> None:
+    with tiny_scale(), writing(made):
+        figure = EXPERIMENTS["fig3"](TINY)
+        before = {ending: (made / f"fig3.{ending}").read_bytes() for ending in ENDINGS}
+        figure.write(made, 1)
+    assert {ending: (made / f"fig3.{ending}").read_bytes() for ending in ENDINGS} == before
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_without_runs_a_figure_is_not_drawn(name: str, tmp_path: Path) -> None:
+    figure = EXPERIMENTS[name](TINY)
+    assert isinstance(figure, Figure)
+    assert figure.write(tmp_path, 1) == []
+
+
+def test_without_runs_a_table_has_the_papers_figures(tmp_path: Path) -> None:
+    EXPERIMENTS["table6"](TINY).write(tmp_path, 1)
+    assert "| – (83.97) | – (53.98) | – (48.33) |" in (tmp_path / "table6.md").read_text(encoding="utf-8")
+
+
+def test_an_entry_without_a_run_has_none() -> None:
+    entry = make_entry("a", "", "b", None, Given(()))
+    assert isinstance(entry, Entry)
+    assert entry.runs(3) == []

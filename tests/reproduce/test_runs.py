@@ -1,0 +1,294 @@
+"""Every cell is made once: after a kill, with two commands at once, with workers, and when one of them fails."""
+
+import json
+import os
+import re
+import signal
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.cli.calls import call, refused
+from tests.reproduce.forks import fork
+from tests.reproduce.tiny import tiny_scale
+from uiat.cli import main
+from uiat.engine import loop
+from uiat.reproduce import scales, work
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.store import Store
+
+
+def begun(text: str) -> list[str]:
+    """Return the runs that a process worked on."""
+    return re.findall(r"^run \d+ of \d+ .*: (\S+)$", text, re.MULTILINE)
+
+
+def trained(out: Path) -> dict[str, tuple[int, bytes]]:
+    """Return for each finished run when its card was written, and its weights."""
+    runs = [path.parent for path in out.glob("runs/*/result.json")]
+    return {r.name: ((r / "result.json").stat().st_mtime_ns, (r / "last.safetensors").read_bytes()) for r in runs}
+
+
+def test_everything_promised_is_there(made: Path) -> None:
+    for name in EXPERIMENTS:
+        endings = ("md", "csv", "json", "tex", *(("svg", "png") if name.startswith("fig") else ()))
+        for ending in endings:
+            assert (made / f"{name}.{ending}").stat().st_size > 100, f"{name}.{ending}"
+    assert (made / "claims.md").exists()
+    index = (made / "index.md").read_text(encoding="utf-8")
+    links = re.findall(r"\]\(([^)]+)\)", index)
+    assert len(links) == 6 * 4 + 7 * 6 + 2
+    assert all((made / link).exists() for link in links)
+    assert not list(made.glob("runs/*/failed.json"))
+
+
+def test_a_second_time_makes_nothing(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = trained(made)
+    with tiny_scale():
+        found = call(capsys, "reproduce", "table1", "fig5", "--jobs", "0", "--out", str(made))
+    assert (found.code, begun(found.err)) == (0, [])
+    assert trained(made) == before
+
+
+def test_killed_and_started_again(tmp_path: Path) -> None:
+    """Killed in the third training, between two epochs: two runs stay as they are, one goes on, two are made."""
+    out = tmp_path / "out"
+    args = ("reproduce", "table6", "--jobs", "0", "--out", str(out))
+    code, words = fork(tmp_path / "1.txt", *args, kill_at="uiat.engine.loop._validate:8").end()
+    assert code == -signal.SIGKILL, words
+    assert len(begun(words)) == 3
+    kept = trained(out)
+    assert len(kept) == 2
+    code, words = fork(tmp_path / "2.txt", *args).end()
+    assert code == 0, words
+    after = trained(out)
+    assert len(after) == 5
+    assert {name: after[name] for name in kept} == kept
+    assert len(begun(words)) == 3
+    assert "going on in epoch" in words
+
+
+def test_killed_in_a_measurement(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    args = ("reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(out))
+    code, words = fork(tmp_path / "1.txt", *args, kill_at="uiat.evaluation.ledger.write_tensors:1").end()
+    assert code == -signal.SIGKILL, words
+    kept = trained(out)
+    assert len(kept) == 1
+    assert len(list(out.glob("runs/*/measures/*.unfinished.safetensors"))) == 1
+    code, words = fork(tmp_path / "2.txt", *args).end()
+    assert code == 0, words
+    assert trained(out) == kept
+    assert len(list(out.glob("runs/*/measures/*.json"))) == 3
+    assert not list(out.glob("runs/*/measures/*.unfinished.safetensors"))
+
+
+def test_two_commands_at_once_share_the_work(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    args = ("reproduce", "table6", "fig3", "--jobs", "0", "--out", str(out))
+    pair = [fork(tmp_path / f"{k}.txt", *args) for k in range(2)]
+    ends = [process.end() for process in pair]
+    assert [code for code, _ in ends] == [0, 0], ends
+    made = [begun(words) for _, words in ends]
+    assert set(Counter(made[0] + made[1]).values()) == {1}, "a run was made twice"
+    assert set(made[0] + made[1]) == set(trained(out))
+    assert all(made), "both took their share"
+    assert "–" not in (out / "table6.md").read_text(encoding="utf-8").split("Scale")[0]
+
+
+def wait_for(pattern: str, folder: Path) -> None:
+    until = time.monotonic() + 200
+    while not list(folder.glob(pattern)):
+        assert time.monotonic() < until, f"no {pattern}"
+        time.sleep(0.02)
+
+
+def test_workers_and_a_stop(tmp_path: Path) -> None:
+    """SIGTERM while two workers train: all is saved, exit code 0, and the same command goes on."""
+    out = tmp_path / "out"
+    args = ("reproduce", "table1", "table6", "--out", str(out), "--jobs")
+    process = fork(tmp_path / "1.txt", *args, "2")
+    wait_for("runs/*/checkpoint.pt", out)
+    os.kill(process.pid, signal.SIGTERM)
+    code, words = process.end()
+    assert code == 0, words
+    assert "the same command goes on" in words
+    kept = trained(out)
+    assert len(kept) < 10
+    assert {path.name for path in (out / "logs").iterdir()} == {"worker-1.txt", "worker-2.txt"}
+    code, words = fork(tmp_path / "2.txt", *args, "0").end()
+    assert code == 0, words
+    after = trained(out)
+    assert len(after) == 10
+    assert {name: after[name] for name in kept} == kept
+    assert "table6.tex" in words
+
+
+@pytest.mark.slow
+def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    process = fork(tmp_path / "1.txt", "reproduce", "all", "--jobs", "1", "--out", str(out))
+    wait_for("runs/*/checkpoint.pt", out)
+    os.kill(process.pid, signal.SIGKILL)
+    process.end()
+    log, until = out / "logs" / "worker-1.txt", time.monotonic() + 100
+    while not log.read_text(encoding="utf-8").rstrip().endswith("stopped"):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    assert len(trained(out)) < 60
+
+
+@pytest.mark.slow
+def test_workers_make_everything(tmp_path: Path) -> None:
+    """Two worker processes from beginning to end; the progress of all of them is one line."""
+    out = tmp_path / "out"
+    code, words = fork(tmp_path / "1.txt", "reproduce", "all", "--jobs", "2", "--out", str(out)).end()
+    assert code == 0, words
+    logs = [begun(path.read_text(encoding="utf-8")) for path in (out / "logs").iterdir()]
+    assert all(logs)
+    assert sorted(logs[0] + logs[1]) == sorted(trained(out))
+
+
+def test_a_failure_stops_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = loop.train
+
+    def train(config: object, *rest: object, **named: object) -> bool:
+        if getattr(getattr(config, "method", None), "omega", 0):
+            raise RuntimeError("the network caught fire")
+        return original(config, *rest, **named)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(work, "train", train)
+    args = ("reproduce", "table1", "--only", "trades", "sat", "--jobs", "0", "--out", str(tmp_path))
+    with tiny_scale():
+        found = call(capsys, *args)
+        assert found.code == 1
+        assert (
+            len(re.findall(r"^failed: digits-trades-\S+: RuntimeError: the network caught fire$", found.err, re.M)) > 0
+        )
+        rows = (tmp_path / "table1.md").read_text(encoding="utf-8").splitlines()
+        assert sum(row.startswith("| TRADES | – (82.45)") for row in rows) == 1
+        assert not any(row.startswith("| SAT | –") for row in rows)
+        (reason,) = tmp_path.glob("runs/*/failed.json")
+        assert "caught fire" in json.loads(reason.read_text(encoding="utf-8"))["reason"]
+        monkeypatch.setattr(work, "train", original)
+        again = call(capsys, *args)
+    assert again.code == 0
+    assert [name.split("-s0")[0] for name in begun(again.err)] == ["digits-trades"]
+    assert not reason.exists()
+
+
+def test_times_are_measured_once(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = {path: path.stat().st_mtime_ns for path in (made / "timing").iterdir()}
+    assert len(files) == 4, "three networks of Table 2, and Table 5's"
+    with tiny_scale():
+        assert call(capsys, "reproduce", "table2", "--jobs", "0", "--out", str(made)).code == 0
+    assert {path: path.stat().st_mtime_ns for path in (made / "timing").iterdir()} == files
+    rows = (made / "table2.md").read_text(encoding="utf-8").splitlines()
+    assert len([row for row in rows if row.startswith("| UIAT") and "–" not in row]) == 2
+
+
+def test_a_plan_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with tiny_scale():
+        found = call(capsys, "reproduce", "table6", "--plan", "--out", str(tmp_path / "new"), "--seeds", "2")
+    assert found.code == 0
+    assert not (tmp_path / "new").exists()
+    lines = found.out.splitlines()
+    commands = [line.split() for line in lines if line.startswith("uiat reproduce table6 --scale")]
+    assert len(commands) == 10
+    assert "10 runs, 10 to make" in found.out
+    keys = {words[-1] for words in commands}
+    assert len(keys) == 10
+    assert all(any(f"-{key} · new · " in line for line in lines) for key in keys)
+
+
+def test_the_commands_of_a_plan_make_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("reproduce", "table1", "--only", "sat", "--out", str(tmp_path))
+    with tiny_scale():
+        found = call(capsys, *args, "--plan")
+        (command,) = [line.split() for line in found.out.splitlines() if line.startswith("uiat reproduce")]
+        assert call(capsys, *command[1:]).code == 0
+        assert not (tmp_path / "table1.md").exists()
+        found = call(capsys, *args, "--plan")
+    assert "1 runs, 0 to make" in found.out
+
+
+@pytest.mark.parametrize(
+    ("args", "words"),
+    [
+        (["table7"], "unknown table or figure 'table7': did you mean 'table"),
+        ([], "name what to make"),
+        (["table1", "--only", "uait"], "unknown method 'uait': did you mean 'uiat'?"),
+        (["table1", "--seeds", "0"], "--seeds is 0: give at least 1."),
+        (["table1", "--jobs", "-1"], "--jobs is -1"),
+        (["--cell", "abc"], "there is no run of the key 'abc' at scale smoke"),
+        (["table1", "--submit", "debug", "--submit-with", "fast"], "'fast' is not NAME=VALUE"),
+    ],
+)
+def test_mistakes_get_a_sentence(args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert words in refused(capsys, "reproduce", *args)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    with tiny_scale():
+        sentence = refused(capsys, "reproduce", "table6", "--jobs", "0", "--out", str(tmp_path / "file"))
+    assert "cannot write the folder" in sentence
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("cluster", ["debug", "local"])
+def test_submitit_runs_a_job(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One run of the smoke scale, in a process that submitit's job starts."""
+    args = ("reproduce", "fig1", "--only", "natural", "--out", str(tmp_path), "--submit", cluster)
+    found = call(capsys, *args, "--submit-with", "timeout_min=5")
+    assert found.code == 0, found.err
+    assert found.err.count("submitted as") == 1
+    assert (tmp_path / "fig1.png").exists()
+
+
+def test_submitit_gets_a_job_for_each_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: list[list[str]] = []
+
+    def run(words: list[str], *, check: bool) -> None:
+        assert words[1:3] == ["-m", "uiat"]
+        commands.append(words[3:])
+        assert main(words[3:]) == 0
+
+    monkeypatch.setattr("uiat.reproduce.submit.subprocess", SimpleNamespace(run=run))
+    args = ("reproduce", "table1", "--only", "sat", "natural", "mart", "--out", str(tmp_path), "--submit", "debug")
+    with tiny_scale():
+        found = call(capsys, *args)
+        assert found.code == 0, found.err
+        assert len(commands) == 2
+        assert all("--cell" in words for words in commands)
+        again = call(capsys, *args)
+    assert "submitted" not in again.err
+    assert (tmp_path / "table1.md").exists()
+
+
+def test_without_submitit_there_is_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "submitit", None)
+    sentence = refused(capsys, "reproduce", "table1", "--only", "sat", "--out", str(tmp_path), "--submit", "slurm")
+    assert "pip install 'uiat[submit]'" in sentence
+
+
+def test_a_card_of_an_unfinished_run_is_not_a_finished_run(tmp_path: Path) -> None:
+    store = Store(Cell(scales.get("smoke").config("sat")), tmp_path)
+    store.path.mkdir(parents=True)
+    store.run.result.write_text('{"schema": 1, "evaluations": []}', encoding="utf-8")
+    assert not store.trained
+    store.run.result.write_text('{"schema": 1, "config": {}}', encoding="utf-8")
+    assert store.trained
+    assert store.finished

@@ -1,0 +1,212 @@
+"""The paper's hyper-parameters one by one, and a step of every run of every scale."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from uiat.attacks import PGD
+from uiat.config import AnyConfig
+from uiat.engine.setup import build_state
+from uiat.engine.step import train_step
+from uiat.methods import HAT
+from uiat.models import PreActResNet, WideResNet
+from uiat.reproduce import scales
+from uiat.reproduce.budget import sizes
+from uiat.reproduce.cell import Cell, merge
+from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.experiments.table2 import ROWS, timings
+from uiat.reproduce.scales import SCALES, Scale
+from uiat.targets import InstanceInverse
+from uiat.types import Batch, Clock, DataSpec
+
+PAPER, CPU = scales.get("paper"), torch.device("cpu")
+EPS = 8 / 255
+
+
+def runs(scale: Scale) -> list[Cell]:
+    return merge(cell for build in EXPERIMENTS.values() for cell in build(scale).cells(1))
+
+
+@pytest.mark.parametrize("data", ["CIFAR-10", "CIFAR-100", "SVHN"])
+@pytest.mark.parametrize("method", ["sat", "trades", "mart", "hat", "uiat", "uiat-oneoff"])
+def test_the_training_of_a2(data: str, method: str) -> None:
+    config = PAPER.config(method, data)
+    assert config.data.name == {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}[data]
+    assert (config.data.subset, config.data.size) == (None, None)
+    assert config.model.widths == [64, 128, 256, 512]  # type: ignore[attr-defined]
+    assert config.train.momentum == 0.9
+    assert config.train.batch_size == 128
+    assert (config.train.schedule.name, config.train.schedule.lr) == ("onecycle", 0.1)
+    assert config.train.weight_decay == 5e-4
+    assert config.train.epochs == (30 if data == "SVHN" else 100)
+
+
+@pytest.mark.parametrize("data", ["CIFAR-10", "CIFAR-100", "SVHN"])
+@pytest.mark.parametrize("method", ["sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff"])
+def test_the_attack_of_a2(data: str, method: str) -> None:
+    attack: PGD = PAPER.config(method, data).method.attack  # type: ignore[attr-defined]
+    assert attack.steps == 10
+    assert attack.step == (1 / 255 if data == "SVHN" else 2 / 255)
+    assert attack.eps == EPS
+    assert attack.norm == "linf"
+
+
+@pytest.mark.parametrize("data", ["CIFAR-10", "CIFAR-100", "SVHN"])
+def test_the_inverse_of_a2(data: str) -> None:
+    iat: Any = PAPER.config("iat", data).method
+    uiat: Any = PAPER.config("uiat", data).method
+    one_off: Any = PAPER.config("uiat-oneoff", data).method
+    epochs = PAPER.config("uiat", data).train.epochs
+    assert [method.inverse.eps for method in (iat, uiat, one_off)] == [4 / 255] * 3
+    assert (iat.inverse.steps, iat.inverse.step) == (5, 2 / 255)
+    assert (uiat.inverse.step, one_off.inverse.step) == (4 / 255, 4 / 255)
+    assert [method.lam for method in (iat, uiat, one_off)] == [3.0 if data == "SVHN" else 3.5] * 3
+    assert (uiat.inverse.beta, one_off.inverse.beta) == (1.0, 1.0)
+    assert (uiat.momentum.enabled, uiat.momentum.gamma) == (True, 0.9)
+    assert not hasattr(one_off, "momentum"), "A.2: no momentum with the one-off strategy"
+    assert Clock(1, 0, epochs).epoch_at(uiat.momentum.start) == (22 if data == "SVHN" else 75)
+    assert Clock(1, 0, epochs).epoch_at(one_off.one_off.epoch) == (24 if data == "SVHN" else 80)
+
+
+def test_the_attacks_of_table_1() -> None:
+    pgd, cw, robust = (PAPER.attacked(column) for column in ("PGD", "CW", "AA"))
+    assert (pgd.attack, cw.attack, robust.attack) == ("pgd-20", "cw", "autoattack")
+    assert (pgd.n, cw.n, robust.n) == (None, None, None), "the whole test set"
+    config = PAPER.config("uiat", "SVHN")
+    attack = config.validate.attack(config.method)
+    assert (attack.eps, attack.steps, attack.step) == (EPS, 20, None)  # None is ε/4: 2/255
+
+
+@pytest.mark.parametrize(("network", "depth"), [("WRN-28", 28), ("WRN-34", 34)])
+def test_the_networks_of_table_2(network: str, depth: int) -> None:
+    timing = timings(PAPER)[network]
+    assert timing.model == WideResNet(depth=depth, widen=10)
+    assert timing.batch_size == 128
+    assert timing.methods == ("natural", "trades", "hat", "iat", "uiat", "uiat-oneoff")
+    assert timing.steps == pytest.approx((50_000 - 1024) / 128)
+
+
+@pytest.mark.parametrize("levels", [10, 12, 16])
+@pytest.mark.parametrize("method", ["trades", "hat", "uiat", "uiat-oneoff"])
+def test_table_3_changes_the_radius_alone(levels: int, method: str) -> None:
+    config = PAPER.larger(method, levels)
+    own: Any = config.method
+    assert own.attack.eps == levels / 255
+    assert config.validate.attack(own).eps == levels / 255
+    back = replace(config, method=replace(own, attack=replace(own.attack, eps=EPS)))
+    assert back == PAPER.config(method)
+
+
+@pytest.mark.parametrize("levels", [6, 8, 10])
+def test_table_5(levels: int) -> None:
+    for method in ("n-fgsm", "rs-fgsm", "gradalign"):
+        config, plus = PAPER.single_step(method, levels), PAPER.single_step(f"{method}-uiat", levels)
+        for own in (config, plus):
+            assert own.method.attack.eps == levels / 255  # type: ignore[attr-defined]
+            assert (own.train.epochs, own.train.schedule.name, own.train.schedule.lr) == (30, "triangular", 0.2)
+        uiat: Any = plus.method.uiat  # type: ignore[attr-defined]
+        assert (uiat.enabled, uiat.inverse.beta) == (True, 0.0), "§4.3: β = 0"
+        assert replace(plus.method, uiat=config.method.uiat) == config.method  # type: ignore[attr-defined,type-var]
+    align: Any = PAPER.single_step("gradalign", levels).method
+    assert align.lam_align == {6: 0.112, 8: 0.2, 10: 0.356}[levels]
+
+
+@pytest.mark.parametrize(("data", "ratio"), [("CIFAR-10", 0.3), ("CIFAR-100", 0.4)])
+@pytest.mark.parametrize("network", ["PRN-18", "WRN-28-10"])
+def test_table_4(data: str, ratio: float, network: str) -> None:
+    for method in ("trades", "hat", "uiat", "uiat-oneoff"):
+        config = PAPER.generated(method, data, network)
+        assert config is not None
+        model: Any = config.model
+        assert (config.train.epochs, config.train.batch_size) == (400, 512)
+        assert (config.train.schedule.name, config.train.schedule.lr) == ("onecycle", 0.2)
+        assert config.data.generated.original == ratio
+        assert model.activation == "silu"
+        assert isinstance(model, PreActResNet if network == "PRN-18" else WideResNet)
+        assert (config.train.averaging.enabled, config.train.averaging.decay) == (True, 0.995)
+    uiat, one_off = (PAPER.generated(m, data, network) for m in ("uiat", "uiat-oneoff"))
+    assert uiat is not None
+    assert one_off is not None
+    assert Clock(1, 0, 400).epoch_at(uiat.method.momentum.start) == 350  # type: ignore[attr-defined]
+    assert Clock(1, 0, 400).epoch_at(one_off.method.one_off.epoch) == 320  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["smoke", "cpu"])
+def test_table_4_elsewhere_counts_epochs_in_proportion(name: str) -> None:
+    config = scales.get(name).generated("uiat", "CIFAR-10", "PRN-18")
+    hat = scales.get(name).generated("hat", "CIFAR-10", "PRN-18")
+    assert config is not None
+    assert hat is not None
+    epochs = config.train.epochs
+    assert Clock(1, 0, epochs).epoch_at(config.method.momentum.start) == epochs * 350 // 400  # type: ignore[attr-defined]
+    assert hat.method.helper_epochs == max(1, epochs // 8)  # type: ignore[attr-defined]
+    assert scales.get(name).generated("uiat", "CIFAR-100", "PRN-18") is None
+
+
+def test_figure_2_doubles_the_epochs() -> None:
+    watched = [cell for cell in runs(PAPER) if cell.watch]
+    assert [cell.config.train.epochs for cell in watched] == [200, 200]
+    assert {cell.watch.steps for cell in watched if cell.watch} == {20}
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_grids_hold_the_papers_choice(scale: Scale) -> None:
+    assert 3.5 in scale.lam
+    assert 1.0 in scale.beta
+    assert 0.9 in scale.gamma
+    assert 0.75 in scale.start
+    assert 0.8 in scale.one_off
+    assert 0.0 in scale.halves
+    assert 1.0 in scale.halves
+    assert 1.0 in scale.difference
+    assert max(scale.difference) > 1
+
+
+def distinct(scale: Scale) -> dict[str, AnyConfig]:
+    """Return the runs of a scale that differ in more than numbers: by network, classes, and kinds of parts."""
+    found: dict[str, AnyConfig] = {}
+    timed = [scale.config(method, network=network) for network in scale.networks for method in ROWS.values()]
+    for config in [*(cell.config for cell in runs(scale)), *timed]:
+        parts = [type(getattr(config.method, name, None)).__name__ for name in ("attack", "inverse", "momentum")]
+        switches = [getattr(getattr(config.method, n, None), "enabled", None) for n in ("momentum", "uiat")]
+        key = "-".join(map(str, [config.data.name, config.model, type(config.method).__name__, *parts, *switches]))
+        found.setdefault(key, config)
+    return found
+
+
+def is_slow(config: AnyConfig) -> bool:
+    """Wide networks are; and the other data sets add nothing to a step but their number of classes."""
+    return isinstance(config.model, WideResNet) or config.data.name != "cifar10"
+
+
+CASES = [
+    pytest.param(config, id=f"{name}-{number}", marks=[pytest.mark.slow] if name == "paper" and is_slow(config) else [])
+    for name, scale in SCALES.items()
+    for number, config in enumerate(distinct(scale).values())
+]
+
+
+@pytest.mark.parametrize("config", CASES)
+def test_every_kind_of_run_builds_and_does_a_step(config: AnyConfig) -> None:
+    """Two made-up images in place of the data, one attack step."""
+    real = sizes(config.data).spec
+    spec = DataSpec(real.num_classes, 2, real.shape)
+    config = replace(config, method=one_step(config.method))
+    helper = config.model.build(spec).requires_grad_(False) if isinstance(config.method, HAT) else None
+    state = build_state(config, spec, CPU, helper)
+    before = next(state.model.parameters()).detach().clone()
+    x = torch.rand(2, *spec.shape, generator=torch.Generator().manual_seed(0))
+    fault = train_step(state, Batch(x, torch.tensor([0, 1]), torch.arange(2)), Clock(1, 0, 10), lr=0.1)
+    assert fault is None
+    assert not torch.equal(before, next(state.model.parameters()))
+
+
+def one_step(method: Any) -> Any:
+    changes: dict[str, Any] = {}
+    if isinstance(getattr(method, "attack", None), PGD):
+        changes["attack"] = replace(method.attack, steps=1)
+    if isinstance(getattr(method, "inverse", None), InstanceInverse):
+        changes["inverse"] = replace(method.inverse, steps=1)
+    return replace(method, **changes)
