@@ -1,0 +1,104 @@
+"""Cost of a UIAT step against the number of classes, the size of the data set, and the batch.
+
+    python benchmarks/scaling.py [--rounds 5] [--width 16] [--batch 64] [--json FILE]
+
+All variants of a row take turns in one process. Against the number of classes, a step is divided by the bare passes of
+its own network, so that the larger head of the network does not count; against the size, making the batch counts too.
+"""
+
+import argparse
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from uiat.bench.bare import Pass
+from uiat.bench.entrants import Course, Entrant, Phase, bare, enter
+from uiat.bench.race import Times, race
+from uiat.config import Training
+from uiat.data.images import Images
+from uiat.data.loader import Loader
+from uiat.engine.files import write_json
+from uiat.evaluation.card import environment
+from uiat.models import ResNet
+from uiat.types import DataSpec
+
+CPU = torch.device("cpu")
+
+
+def course(options: argparse.Namespace, classes: int = 10, samples: int = 50_000, batch: int = 0) -> Course:
+    spec = DataSpec(classes, samples, (3, 32, 32))
+    return Course(ResNet(width=options.width), spec, batch or options.batch, CPU, Training())
+
+
+def named(entrant: Entrant, name: str) -> Entrant:
+    return Entrant(name, entrant.phases, entrant.state)
+
+
+def over_bare(times: Times, entrant: Entrant, passes: dict[str, Pass]) -> list[float]:
+    kinds = [kind for kind in passes if kind.endswith(f"@{entrant.name}")]
+    rounds = range(len(times.steps[entrant.name]))
+    need = entrant.need
+    totals = [sum(getattr(need, kind.split("@")[0]) * times.passes[kind][k] for kind in kinds) for k in rounds]
+    return [step / total for step, total in zip(times.steps[entrant.name], totals, strict=True)]
+
+
+def classes(options: argparse.Namespace) -> dict[str, float]:
+    """Return (step / bare passes) at each number of classes by that at 10."""
+    values = (10, 100, 1000)
+    courses = {str(v): course(options, classes=v) for v in values}
+    entrants = [named(enter("uiat", c), name) for name, c in courses.items()]
+    used = ("craft_forward", "craft_gradient", "predict", "update")
+    passes = {f"{kind}@{name}": run for name, c in courses.items() for kind, run in bare(c).items() if kind in used}
+    times = race(entrants, passes, options.rounds, CPU)
+    ratios = {entrant.name: over_bare(times, entrant, passes) for entrant in entrants}
+    return {name: median(a / b for a, b in zip(ratio, ratios["10"], strict=True)) for name, ratio in ratios.items()}
+
+
+def samples(options: argparse.Namespace) -> dict[str, float]:
+    """Return batch + step at each size of the data set by that at 50,000."""
+    entrants = []
+    for size in (50_000, 200_000, 1_000_000):
+        x = torch.zeros(size, 3, 32, 32, dtype=torch.uint8)
+        images = Images(x, torch.arange(size) % 10, tuple("0123456789"))
+        batches = Loader(images, options.batch, 0, crop=4, flip=True).epoch(1)
+        next(batches)  # the order of the epoch is drawn
+        (phase,) = enter("uiat", course(options, samples=size)).phases
+        entrants.append(Entrant(str(size), (Phase(1.0, phase.need, _both(batches, phase.step)),)))
+    times = race(entrants, {}, options.rounds, CPU)
+    return {entrant.name: times.ratio(entrant.name, times.steps["50000"]) for entrant in entrants}
+
+
+def _both(batches: Any, step: Any) -> Any:
+    return lambda: (next(batches), step())
+
+
+def batches(options: argparse.Namespace) -> dict[str, float]:
+    """Return the time of an image at each batch size by that at the largest."""
+    sizes = (options.batch // 4, options.batch // 2, options.batch, 2 * options.batch)
+    entrants = [named(enter("uiat", course(options, batch=size)), str(size)) for size in sizes]
+    times = race(entrants, {}, options.rounds, CPU)
+    largest = [seconds / sizes[-1] for seconds in times.steps[str(sizes[-1])]]
+    return {
+        str(size): median(a / size / b for a, b in zip(times.steps[str(size)], largest, strict=True)) for size in sizes
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--width", type=int, default=16)
+    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    found: dict[str, dict[str, float]] = {}
+    for name, measure in (("classes", classes), ("samples", samples), ("batch", batches)):
+        found[name] = measure(options)
+        print(name, {key: round(value, 3) for key, value in found[name].items()}, flush=True)
+    if options.json is not None:
+        write_json(options.json, {**found, "environment": environment("cpu")})
+
+
+if __name__ == "__main__":
+    main()
