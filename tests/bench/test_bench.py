@@ -81,7 +81,7 @@ def test_the_literal_trades_is_trades() -> None:
 
 
 def test_ratios_are_medians_of_rounds() -> None:
-    times = Times({"a": [1.0, 9.0, 3.0]}, {}, {"update": [1.0, 2.0, 1.0], "predict": [0.5, 1.0, 0.5]})
+    times = Times({"a": [1.0, 9.0, 3.0]}, passes={"update": [1.0, 2.0, 1.0], "predict": [0.5, 1.0, 0.5]})
     assert times.bare(Need(update=1, predict=2)) == [2.0, 4.0, 2.0]
     assert times.ratio("a", times.bare(Need(update=1, predict=2))) == 1.5
 

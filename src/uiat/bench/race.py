@@ -20,6 +20,8 @@ class Times:
     steps: dict[str, list[float]] = field(default_factory=dict)
     """Of a step of each entrant, averaged over the phases of its run."""
     phases: dict[str, list[list[float]]] = field(default_factory=dict)
+    first: dict[str, float] = field(default_factory=dict)
+    """Of each entrant's first steps, one a phase, which compile what is to be compiled; not part of the rounds."""
     passes: dict[str, list[float]] = field(default_factory=dict)
     """Of each kind of bare pass: the median of the round."""
 
@@ -54,6 +56,8 @@ def race(
                     ticker.advance(1, f"{entrant.name}, round {max(0, number + 1)} of {rounds}")
             if number >= 0:
                 _add(times, entrants, found, seen)
+            elif number == -warm_up:
+                times.first = {name: sum(seconds) for name, seconds in found.items()}
     return times
 
 

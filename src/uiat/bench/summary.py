@@ -29,6 +29,8 @@ class Line:
     as_stated: bool
     """Whether these are the passes that the method states."""
     peak_bytes: int | None
+    first_seconds: float
+    """Of the first steps, one a phase: with torch.compile, the cold start."""
 
 
 def lines(entrants: Sequence[Entrant], times: Times, peaks: dict[str, int]) -> list[Line]:
@@ -49,6 +51,7 @@ def lines(entrants: Sequence[Entrant], times: Times, peaks: dict[str, int]) -> l
                 [own for own, _ in passes],
                 all(own == stated for own, stated in passes),
                 peaks.get(entrant.name),
+                times.first.get(entrant.name, 0.0),
             )
         )
     return found

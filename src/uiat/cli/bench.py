@@ -58,7 +58,7 @@ class Bench(Generic[ModelT]):
     fast: bool = True
     """Use the fast path: BatchNorm folded for the attack, channels_last."""
     compile: bool = False
-    """Use torch.compile; the first round's seconds, which pay for it, are reported apart."""
+    """Use torch.compile; the seconds of the first steps, which pay for it, are printed and in the JSON."""
     precision: Precision = "fp32"
     """Within the network: fp32, bf16 or fp16."""
     device: str = "auto"
@@ -87,6 +87,9 @@ def main(args: list[str]) -> int:
         write_json(Path(options.json), to_content(found, times, facts))
     if options.figure is not None:
         save_figure(draw_bench(found, network), Path(options.figure))
+    if options.compile:
+        cold = ", ".join(f"{line.name} {line.first_seconds:.0f} s" for line in found if line.bare_seconds is not None)
+        print(f"first steps, with compiling: {cold}")
     wrong = [line.name for line in found if not line.as_stated]
     if wrong:
         print(f"the passes of {', '.join(wrong)} are not those that the method states")
