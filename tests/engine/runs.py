@@ -105,7 +105,9 @@ def snapshot(run: RunFolder) -> dict[str, object]:
         "averaged": [load_file(p) for p in (run.best_averaged, run.last_averaged) if p.exists()],
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in run.read_metrics()],
         "result": card,
-        "files": sorted(p.name for p in run.path.iterdir() if p.name not in there),
+        "files": sorted(
+            p.name for p in run.path.iterdir() if p.name not in {*there, "data.json"}
+        ),  # which the command line adds,
     }
     return dict(_leaves("", parts))
 
