@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from uiat.models.compiled import Compiled
+from uiat.models.tightening import strides_of, tighten
 
 
 class Pair(NamedTuple):
@@ -181,16 +182,21 @@ def _replace(traced: fx.GraphModule) -> list[Pair]:
             or _calls(traced, node) > 1
         ):
             continue
-        folded = _empty_like(conv)
+        folded, args = _empty_like(conv), source.args
+        sliced = strides_of(source.args[0]) if source.args and isinstance(source.args[0], fx.Node) else None
+        if sliced is not None and conv.kernel_size == (1, 1) and conv.stride == (1, 1) and conv.padding == (0, 0):
+            # With frozen weights the convolution can take its stride itself (see `thinned` in network.py).
+            args, folded.stride = (sliced[0],), (sliced[1], sliced[1])
         name = f"folded_{len(pairs)}"
         traced.add_submodule(name, folded)
         with traced.graph.inserting_after(source):
-            call = traced.graph.call_module(name, source.args, source.kwargs)
+            call = traced.graph.call_module(name, args, source.kwargs)
         node.replace_all_uses_with(call)
         traced.graph.erase_node(node)
         traced.graph.erase_node(source)
         pairs.append(Pair(conv, norm, folded))
-    traced.recompile()
+    traced.graph.eliminate_dead_code()
+    tighten(traced)
     return pairs
 
 
