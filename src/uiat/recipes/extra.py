@@ -1,7 +1,7 @@
 """Table 4: training with a million generated images (A.2), for GPUs.
 
 The files of Rebuffi et al. (2021), `cifar10_ddpm.npz` and `cifar100_ddpm.npz`, are looked for in the data folder; they
-are not downloaded, since no digest of them was published.
+are not downloaded, since no digest of them is known here.
 """
 
 from dataclasses import replace
