@@ -1,5 +1,27 @@
-"""Tests run beside each other on few cores: one thread each is faster than many that wait for one another."""
+"""What tests of several folders share.
 
+Tests run beside each other on few cores: one thread each is faster than many that wait for one another.
+"""
+
+import shutil
+from pathlib import Path
+
+import pytest
 import torch
 
+from tests.engine.runs import begin, tiny
+from uiat.engine.run import RunFolder
+
 torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Return a finished run of UIAT, to look at."""
+    return begin(tiny("uiat"), tmp_path_factory.mktemp("finished") / "run")
+
+
+@pytest.fixture
+def run_copy(finished_run: RunFolder, tmp_path: Path) -> RunFolder:
+    """Return a copy of it, to be damaged."""
+    return RunFolder.open(shutil.copytree(finished_run.path, tmp_path / "run"))

@@ -34,6 +34,16 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     return line.removeprefix("uiat: ")
 
 
+def stopped(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    """Return the sentence with which a command stops that may have said other things before; exit code 2."""
+    found = call(capsys, *args)
+    assert found.code == 2
+    assert "Traceback" not in found.err
+    line = found.err.splitlines()[-1]
+    assert line.startswith("uiat: ")
+    return line.removeprefix("uiat: ")
+
+
 def refused_flag(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     """Return the box that shows what is wrong with a flag, as one line of words."""
     found = call(capsys, *args)

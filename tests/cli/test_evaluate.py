@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import call
+from tests.cli.calls import call, stopped
 from tests.engine.runs import CPU, DATA, begin, splits, tiny
 from uiat.attacks import PGD
 from uiat.engine.run import RunFolder, read_json
@@ -41,15 +41,6 @@ def evaluate(capsys: pytest.CaptureFixture[str], run: RunFolder, *args: str) -> 
     found = call(capsys, "evaluate", str(run.path), *args)
     assert found.code == 0, found.err
     return evaluations(run)
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    found = call(capsys, "evaluate", *args)
-    assert (found.code, found.out) == (2, "")
-    assert "Traceback" not in found.err
-    line = found.err.splitlines()[-1]
-    assert line.startswith("uiat: ")
-    return line.removeprefix("uiat: ")
 
 
 def test_the_table_and_the_card(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -129,17 +120,17 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
     ],
 )
 def test_bad_options(words: str, sentence: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sentence in refusal(capsys, str(run.path), *words.split())
+    assert sentence in stopped(capsys, "evaluate", str(run.path), *words.split())
     assert evaluations(run) == []
 
 
 def test_bad_places(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(tmp_path / "no" / "such" / "file.json")
     for option in ("--json", "--save-adversaries"):
-        assert f"cannot write {file}" in refusal(capsys, str(run.path), option, file)
+        assert f"cannot write {file}" in stopped(capsys, "evaluate", str(run.path), option, file)
     run.best.write_bytes(b"damaged")
-    assert "not a readable safetensors file" in refusal(capsys, str(run.path))
+    assert "not a readable safetensors file" in stopped(capsys, "evaluate", str(run.path))
     run.best.unlink()
-    assert f"there are no weights at {run.best}" in refusal(capsys, str(run.path))
-    assert "is not a run folder" in refusal(capsys, str(tmp_path))
-    assert f"there is no {tmp_path / 'nothing'}" in refusal(capsys, str(tmp_path / "nothing"))
+    assert f"there are no weights at {run.best}" in stopped(capsys, "evaluate", str(run.path))
+    assert "is not a run folder" in stopped(capsys, "evaluate", str(tmp_path))
+    assert f"there is no {tmp_path / 'nothing'}" in stopped(capsys, "evaluate", str(tmp_path / "nothing"))

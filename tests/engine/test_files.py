@@ -44,7 +44,7 @@ def test_the_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: 
         order.append("rename")
         rename(source, target)
 
-    monkeypatch.setattr("uiat.engine.files._sync", lambda path: order.append(f"sync {path.name}"))
+    monkeypatch.setattr("uiat.engine.files.sync", lambda path: order.append(f"sync {path.name}"))
     monkeypatch.setattr("os.replace", renamed)
     write_json(tmp_path / "file", {})
     assert order == ["sync .file.tmp", "rename", f"sync {tmp_path.name}"]

@@ -14,6 +14,7 @@ from safetensors import safe_open
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from tests.cli.calls import stopped
 from tests.distributed.processes import start
 from tests.engine.faults import LARGE, ROW, Faulty, script
 from tests.engine.moments import STEP, Killed, at_call, die
@@ -48,13 +49,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 def refused(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> str:
     """Return the one sentence with which a run ends."""
-    capsys.readouterr()
-    assert main(["train", "--resume", str(run.path), "--device", "cpu"]) == 2
-    out = capsys.readouterr().err
-    assert "Traceback" not in out
-    sentence = out.splitlines()[-1]
-    assert sentence.startswith("uiat: ")
-    return sentence
+    return stopped(capsys, "train", "--resume", str(run.path), "--device", "cpu")
 
 
 def epochs(run: RunFolder) -> list[dict[str, Any]]:

@@ -8,15 +8,14 @@ Readers that have such tests already: CIFAR's pickles in `tests/data/test_pickle
 """
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from tests.engine.runs import begin, go_on, tiny
-from uiat.cli import main
+from tests.cli.calls import stopped
+from tests.engine.runs import go_on
 from uiat.engine.files import write_sealed
 from uiat.engine.run import RunFolder
 from uiat.errors import UserError
@@ -33,39 +32,18 @@ class Bomb:
         return Path.touch, (self.path,)
 
 
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return begin(tiny("uiat"), tmp_path_factory.mktemp("finished") / "run")
-
-
-@pytest.fixture
-def run(finished: RunFolder, tmp_path: Path) -> RunFolder:
-    return RunFolder.open(shutil.copytree(finished.path, tmp_path / "run"))
-
-
-def refusal(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """Return the one sentence of a command that fails."""
-    capsys.readouterr()
-    assert main(list(args)) == 2
-    words = capsys.readouterr().err
-    assert "Traceback" not in words
-    line = words.splitlines()[-1]
-    assert line.startswith("uiat: ")
-    return line
-
-
 @pytest.mark.parametrize("sealed", [True, False], ids=["with-digest", "without"])
-def test_code_in_a_checkpoint(sealed: bool, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    trace, content = run.path / "trace", {"schema": 1, "model": Bomb(run.path / "trace")}
+def test_code_in_a_checkpoint(sealed: bool, run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, content = run_copy.path / "trace", {"schema": 1, "model": Bomb(run_copy.path / "trace")}
     if sealed:
-        write_sealed(run.checkpoint, content)
+        write_sealed(run_copy.checkpoint, content)
     else:
-        torch.save(content, run.checkpoint)
-    assert go_on(run)  # from the one before
-    assert "checkpoint.pt is damaged or of another version: going on from" in run.log.read_text()
-    for path in (run.checkpoint, run.previous):
+        torch.save(content, run_copy.checkpoint)
+    assert go_on(run_copy)  # from the one before
+    assert "checkpoint.pt is damaged or of another version: going on from" in run_copy.log.read_text()
+    for path in (run_copy.checkpoint, run_copy.previous):
         write_sealed(path, content)
-    assert "is damaged or of another version" in refusal(capsys, "train", "--resume", str(run.path))
+    assert "is damaged or of another version" in stopped(capsys, "train", "--resume", str(run_copy.path))
     assert not trace.exists()
 
 
@@ -91,11 +69,11 @@ def test_code_in_a_checkpoint(sealed: bool, run: RunFolder, capsys: pytest.Captu
     ids=str,
 )
 def test_a_whole_checkpoint_with_nonsense(
-    changes: dict[str, Any], run: RunFolder, capsys: pytest.CaptureFixture[str]
+    changes: dict[str, Any], run_copy: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run.previous.unlink()
-    write_sealed(run.checkpoint, {**torch.load(run.checkpoint, weights_only=True), **changes})
-    assert refusal(capsys, "train", "--resume", str(run.path)).endswith(("anew.", ").", "that one."))
+    run_copy.previous.unlink()
+    write_sealed(run_copy.checkpoint, {**torch.load(run_copy.checkpoint, weights_only=True), **changes})
+    assert stopped(capsys, "train", "--resume", str(run_copy.path)).endswith(("anew.", ").", "that one."))
 
 
 def header(text: str, size: int | None = None, data: bytes = b"") -> bytes:
@@ -120,22 +98,22 @@ ABSURD = {
 
 
 @pytest.mark.parametrize("kind", ABSURD)
-def test_an_absurd_table(kind: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    run.previous.unlink()
-    saved = torch.load(run.checkpoint, weights_only=True)
-    (run.path / saved["table_file"]).write_bytes(ABSURD[kind])
-    write_sealed(run.checkpoint, {**saved, "table_sha256": None})  # else the digest tells
-    assert "is missing or damaged" in refusal(capsys, "train", "--resume", str(run.path))
+def test_an_absurd_table(kind: str, run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run_copy.previous.unlink()
+    saved = torch.load(run_copy.checkpoint, weights_only=True)
+    (run_copy.path / saved["table_file"]).write_bytes(ABSURD[kind])
+    write_sealed(run_copy.checkpoint, {**saved, "table_sha256": None})  # else the digest tells
+    assert "is missing or damaged" in stopped(capsys, "train", "--resume", str(run_copy.path))
 
 
 @pytest.mark.parametrize("kind", ABSURD)
 def test_an_absurd_ledger_and_absurd_weights(
-    kind: str, run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    kind: str, run_copy: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "ledger").write_bytes(ABSURD[kind])
     assert Ledger(tmp_path / "ledger", "key").stages == {}  # costs its work, never the evaluation
-    run.best.write_bytes(ABSURD[kind])
-    assert "is not a readable safetensors file" in refusal(capsys, "evaluate", str(run.path), "--n", "9")
+    run_copy.best.write_bytes(ABSURD[kind])
+    assert "is not a readable safetensors file" in stopped(capsys, "evaluate", str(run_copy.path), "--n", "9")
 
 
 @pytest.mark.parametrize(
@@ -152,13 +130,13 @@ def test_an_absurd_ledger_and_absurd_weights(
     ],
     ids=lambda text: text[:30].encode("ascii", "replace").decode(),
 )
-def test_a_hostile_configuration(text: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    run.config.write_bytes(text.encode("utf-8", "surrogatepass"))
+def test_a_hostile_configuration(text: str, run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run_copy.config.write_bytes(text.encode("utf-8", "surrogatepass"))
     for command in (["train", "--resume"], ["evaluate"]):
-        assert len(refusal(capsys, *command, str(run.path))) < 600
+        assert len(stopped(capsys, *command, str(run_copy.path))) < 600
 
 
-def test_metrics_that_are_no_json(run: RunFolder) -> None:
-    run.metrics.write_text("[" * 100_000)
+def test_metrics_that_are_no_json(run_copy: RunFolder) -> None:
+    run_copy.metrics.write_text("[" * 100_000)
     with pytest.raises(UserError, match="cannot read"):
-        run.read_metrics()
+        run_copy.read_metrics()

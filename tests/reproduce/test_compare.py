@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.evaluation.difference import paired_difference
-from uiat.reproduce.claims import Claim, Found, Part, decide, overall
+from uiat.reproduce.claims import NOT_MEASURED, Claim, Found, Part, decide, missing, overall
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.claims_output import write_claims
 from uiat.reproduce.compare import Difference, paired, paired_times
@@ -65,27 +65,30 @@ def found(low: float, high: float, margin: float | None = None) -> Found:
 
 
 @pytest.mark.parametrize(
-    ("each", "verdict"),
+    ("each", "verdict", "why"),
     [
-        (found(0.01, 0.05), "holds"),
-        (found(-0.01, 0.05), "undecided"),
-        (found(-0.05, -0.01), "does not hold"),
-        (found(-0.004, 0.006, 0.01), "holds"),
-        (found(-0.004, 0.02, 0.01), "undecided"),
-        (found(0.02, 0.05, 0.01), "does not hold"),
-        (Found(Part("a", None), None), "not measured at this scale"),
+        (found(0.01, 0.05), "holds", ""),
+        (found(-0.01, 0.05), NOT_MEASURED, "the interval holds 0"),
+        (found(-0.05, -0.01), "does not hold", ""),
+        (found(-0.004, 0.006, 0.01), "holds", ""),
+        (found(-0.004, 0.02, 0.01), NOT_MEASURED, "the interval holds the margin"),
+        (found(0.02, 0.05, 0.01), "does not hold", ""),
+        (Found(Part("a", None), None), NOT_MEASURED, "no finished runs"),
     ],
 )
-def test_a_verdict_needs_the_whole_interval(each: Found, verdict: str) -> None:
-    assert each.verdict == verdict
+def test_a_verdict_needs_the_whole_interval(each: Found, verdict: str, why: str) -> None:
+    assert (each.verdict, each.why) == (verdict, why)
 
 
 def test_a_claim_is_as_strong_as_its_weakest_part() -> None:
-    holds, undecided, fails, nothing = found(1, 2), found(-1, 1), found(-2, -1), Found(Part("a", None), None)
+    holds, unclear, fails, nothing = found(1, 2), found(-1, 1), found(-2, -1), Found(Part("a", None), None)
     assert overall([holds, holds, nothing]) == "holds"
-    assert overall([holds, undecided]) == "undecided"
-    assert overall([holds, undecided, fails]) == "does not hold"
-    assert overall([nothing]) == "not measured at this scale"
+    assert (overall([holds, unclear, nothing]), missing([holds, unclear, nothing])) == (
+        NOT_MEASURED,
+        "the interval holds 0",
+    )
+    assert (overall([holds, unclear, fails]), missing([holds, unclear, fails])) == ("does not hold", "")
+    assert (overall([nothing]), missing([nothing])) == (NOT_MEASURED, "no finished runs")
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)

@@ -3,6 +3,8 @@
 import csv
 import json
 import re
+import shutil
+import subprocess
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +16,9 @@ from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.figure import ENDINGS, Figure
-from uiat.reproduce.output import to_latex, to_markdown, to_records
+from uiat.reproduce.output import latex, to_latex, to_markdown, to_records
 from uiat.reproduce.paper import read_figures
+from uiat.reproduce.scales import SCALES, Scale
 from uiat.reproduce.store import writing
 from uiat.reproduce.table import Entry, Table, fill, make_entry
 
@@ -62,6 +65,34 @@ def test_latex_is_escaped_and_its_rows_are_whole(tmp_path: Path) -> None:
     assert text.count("{") == text.count("}")
     for rule in ("toprule", "midrule", "bottomrule"):
         assert f"\\{rule}" in text
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_every_letter_of_a_table_is_known_to_latex(scale: Scale, tmp_path: Path) -> None:
+    for build in EXPERIMENTS.values():
+        experiment = build(scale)
+        texts = [to_latex(fill(experiment, tmp_path, 1))] if isinstance(experiment, Table) else []
+        for text in (*texts, latex(experiment.title), *(latex(note) for note in getattr(experiment, "notes", ()))):
+            assert text.isascii(), text
+
+
+def test_everything_is_ascii_in_latex(made: Path) -> None:
+    found = sorted(made.glob("*.tex"))
+    assert {path.stem for path in found} == set(EXPERIMENTS)
+    for path in found:
+        assert path.read_text(encoding="utf-8").isascii(), path.name
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed (texlive-latex-recommended)")
+def test_latex_compiles(made: Path, tmp_path: Path) -> None:
+    for path in made.glob("*.tex"):
+        words = (
+            r"\documentclass{article}\usepackage{booktabs,graphicx,longtable}\begin{document}\input{%s}\end{document}"
+        )
+        call = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", f"-output-directory={tmp_path}"]
+        done = subprocess.run([*call, words % path.name], cwd=made, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout[-2000:]
 
 
 TABLES = [name for name in EXPERIMENTS if name.startswith("table")]

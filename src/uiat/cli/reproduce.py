@@ -10,7 +10,7 @@ from uiat.cli.reproduce_job import Job, Reproduce, job_command, settle
 from uiat.engine.signals import StopSignal
 from uiat.progress import PatientConsole
 from uiat.reproduce import scales
-from uiat.reproduce.claims import overall
+from uiat.reproduce.claims import in_words, missing, overall
 from uiat.reproduce.claims_output import write_claims
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.index import write_index
@@ -109,7 +109,7 @@ def write(job: Job) -> None:
         written = {experiment.name: experiment.write(job.out, job.seeds) for experiment in job.experiments}
         found = write_claims(scale, job.out, job.seeds) if job.claims else []
         write_index([build(scale) for build in EXPERIMENTS.values()], job.out)
-    lines = [f"{claim.text} ({claim.where}): {overall(parts)}" for claim, parts in found]
+    lines = [f"{claim.text} ({claim.where}): {in_words(overall(parts), missing(parts))}" for claim, parts in found]
     lines += [f"{name}: {', '.join(path.name for path in paths) or 'nothing yet'}" for name, paths in written.items()]
     for line in (*lines, f"written: {job.out}"):
         Console(highlight=False).print(line, markup=False, soft_wrap=True)

@@ -7,21 +7,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uiat.data.files import is_file, reading
-from uiat.data.images import Images, hold_out
+from uiat.data.images import Images
 from uiat.data.npz import assemble
 from uiat.errors import UserError
 
 _PAIRS = (("images", "labels"), ("image", "label"), ("x", "y"), ("X", "y"))
 """Words in the name of a file of images, and those in the name of its labels."""
 _NAMES = "classes.txt"
-
-
-def load(train: Path, test: Path | None, fraction: float) -> tuple[Images, Images]:
-    """Return (train, test); without a test file a stratified fraction, always the same, is held out."""
-    images = read(train)
-    if test is None:
-        return hold_out(images, fraction, seed=0)
-    return images, read(test, images.classes)
 
 
 def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:

@@ -7,19 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uiat.data.files import is_file, reading, to_images
-from uiat.data.images import Images, hold_out
+from uiat.data.images import Images
 from uiat.errors import UserError
 
 _MOST_CLASSES = 100_000
 _CHUNK = 4096
-
-
-def load(train: Path, test: Path | None, fraction: float = 0.2) -> tuple[Images, Images]:
-    """Return (train, test); without a test file a stratified fraction, always the same, is held out."""
-    images = read(train)
-    if test is None:
-        return hold_out(images, fraction, seed=0)
-    return images, read(test, images.classes)
 
 
 def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:

@@ -7,13 +7,14 @@ from uiat.data import folder, huggingface, npy, npz, packed
 from uiat.data.config import DataConfig
 from uiat.data.fetch import data_folder
 from uiat.data.files import user_path
+from uiat.data.images import Images, hold_out
 from uiat.data.listing import Listing
 from uiat.data.packing import PackOptions, cached
 from uiat.data.parts import Parts
 from uiat.errors import UserError
 
 FORMS = "a folder of images with a sub-folder for each class, an .npz, or an .npy with its labels"
-_FILES = {".npz": npz.load, ".npy": npy.load}
+_FILES = {".npz": npz.read, ".npy": npy.read}
 
 
 def is_path(name: str) -> bool:
@@ -29,7 +30,7 @@ def read(config: DataConfig, data_dir: str | None) -> Parts:
     kind = path.suffix.lower()
     if not path.is_dir() and kind in _FILES:
         test = user_path(config.test) if config.test else None
-        train, held = _FILES[kind](path, test, _fraction(config))
+        train, held = read_files(path, test, _fraction(config))
         return Parts(train, held, where=str(path.absolute()))
     if not os.path.exists(path):
         raise UserError(f"there is no {path}: give {FORMS}.")
@@ -41,6 +42,14 @@ def read(config: DataConfig, data_dir: str | None) -> Parts:
         return packed.read(path)
     store = data_folder(data_dir) / "packed"
     return packed.read(cached(listing(path), pack_options(config), store))
+
+
+def read_files(train: Path, test: Path | None, fraction: float = 0.2) -> tuple[Images, Images]:
+    """Return (train, test) of arrays; without a test file a stratified fraction, always the same, is held out."""
+    images = _FILES[train.suffix.lower()](train)
+    if test is None:
+        return hold_out(images, fraction, seed=0)
+    return images, _FILES[train.suffix.lower()](test, images.classes)
 
 
 def listing(path: Path) -> Listing:

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from uiat.data.files import first_line, is_file, reading
 from uiat.data.images import Images
 from uiat.data.parts import Parts
+from uiat.disk import share, sync
 from uiat.errors import UserError
 
 KIND = "uiat packed images"
@@ -75,12 +76,12 @@ def write(
         (folder / FILES).write_text("".join(json.dumps(name) + "\n" for name in files), encoding="utf-8")
         (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
         for name in (IMAGES, LABELS, FILES, MANIFEST):
-            _sync(folder / name)
+            sync(folder / name)
         with suppress(OSError):  # there already: another process was faster, with the same content
             folder.rename(out)
     if not is_packed(out):
         raise OSError(f"{out} is there, and is no packed data set")
-    _sync(out.parent)
+    sync(out.parent)
 
 
 @contextmanager
@@ -98,21 +99,11 @@ def _temporary(parent: Path) -> Iterator[Path]:
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        umask = os.umask(0)
-        os.umask(umask)
-        folder.chmod(0o777 & ~umask)  # a temporary folder is private
+        share(folder, 0o777)  # a temporary folder is private
         yield folder
     finally:
         os.close(handle)
         shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def read_manifest(folder: Path) -> Manifest:

@@ -15,6 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from uiat.disk import share, sync
 from uiat.errors import UserError
 
 _MARK = b"uiat sha256 "
@@ -47,9 +48,9 @@ def atomic(path: Path, *, exclusive: bool = False, previous: Path | None = None)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp" if exclusive else f".{path.name}.tmp")
     try:
         yield temporary
-        _sync(temporary)
+        sync(temporary)
         _place(temporary, path, exclusive=exclusive, previous=previous)
-        _sync(path.parent)
+        sync(path.parent)
     except FileExistsError:
         raise
     except (OSError, SafetensorError) as error:
@@ -61,9 +62,7 @@ def atomic(path: Path, *, exclusive: bool = False, previous: Path | None = None)
 
 def _place(temporary: Path, path: Path, *, exclusive: bool = False, previous: Path | None = None) -> None:
     """Give a whole file its name, with the rights that a plain new file has."""
-    umask = os.umask(0)
-    os.umask(umask)
-    temporary.chmod(0o666 & ~umask)  # safetensors makes its files private
+    share(temporary, 0o666)  # safetensors makes its files private
     if exclusive:
         os.link(temporary, path)  # unlike a rename, fails where the name is taken
         return
@@ -125,7 +124,7 @@ def settled_length(path: Path) -> int:
     if not path.exists():
         return 0
     try:
-        _sync(path)
+        sync(path)
         return path.stat().st_size
     except OSError as error:
         raise WriteError(path, error) from None
@@ -141,12 +140,3 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         apart[name] = own.clone() if place in owners or own.untyped_storage().nbytes() > own.nbytes else own
         owners.add(place)
     return apart
-
-
-def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -14,7 +14,8 @@ from uiat.reproduce.compare import Difference, paired
 from uiat.reproduce.measures import Measure
 from uiat.reproduce.store import common_seeds
 
-Verdict = Literal["holds", "does not hold", "undecided", "not measured at this scale"]
+Verdict = Literal["holds", "does not hold", "not measured at this scale"]
+NOT_MEASURED: Verdict = "not measured at this scale"
 Evidence = Callable[[Path, int], Difference | None]
 """(folder, seeds) → the difference that finished runs show, on the side of the claim above 0; `None` before."""
 
@@ -55,24 +56,43 @@ class Found:
 
     @property
     def verdict(self) -> Verdict:
-        """Decide only where the whole interval is on one side."""
+        """Decide only where the whole interval is on one side: a difference within the noise is not measured."""
         d, margin = self.difference, self.part.margin
         if d is None:
-            return "not measured at this scale"
+            return NOT_MEASURED
         if margin is not None:
             inside, outside = -margin < d.low and d.high < margin, d.low > margin or d.high < -margin
-            return "holds" if inside else "does not hold" if outside else "undecided"
-        return "holds" if d.low > 0 else "does not hold" if d.high < 0 else "undecided"
+            return "holds" if inside else "does not hold" if outside else NOT_MEASURED
+        return "holds" if d.low > 0 else "does not hold" if d.high < 0 else NOT_MEASURED
+
+    @property
+    def why(self) -> str:
+        """Say what is missing for a verdict; empty where there is one."""
+        if self.verdict != NOT_MEASURED:
+            return ""
+        if self.difference is None:
+            return "no finished runs"
+        return f"the interval holds {'0' if self.part.margin is None else 'the margin'}"
 
 
 def overall(found: Sequence[Found]) -> Verdict:
     """Return a claim's verdict: it holds if all of its measured parts do, and does not hold if one does not."""
-    verdicts = {each.verdict for each in found} - {"not measured at this scale"}
-    if not verdicts:
-        return "not measured at this scale"
+    verdicts = {each.verdict for each in found if each.difference is not None}
     if "does not hold" in verdicts:
         return "does not hold"
-    return "undecided" if "undecided" in verdicts else "holds"
+    return "holds" if verdicts == {"holds"} else NOT_MEASURED
+
+
+def missing(found: Sequence[Found]) -> str:
+    """Say what is missing for a claim's verdict; empty where there is one."""
+    if overall(found) != NOT_MEASURED:
+        return ""
+    return next((each.why for each in found if each.difference is not None and each.why), "no finished runs")
+
+
+def in_words(verdict: Verdict, why: str) -> str:
+    """Write a verdict with what is missing for one."""
+    return f"{verdict}: {why}" if why else verdict
 
 
 def decide(claim: Claim, out: Path, seeds: int) -> list[Found]:

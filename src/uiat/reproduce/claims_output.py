@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 from uiat.engine.files import write_json
-from uiat.reproduce.claims import Claim, Found, decide, overall
+from uiat.reproduce.claims import Claim, Found, decide, in_words, missing, overall
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.output import write_text
 from uiat.reproduce.scales import Scale
 
 RULE = (
     "A comparison holds if its whole 95 % interval is above 0 (for “level”: within the margin), does not hold if all "
-    "of it is below (outside), and is undecided otherwise: there are too few images or seeds to tell. A claim holds if "
-    "all of its measured comparisons do, and does not hold if one does not. Intervals of accuracies are paired, over "
-    "seeds and images (bootstrap); those of times are over rounds of an interleaved race."
+    "of it is below (outside), and is not measured otherwise: there are too few images or seeds to tell. A claim holds "
+    "if all of its comparisons with finished runs do, and does not hold if one does not. Intervals of accuracies are "
+    "paired, over seeds and images (bootstrap); those of times are over rounds of an interleaved race."
 )
 
 
@@ -46,6 +46,7 @@ def _records(found: list[tuple[Claim, list[Found]]]) -> list[dict[str, Any]]:
             "where": claim.where,
             "made_by": claim.made_by,
             "verdict": overall(parts),
+            "missing": missing(parts) or None,
             "comparisons": [
                 {
                     "text": each.part.text,
@@ -57,6 +58,7 @@ def _records(found: list[tuple[Claim, list[Found]]]) -> list[dict[str, Any]]:
                     "margin": each.part.margin,
                     "paper": each.part.paper or None,
                     "verdict": each.verdict,
+                    "missing": each.why or None,
                 }
                 for each in parts
             ],
@@ -68,15 +70,17 @@ def _records(found: list[tuple[Claim, list[Found]]]) -> list[dict[str, Any]]:
 def _markdown(scale: Scale, found: list[tuple[Claim, list[Found]]]) -> str:
     lines = ["# The paper's claims", "", f"**{scale.banner}**. {scale.worth}", "", RULE, ""]
     lines += ["| claim | where | verdict | from |", "| --- | --- | --- | --- |"]
-    lines += [f"| {c.text} | {c.where} | **{overall(parts)}** | {c.made_by} |" for c, parts in found]
-    for claim, parts in found:
-        lines += ["", f"## {claim.text}", "", f"{claim.where}; {overall(parts)}.", ""]
+    verdicts = [in_words(overall(parts), missing(parts)) for _, parts in found]
+    for (claim, _), verdict in zip(found, verdicts, strict=True):
+        lines += [f"| {claim.text} | {claim.where} | **{verdict}** | {claim.made_by} |"]
+    for (claim, parts), verdict in zip(found, verdicts, strict=True):
+        lines += ["", f"## {claim.text}", "", f"{claim.where}; {verdict}.", ""]
         lines += ["| comparison | ours | 95 % interval | seeds × n | paper | verdict |"]
         lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
         for each in parts:
             value, interval = show_difference(each)
             d = each.difference
             size = "–" if d is None else f"{d.seeds} × {d.examples}"
-            cells = (each.part.text, value, interval, size, each.part.paper or "–", each.verdict)
+            cells = (each.part.text, value, interval, size, each.part.paper or "–", in_words(each.verdict, each.why))
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

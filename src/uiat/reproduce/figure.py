@@ -19,6 +19,8 @@ from uiat.reproduce.scales import Scale
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
+PAGE = 40
+"""Lines of a table that a page of LaTeX holds."""
 ENDINGS = ("svg", "png", "md", "csv", "json", "tex")
 
 
@@ -97,15 +99,18 @@ class Figure:
         return "\n".join([*lines, "", self.caption(seeds), ""])
 
     def _latex(self, points: Sequence[Point], seeds: int) -> str:
-        lines = [r"% needs \usepackage{booktabs,graphicx}; the picture, and its points as a table", r"\begin{figure}"]
+        """Return the picture, and its points as a table that may be longer than a page."""
+        table, head = ("longtable", r"\endhead") if len(points) > PAGE else ("tabular", "")
+        needed = "booktabs,graphicx" + (",longtable} and one column to a page" if head else "}")
+        lines = [rf"% needs \usepackage{{{needed}; the picture, and its points as a table", r"\begin{figure}"]
         lines += [r"\centering", rf"\includegraphics[width=\linewidth]{{{self.name}.png}}"]
         lines += [rf"\caption{{{latex(self.title)}. {latex(self.caption(seeds))}}}", rf"\label{{fig:{self.name}}}"]
-        lines += [r"\end{figure}", r"\begin{tabular}{llrrrr}", r"\toprule"]
-        lines += [rf"panel & line & {latex(self.x_name)} & value & low & high \\", r"\midrule"]
+        lines += [r"\end{figure}", rf"\begin{{{table}}}{{llrrrr}}", r"\toprule"]
+        lines += [rf"panel & line & {latex(self.x_name)} & value & low & high \\", rf"\midrule{head}"]
         for p in points:
             numbers = f"{p.x:.4g} & {p.value:.2f} & {p.low:.2f} & {p.high:.2f}"
             lines.append(rf"{latex(p.panel)} & {latex(p.line)} & {numbers} \\")
-        return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+        return "\n".join([*lines, r"\bottomrule", rf"\end{{{table}}}", ""])
 
 
 def accuracy_point(panel: str, line: str, x: float, verdicts: Sequence[Tensor]) -> Point:

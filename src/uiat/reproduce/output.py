@@ -103,8 +103,11 @@ def to_json(filled: "Filled") -> dict[str, Any]:
     return {**facts, "caption": caption(filled), "entries": to_records(filled)}
 
 
-LATEX = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "ε": r"$\epsilon$", "±": r"$\pm$", "–": "--", "×": r"$\times$"}
-LATEX |= {"λ": r"$\lambda$", "β": r"$\beta$", "γ": r"$\gamma$", "−": "$-$", "≤": r"$\leq$", "∞": r"$\infty$"}
+LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
+LATEX |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "–": "--", "−": "$-$"}
+LATEX |= {"ε": r"$\epsilon$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "±": r"$\pm$"}
+LATEX |= {"×": r"$\times$", "≤": r"$\leq$", "∞": r"$\infty$", "→": r"$\to$", "§": r"\S{}", "’": "'"}
+LATEX |= {"“": "``", "”": "''", "…": r"\dots{}"}
 
 
 def latex(text: str) -> str:
