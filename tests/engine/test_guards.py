@@ -73,6 +73,9 @@ def test_a_run_stops_and_goes_on_once_the_cause_is_gone(
     for words in (f"{WHAT[kind]} is not finite in epoch 2, step 3", str(file), "--on-nonfinite skip"):
         assert words in sentence
     assert {run.checkpoint.name, run.best.name, run.last.name} <= kept.keys()
+    log, before_log = run.log.read_text(), kept.pop(run.log.name).decode()
+    assert log.startswith(before_log)
+    assert log.endswith(f"the run stops: {sentence}\n")
     assert all((run.path / name).read_bytes() == before for name, before in kept.items())
 
     tensors, facts = read(file)

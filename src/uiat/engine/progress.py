@@ -1,7 +1,9 @@
 """What a person sees of a long run: a live bar on a terminal, plain lines elsewhere, and log.txt in both cases."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
+from types import TracebackType
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -9,6 +11,7 @@ from rich.table import Column
 
 from uiat.distributed import is_main
 from uiat.engine.files import append
+from uiat.errors import PeerLost, UserError
 from uiat.progress import QUIET_SECONDS, Live, PatientConsole, clock_time
 
 
@@ -48,6 +51,18 @@ class Reporter(Live):
         """Print a line, above the bar if there is one, and keep it in log.txt."""
         self.spoken = time.monotonic()
         self.console.print(line, markup=False, soft_wrap=True)
+        self._keep(line)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Keep the sentence with which a run ends; the command line prints it."""
+        super().__exit__(kind, error, trace)
+        if isinstance(error, UserError | PeerLost):
+            with suppress(OSError):  # the disk may be what the sentence is about
+                self._keep(f"the run stops: {error}")
+
+    def _keep(self, line: str) -> None:
         if is_main():
             append(self.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
 
