@@ -1,0 +1,89 @@
+"""What folding changes: adversarial accuracy of training with and without it, and of one network attacked both ways.
+
+    python benchmarks/folding.py [--seeds 8] [--epochs 10] [--method uiat] [--out runs/folding]
+
+Trains on digits with the fast path and without, from the same seeds, and evaluates each pair on the 359 test images as
+the network is (`--exact`). The interval is over the paired differences of the seeds. A stopped benchmark goes on.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+import torch
+
+from uiat import data
+from uiat.cli import main as uiat
+from uiat.engine.run import RunFolder
+from uiat.engine.weights import load_weights
+from uiat.models.folding import fold
+
+ATTACKS = ("natural", "pgd-20")
+
+
+def trained(method: str, seed: int, epochs: int, fast: bool, folder: Path) -> Path:
+    """Return a finished run, made where it is missing."""
+    run = folder / f"{method}-s{seed}-{'fast' if fast else 'plain'}"
+    words = [f"digits-resnet8-{method}", "--seed", str(seed), "--train.epochs", str(epochs), "--out", str(run)]
+    words += [] if fast else ["--train.no-fast"]
+    assert uiat(["train", *(["--resume", str(run)] if (run / "config.json").exists() else words)]) == 0
+    return run
+
+
+def accuracies(run: Path, *flags: str) -> list[float]:
+    """Return accuracies in percent on the test images."""
+    found = run / f"found{''.join(flags)}.json"
+    if not found.exists():
+        assert uiat(["evaluate", str(run), "--attacks", *ATTACKS, "--json", str(found), *flags]) == 0
+    attacks = json.loads(found.read_text())["attacks"]
+    return [100 * attacks[name]["accuracy"] for name in ATTACKS]
+
+
+@torch.no_grad()
+def logits_gap(run: Path) -> float:
+    """Return by how much folding changes the logits of test images, relative to the largest."""
+    folder = RunFolder.open(run)
+    config = folder.read_config()
+    splits = data.load(config.data)
+    model = config.model.build(splits.spec).eval()
+    load_weights(model, folder.best)
+    copy, x = fold(model), splits.test.x.float() / 255
+    assert copy is not None
+    logits = model(x)
+    return float((copy(x) - logits).abs().max() / logits.abs().max())
+
+
+def line(name: str, differences: list[float]) -> str:
+    """Write a mean difference with twice its standard error."""
+    error = statistics.stdev(differences) / len(differences) ** 0.5
+    mean, least, most = statistics.mean(differences), min(differences), max(differences)
+    return f"| {name} | {mean:+.2f} ± {2 * error:.2f} | {least:+.2f} | {most:+.2f} |"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
+    parser.add_argument("--seeds", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--method", default="uiat")
+    parser.add_argument("--out", default="runs/folding")
+    args = parser.parse_args()
+    folder = Path(args.out)
+    pairs, both, gaps = [], [], []
+    for seed in range(args.seeds):
+        runs = [trained(args.method, seed, args.epochs, fast, folder) for fast in (True, False)]
+        fast, plain = (accuracies(run, "--exact") for run in runs)
+        gaps.append(logits_gap(runs[0]))
+        pairs.append([a - b for a, b in zip(fast, plain, strict=True)])
+        both.append([a - b for a, b in zip(accuracies(runs[0]), fast, strict=True)])
+    print(f"{args.method}, {args.epochs} epochs, {args.seeds} seeds; points of percent")
+    print("| difference | mean ± 2 standard errors | least | most |\n| --- | --- | --- | --- |")
+    for k, name in enumerate(ATTACKS):
+        print(line(f"trained folded − plain, {name}", [pair[k] for pair in pairs]))
+    for k, name in enumerate(ATTACKS):
+        print(line(f"evaluated folded − plain, {name}", [pair[k] for pair in both]))
+    print(f"Folding changes logits by at most {max(gaps):.1e} of the largest.")
+
+
+if __name__ == "__main__":
+    main()
