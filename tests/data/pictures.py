@@ -3,9 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
 from uiat.data import DataConfig, Splits, load
+from uiat.errors import UserError
 
 CLASSES = ("blue", "green", "red")
 
@@ -31,3 +33,19 @@ def fill(folder: Path, counts: dict[str, int] | None = None, *, size: tuple[int,
 def read(folder: Path, store: Path, **changes: object) -> Splits:
     """Load a folder with its cache in `store`."""
     return load(DataConfig(name=str(folder), **changes), str(store))  # type: ignore[arg-type]
+
+
+def packed(store: Path) -> list[Path]:
+    """Return the packed data sets of a cache."""
+    return sorted((store / "packed").iterdir()) if (store / "packed").exists() else []
+
+
+def refused(folder: Path, store: Path, **changes: object) -> str:
+    """Return the one sentence, and see that nothing is left in the cache."""
+    with pytest.raises(UserError) as caught:
+        read(folder, store, **changes)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert sentence.endswith(".")
+    assert packed(store) == []
+    return sentence

@@ -1,0 +1,155 @@
+"""The packed copy of a folder: made once, whole or not at all, and never larger in memory than what is read of it."""
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO
+
+import pytest
+import torch
+
+from tests.data.pictures import packed, picture, read, refused
+from uiat.data import DataConfig, Loader, load
+from uiat.data import packed as packed_set
+from uiat.data.decode import pixels
+from uiat.data.packed import Manifest
+from uiat.errors import UserError
+
+
+def test_the_second_time_nothing_is_decoded(folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = read(folder, store)
+    monkeypatch.setattr("uiat.data.packing.pixels", None)
+    after = read(folder, store)
+    assert torch.equal(before.train.x, after.train.x)
+    assert len(packed(store)) == 1
+
+
+def test_the_pixels_stay_on_the_disk(folder: Path, store: Path) -> None:
+    splits = read(folder, store)
+    base = splits.train.x.untyped_storage().data_ptr()
+    assert splits.validation.x.untyped_storage().data_ptr() == base
+    assert splits.test.x.untyped_storage().data_ptr() == base
+    splits.train.x[0] = 7  # a program's own copy of the page
+    assert not torch.equal(splits.train.x[0], read(folder, store).train.x[0])
+
+
+def test_a_changed_folder_is_packed_anew(folder: Path, store: Path) -> None:
+    read(folder, store)
+    (old,) = packed(store)
+    picture(0, 99).save(folder / "blue" / "more.png")
+    splits = read(folder, store)
+    assert sum(map(len, (splits.train, splits.validation, splits.test))) == 31
+    (new,) = packed(store)
+    assert new != old
+    os.utime(folder / "blue" / "more.png", ns=(1, 1))
+    read(folder, store)
+    assert packed(store) != [new]
+
+
+def test_other_options_have_a_cache_of_their_own(folder: Path, store: Path) -> None:
+    assert read(folder, store, size=(16, 24)).spec.shape == (3, 16, 24)
+    assert read(folder, store, size=12).spec.shape == (3, 12, 12)
+    assert len(read(folder, store, test_fraction=0.5).test) == 15
+    assert len(packed(store)) == 3
+    assert read(folder, store, size=(16, 24)).spec.shape == (3, 16, 24)
+    assert len(packed(store)) == 3
+
+
+def test_a_damaged_cache_is_made_anew(folder: Path, store: Path) -> None:
+    before = read(folder, store).test.x.clone()
+    (cache,) = packed(store)
+    for damage in ("images.npy", "labels.npy", "manifest.json"):
+        content = (cache / damage).read_bytes()
+        (cache / damage).write_bytes(content[: len(content) // 2])
+        assert torch.equal(read(folder, store).test.x, before)
+
+
+def test_an_interrupt_leaves_nothing(folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def interrupted(file: IO[bytes], size: tuple[int, int], grey: bool) -> object:
+        seen.append(size)
+        if len(seen) == 9:
+            raise KeyboardInterrupt
+        return pixels(file, size, grey)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("uiat.data.packing.pixels", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            read(folder, store)
+    assert packed(store) == []
+    assert len(read(folder, store).test) == 6
+
+
+def test_what_a_killed_process_left_is_removed(folder: Path, store: Path) -> None:
+    left = store / "packed" / ".packing-left"
+    left.mkdir(parents=True)
+    (left / "images.npy").write_bytes(b"half")
+    read(folder, store)
+    assert not left.exists()
+    assert len(packed(store)) == 1
+
+
+@pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM"])
+def test_a_process_that_is_killed_while_packing(end: str, folder: Path, store: Path) -> None:
+    code = (
+        "import os, signal, sys; from uiat.data import DataConfig, load, packing\n"
+        "real, seen = packing.pixels, []\n"
+        "def killed(*args):\n"
+        "    seen.append(args)\n"
+        f"    return real(*args) if len(seen) < 9 else os.kill(os.getpid(), signal.{end})\n"
+        "packing.pixels = killed\n"
+        f"load(DataConfig(name={str(folder)!r}), {str(store)!r})"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -getattr(signal, end)
+    (left,) = packed(store)
+    assert left.name.startswith(".packing-")
+    assert len(read(folder, store).test) == 6
+    (whole,) = packed(store)
+    assert whole.name.startswith("mine-")
+
+
+def test_a_full_disk_is_one_sentence(folder: Path, store: Path) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+    before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        assert "cannot write the packed images to" in refused(folder, store)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+        signal.signal(signal.SIGXFSZ, before)
+    assert len(read(folder, store).test) == 6
+
+
+def test_a_data_set_larger_than_what_is_read_of_it(tmp_path: Path) -> None:
+    """A sparse pack of 1.2 GB trains on its first batches with a few megabytes of memory."""
+    folder, count = tmp_path / "large", 400_000
+    facts = Manifest("", "", {}, ["a", "b"], [3, 32, 32], count - 2048, 1024, 1024, False, False, [])
+    packed_set.write(folder, facts, [], (k % 2 for k in range(count)), [])
+    with (folder / "images.npy").open("r+b") as file:
+        file.truncate(128 + count * 3 * 32 * 32)
+    before = resident()
+    splits = load(DataConfig(name=str(folder)))
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [count - 2048, 1024, 1024]
+    loader = Loader(splits.train, 128, seed=0, crop=4, flip=True)
+    for step, batch in loader.epoch(1):
+        assert not batch.x.any()
+        if step == 5:
+            break
+    assert resident() - before < 150e6
+
+
+def resident() -> float:
+    """Return the bytes of memory that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def test_a_store_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    store.mkdir()
+    (store / "packed").write_text("a file")
+    with pytest.raises(UserError, match=r"cannot write the packed images to .*--data-dir"):
+        read(folder, store)
