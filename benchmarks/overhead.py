@@ -1,10 +1,10 @@
 """What training costs beside its steps: the gaps between them, and the time until the first.
 
-    python benchmarks/overhead.py [--rounds 5] [--json FILE]
+    python benchmarks/overhead.py [--rounds 5] [--recipe digits-resnet8-uiat] [--data-dir DIR] [--json FILE]
 
 The gaps: from the end of a step to the beginning of the next within an epoch (next batch, crop, flip, metrics, log,
 progress), as a share of the steps, for the small CIFAR recipe's network and augmentation on noise. The start: from the
-start of a process that trains on digits to its first step, against one that only imports torch, in turns.
+start of a process that trains a recipe to its first step, against one that only imports torch, in turns.
 """
 
 import argparse
@@ -40,7 +40,7 @@ def first(*args, **kwargs):
     os._exit(0)
 import uiat.engine.loop as loop
 loop.train_step = first
-main(["train", "digits-resnet8-uiat", "--out", sys.argv[2]])
+main(["train", sys.argv[3], "--out", sys.argv[2], *sys.argv[4:]])
 """
 
 
@@ -75,13 +75,13 @@ def gaps(method: str, folder: Path) -> float:
     return between / sum(end - began for began, end in kept)
 
 
-def start_up(rounds: int) -> dict[str, list[float]]:
+def start_up(rounds: int, command: list[str]) -> dict[str, list[float]]:
     """Return the seconds until torch is imported, and until the first step, in turns."""
     found: dict[str, list[float]] = {"import torch": [], "first step": []}
     with TemporaryDirectory() as folder:
         for number in range(-1, rounds):
             for name, program in (("import torch", TORCH), ("first step", TRAIN)):
-                words = [str(time.monotonic()), str(Path(folder) / f"run{number}")]
+                words = [str(time.monotonic()), str(Path(folder) / f"run{number}"), *command]
                 done = subprocess.run(
                     [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
                 )
@@ -93,15 +93,18 @@ def start_up(rounds: int) -> dict[str, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--recipe", default="digits-resnet8-uiat", help="what starts up")
+    parser.add_argument("--data-dir", help="where its data are")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     with TemporaryDirectory() as folder:
         shares = {m: [gaps(m, Path(folder) / f"{m}{k}") for k in range(options.rounds)] for m in ("sat", "uiat")}
     for method, values in shares.items():
         print(f"{method}: {statistics.median(values):.2%} of the steps' time lies between them")
-    times = start_up(options.rounds)
+    command = [options.recipe, *(["--data-dir", options.data_dir] if options.data_dir else [])]
+    times = start_up(options.rounds, command)
     beyond = [b - a for a, b in zip(times["import torch"], times["first step"], strict=True)]
-    print(f"first step {statistics.median(beyond):.2f} s after torch is imported ({beyond})")
+    print(f"{options.recipe}: first step {statistics.median(beyond):.2f} s after torch is imported ({beyond})")
     if options.json is not None:
         content = {"gaps": shares, "start": times, "environment": environment("cpu")}
         write_json(options.json, content)

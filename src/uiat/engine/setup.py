@@ -18,8 +18,8 @@ from uiat.engine.step import make_optimizer
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.methods.method import takes_mixed_labels
-from uiat.models import penultimate
 from uiat.models.fast import speed_up, to_channels_last
+from uiat.models.features import features_layer
 from uiat.rng import derive, generator
 from uiat.types import DataSpec
 
@@ -86,7 +86,7 @@ def build_state(
 def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> None:
     """Look now for the layer of the features: within a step the look would be counted, once more at each resume."""
     with suppress(UserError), crafting(model), torch.no_grad():  # a method that needs no features never hears of it
-        penultimate(model, _trial(data, device))
+        features_layer(model, _trial(data, device))
 
 
 def _trial(data: DataSpec, device: torch.device) -> Tensor:
