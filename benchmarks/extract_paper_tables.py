@@ -134,6 +134,7 @@ def main() -> int:
     counts = Counter(table for table, _, _ in found)
     print("figures: " + ", ".join(f"{table} {count}" for table, count in counts.items()) + f"; {len(found)} in all")
     differences = compare(found, read_figures())
+    print(f"kept: {FILE.name}, SHA-256 {hashlib.sha256(FILE.read_bytes()).hexdigest()}")
     print("\n".join(differences) or "no difference")
     return 1 if differences else 0
 

@@ -15,11 +15,12 @@ from matplotlib.image import imread
 from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.experiments.figs1 import inverse_cell
 from uiat.reproduce.figure import ENDINGS, Figure
-from uiat.reproduce.output import latex, to_latex, to_markdown, to_records
+from uiat.reproduce.output import caption, latex, to_latex, to_markdown, to_records
 from uiat.reproduce.paper import read_figures
 from uiat.reproduce.scales import SCALES, Scale
-from uiat.reproduce.store import writing
+from uiat.reproduce.store import Store, writing
 from uiat.reproduce.table import Entry, Table, fill, make_entry
 
 
@@ -51,6 +52,34 @@ def test_mean_deviation_paper_and_bold(tmp_path: Path) -> None:
     records = to_records(filled)
     assert [record["best"] for record in records] == [True, True, False]
     assert [record["seeds"] for record in records] == [2, 2, 0]
+
+
+def test_the_caption_counts_the_seeds_that_are_finished(tmp_path: Path) -> None:
+    some = caption(fill(table(("a", (10.0, 20.0, 30.0), ""), ("b", (15.0,), "")), tmp_path, 3))
+    assert "mean ± standard deviation over 1 to 3 seeds, as many as are finished;" in some
+    assert "; one seed;" in caption(fill(table(("a", (10.0,), "")), tmp_path, 3))
+    nothing = caption(fill(table(("a", (), "1.0")), tmp_path, 3))
+    assert "seed" not in nothing
+    assert f"AA: {TINY.robust} on" in nothing
+
+
+def test_a_table_without_attacks_does_not_speak_of_them(tmp_path: Path) -> None:
+    assert TINY.robust not in caption(fill(EXPERIMENTS["table2"](TINY), tmp_path, 1))  # type: ignore[arg-type]
+
+
+def test_a_figure_is_drawn_from_the_seed_that_is_finished(made: Path, tmp_path: Path) -> None:
+    with tiny_scale():
+        cell, figure = inverse_cell(TINY), EXPERIMENTS["figS1"](TINY)
+        shutil.copytree(Store(cell, made).path, Store(cell.at_seed(1), tmp_path).path)
+        assert len(figure.write(tmp_path, 2)) == len(ENDINGS)
+    assert "95 % intervals over images (one seed)" in (tmp_path / "figS1.md").read_text(encoding="utf-8")
+
+
+def test_a_difference_says_whose_side_is_which(made: Path) -> None:
+    text = (made / "fig5.md").read_text(encoding="utf-8")
+    assert "bands: paired 95 % intervals over seeds and images" in text
+    assert "Above 0 one-off UIAT is ahead" in text
+    assert "UIAT (one-off) − TRADES (points)" in (made / "fig5.svg").read_text(encoding="utf-8")
 
 
 def test_a_row_alone_is_not_the_best(tmp_path: Path) -> None:

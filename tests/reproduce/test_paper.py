@@ -1,5 +1,6 @@
 """The paper's figures: kept once, as the paper writes them, and extracted by a script that would notice a change."""
 
+import hashlib
 import re
 import runpy
 from collections import Counter
@@ -11,7 +12,7 @@ from tests.docs.pages import ROOT
 from uiat.reproduce import scales
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.paper import paper_figure, read_figures
-from uiat.reproduce.table import Table
+from uiat.reproduce.table import Entry, Table
 
 BY_HAND = [  # typed from the paper, some of every table
     ("table1", "SAT", "CIFAR-10/Natural", "83.80"),
@@ -43,9 +44,12 @@ def test_no_figure_is_missing() -> None:
 
 
 def test_the_recorded_extraction_found_no_difference() -> None:
-    source, figures, verdict = (ROOT / "docs" / "paper_tables_check.txt").read_text(encoding="utf-8").splitlines()
+    lines = (ROOT / "docs" / "paper_tables_check.txt").read_text(encoding="utf-8").splitlines()
+    source, figures, kept, verdict = lines
     assert re.fullmatch(r"source: paper\.tex, SHA-256 [0-9a-f]{64}", source)
     assert figures.endswith(f"; {len(read_figures())} in all")
+    content = (ROOT / "src" / "uiat" / "reproduce" / "paper_tables.csv").read_bytes()
+    assert kept == f"kept: paper_tables.csv, SHA-256 {hashlib.sha256(content).hexdigest()}"
     assert verdict == "no difference"
 
 
@@ -59,6 +63,33 @@ def test_every_figure_is_used_at_the_paper_scale(name: str) -> None:
         v for (t, _, column), v in read_figures().items() if t == name and column not in ("UAG", "FR", "IAM")
     )
     assert shown == kept
+
+
+def place(table: str, entry: Entry) -> tuple[str, str]:
+    """Return (row, column) of the paper's table, from what stands beside a place of ours at the paper scale."""
+    match table:
+        case "table1":
+            return entry.row, f"{entry.group}/{entry.column}"
+        case "table2":
+            return entry.row, entry.column.removesuffix("-10")
+        case "table3":
+            return f"{entry.section.removeprefix('ε = ')}/{entry.row}", entry.column
+        case "table4":
+            return f"{entry.section.replace(', ', '/')}/{entry.row}", entry.column
+        case "table5" if entry.group == "an epoch":
+            return entry.row, "Time(s)"
+        case "table5":
+            return entry.row, f"{entry.group.removeprefix('ε = ')}/{entry.column}"
+    return entry.row[0], entry.column
+
+
+@pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name.startswith("table")])
+def test_every_figure_stands_in_its_place(name: str) -> None:
+    table = EXPERIMENTS[name](scales.get("paper"))
+    assert isinstance(table, Table)
+    for entry in table.entries:
+        if entry.paper:
+            assert entry.paper == read_figures()[(name, *place(name, entry))], entry
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from uiat.config import AnyConfig
 from uiat.engine.setup import build_state
 from uiat.engine.step import train_step
 from uiat.methods import HAT
-from uiat.models import PreActResNet, WideResNet
+from uiat.models import PreActResNet, ResNet, WideResNet
 from uiat.reproduce import scales
 from uiat.reproduce.budget import sizes
 from uiat.reproduce.cell import Cell, merge
@@ -35,7 +35,7 @@ def test_the_training_of_a2(data: str, method: str) -> None:
     config = PAPER.config(method, data)
     assert config.data.name == {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}[data]
     assert (config.data.subset, config.data.size) == (None, None)
-    assert config.model.widths == [64, 128, 256, 512]  # type: ignore[attr-defined]
+    assert config.model == ResNet(blocks=(2, 2, 2, 2), width=64)
     assert config.train.momentum == 0.9
     assert config.train.batch_size == 128
     assert (config.train.schedule.name, config.train.schedule.lr) == ("onecycle", 0.1)
@@ -106,6 +106,9 @@ def test_table_5(levels: int) -> None:
         for own in (config, plus):
             assert own.method.attack.eps == levels / 255  # type: ignore[attr-defined]
             assert (own.train.epochs, own.train.schedule.name, own.train.schedule.lr) == (30, "triangular", 0.2)
+            assert own.model == PreActResNet(blocks=(2, 2, 2, 2), width=64)
+            assert (own.data.name, own.data.subset, own.train.batch_size) == ("cifar10", None, 128)
+            assert (own.train.momentum, own.train.weight_decay) == (0.9, 5e-4)
         uiat: Any = plus.method.uiat  # type: ignore[attr-defined]
         assert (uiat.enabled, uiat.inverse.beta) == (True, 0.0), "§4.3: β = 0"
         assert replace(plus.method, uiat=config.method.uiat) == config.method  # type: ignore[attr-defined,type-var]
@@ -119,16 +122,24 @@ def test_table_4(data: str, ratio: float, network: str) -> None:
     for method in ("trades", "hat", "uiat", "uiat-oneoff"):
         config = PAPER.generated(method, data, network)
         assert config is not None
-        model: Any = config.model
+        network_of: dict[str, Any] = {
+            "PRN-18": PreActResNet(blocks=(2, 2, 2, 2), width=64, activation="silu", normalize=True),
+            "WRN-28-10": WideResNet(depth=28, widen=10, activation="silu", normalize=True),
+        }
+        assert config.model == network_of[network]
         assert (config.train.epochs, config.train.batch_size) == (400, 512)
         assert (config.train.schedule.name, config.train.schedule.lr) == ("onecycle", 0.2)
         assert config.data.generated.original == ratio
-        assert model.activation == "silu"
-        assert isinstance(model, PreActResNet if network == "PRN-18" else WideResNet)
+        attack: Any = config.method.attack  # type: ignore[attr-defined]
+        assert (attack.eps, attack.step, attack.steps) == (EPS, 2 / 255, 10)
         assert (config.train.averaging.enabled, config.train.averaging.decay) == (True, 0.995)
     uiat, one_off = (PAPER.generated(m, data, network) for m in ("uiat", "uiat-oneoff"))
     assert uiat is not None
     assert one_off is not None
+    for own in (uiat.method, one_off.method):
+        assert (own.lam, own.inverse.beta) == (3.5, 1.0)  # type: ignore[attr-defined]
+        assert (own.inverse.eps, own.inverse.step) == (4 / 255, 4 / 255)  # type: ignore[attr-defined]
+    assert uiat.method.momentum.gamma == 0.9  # type: ignore[attr-defined]
     assert Clock(1, 0, 400).epoch_at(uiat.method.momentum.start) == 350  # type: ignore[attr-defined]
     assert Clock(1, 0, 400).epoch_at(one_off.method.one_off.epoch) == 320  # type: ignore[attr-defined]
 
@@ -198,9 +209,20 @@ def test_every_kind_of_run_builds_and_does_a_step(config: AnyConfig) -> None:
     state = build_state(config, spec, CPU, helper)
     before = next(state.model.parameters()).detach().clone()
     x = torch.rand(2, *spec.shape, generator=torch.Generator().manual_seed(0))
-    fault = train_step(state, Batch(x, torch.tensor([0, 1]), torch.arange(2)), Clock(1, 0, 10), lr=0.1)
-    assert fault is None
+    for clock in moments(config):
+        fault = train_step(state, Batch(x, torch.tensor([0, 1]), torch.arange(2)), clock, lr=0.1)
+        assert fault is None
     assert not torch.equal(before, next(state.model.parameters()))
+
+
+def moments(config: AnyConfig) -> list[Clock]:
+    """Return the first epoch, T and the one after it, or T' and the one after it."""
+    own: Any = config.method
+    clock = Clock(1, 0, config.train.epochs)
+    parts = [(own, "momentum", "start"), (own, "one_off", "epoch"), (getattr(own, "uiat", None), "one_off", "epoch")]
+    when = [getattr(getattr(holder, part, None), field, None) for holder, part, field in parts]
+    found = {clock.epoch_at(moment) for moment in when if moment is not None}
+    return [Clock(epoch, 0, config.train.epochs) for epoch in sorted({1} | found | {epoch + 1 for epoch in found})]
 
 
 def one_step(method: Any) -> Any:

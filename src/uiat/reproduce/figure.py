@@ -13,7 +13,7 @@ from uiat.evaluation.intervals import wilson
 from uiat.report.figure import save_figure
 from uiat.report.panels import Series
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.output import latex, records_csv, write_text
+from uiat.reproduce.output import latex, many_seeds, records_csv, write_text
 from uiat.reproduce.scales import Scale
 
 if TYPE_CHECKING:
@@ -49,10 +49,12 @@ class Figure:
     needs: tuple[Cell, ...]
     points: Callable[[Path, int], list[Point]]
     """(folder, seeds) → the points of finished runs."""
-    draw: Callable[[list[Point], Path, str], "Picture"]
-    """(points, folder, title) → the picture."""
+    draw: Callable[[list[Point], Path, int, str], "Picture"]
+    """(points, folder, seeds, title) → the picture."""
     notes: tuple[str, ...] = ()
     x_name: str = "x"
+    bands: str = ""
+    """What low and high are; empty: as `accuracy_point` makes them."""
 
     def cells(self, seeds: int) -> Iterator[Cell]:
         """Return the runs it needs."""
@@ -67,22 +69,26 @@ class Figure:
             return []
         paths = {ending: out / f"{self.name}.{ending}" for ending in ENDINGS}
         heading = f"{self.title} ({self.scale.banner})"
-        save_figure(self.draw(points, out, heading), paths["svg"], paths["png"])
+        save_figure(self.draw(points, out, seeds, heading), paths["svg"], paths["png"])
         records = [{"figure": self.name, "scale": self.scale.name, **asdict(point)} for point in points]
         write_text(paths["csv"], records_csv(records))
         facts = {"schema": 1, "name": self.name, "title": self.title, "scale": self.scale.name}
-        write_json(paths["json"], {**facts, "caption": self.caption(seeds), "points": records})
-        write_text(paths["md"], self._markdown(points, seeds))
-        write_text(paths["tex"], self._latex(points, seeds))
+        write_json(paths["json"], {**facts, "caption": self.caption(points), "points": records})
+        write_text(paths["md"], self._markdown(points))
+        write_text(paths["tex"], self._latex(points))
         return list(paths.values())
 
-    def caption(self, seeds: int) -> str:
+    def caption(self, points: Sequence[Point]) -> str:
         """Say what the points are."""
-        spread = "95 % intervals over images (one seed)" if seeds == 1 else f"± a standard deviation over {seeds} seeds"
+        counts = sorted({point.seeds for point in points})
+        over = many_seeds(counts)
+        spread = f"± a standard deviation over {over}" if counts[-1] > 1 else "95 % intervals over images (one seed)"
+        if counts[0] == 1 < counts[-1]:
+            spread += ", 95 % intervals over images where there is one"
         ours = "The grid is ours: the paper gives no points."
-        return " ".join([f"Scale {self.scale.name}; bands: {spread}. {ours}", *self.notes])
+        return " ".join([f"Scale {self.scale.name}, {over}; bands: {self.bands or spread}. {ours}", *self.notes])
 
-    def _markdown(self, points: Sequence[Point], seeds: int) -> str:
+    def _markdown(self, points: Sequence[Point]) -> str:
         lines = [
             f"# {self.name}: {self.title}",
             "",
@@ -96,15 +102,15 @@ class Figure:
             "| --- | --- | ---: | ---: | ---: | ---: |",
         ]
         lines += [f"| {p.panel} | {p.line} | {p.x:.4g} | {p.value:.2f} | {p.low:.2f} | {p.high:.2f} |" for p in points]
-        return "\n".join([*lines, "", self.caption(seeds), ""])
+        return "\n".join([*lines, "", self.caption(points), ""])
 
-    def _latex(self, points: Sequence[Point], seeds: int) -> str:
+    def _latex(self, points: Sequence[Point]) -> str:
         """Return the picture, and its points as a table that may be longer than a page."""
         table, head = ("longtable", r"\endhead") if len(points) > PAGE else ("tabular", "")
         needed = "booktabs,graphicx" + (",longtable} and one column to a page" if head else "}")
         lines = [rf"% needs \usepackage{{{needed}; the picture, and its points as a table", r"\begin{figure}"]
         lines += [r"\centering", rf"\includegraphics[width=\linewidth]{{{self.name}.png}}"]
-        lines += [rf"\caption{{{latex(self.title)}. {latex(self.caption(seeds))}}}", rf"\label{{fig:{self.name}}}"]
+        lines += [rf"\caption{{{latex(self.title)}. {latex(self.caption(points))}}}", rf"\label{{fig:{self.name}}}"]
         lines += [r"\end{figure}", rf"\begin{{{table}}}{{llrrrr}}", r"\toprule"]
         lines += [rf"panel & line & {latex(self.x_name)} & value & low & high \\", rf"\midrule{head}"]
         for p in points:

@@ -33,14 +33,24 @@ def show(filled: "Filled", entry: "Entry | None", *, bold: str, plus_minus: str 
 def caption(filled: "Filled") -> str:
     """Say what the numbers are."""
     table = filled.table
-    seeds = "one seed" if filled.seeds == 1 else f"mean ± standard deviation over {filled.seeds} seeds"
+    counts = sorted({len(number.values) for entry, number in filled.numbers.items() if entry.cell is not None})
+    seeds = f"{many_seeds(counts)}; " if counts else ""
+    if counts and counts[-1] > 1:
+        seeds = f"mean ± standard deviation over {seeds}"
     scale = table.scale
     robust = "all test images" if scale.robust_images is None else f"{scale.robust_images} test images"
-    parts = [
-        f"Scale {scale.name}; {seeds}; in parentheses the paper's figure, which belongs to the paper's setting.",
-        f"AA and Robust: {scale.robust} on {robust}. The best of ours in each column is bold; – is not measured.",
-    ]
+    attacked = [entry.column for entry in table.entries if entry.column in ("AA", "Robust")]
+    parts = [f"Scale {scale.name}; {seeds}in parentheses the paper's figure, which belongs to the paper's setting."]
+    parts += [f"{' and '.join(dict.fromkeys(attacked))}: {scale.robust} on {robust}."] if attacked else []
+    parts += ["The best of ours in each column is bold; – is not measured."]
     return " ".join([*parts, *table.notes])
+
+
+def many_seeds(counts: list[int]) -> str:
+    """Write how many seeds are behind numbers, from their sorted counts: not all runs need be finished."""
+    if not counts or counts[-1] == 1:
+        return "one seed"
+    return f"{counts[-1]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds, as many as are finished"
 
 
 def to_markdown(filled: "Filled") -> str:
@@ -103,6 +113,8 @@ def to_json(filled: "Filled") -> dict[str, Any]:
     return {**facts, "caption": caption(filled), "entries": to_records(filled)}
 
 
+WIDE = 5
+"""Columns beyond which a table is made as narrow as the page."""
 LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
 LATEX |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "–": "--", "−": "$-$"}
 LATEX |= {"ε": r"$\epsilon$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "±": r"$\pm$"}
@@ -119,8 +131,11 @@ def to_latex(filled: "Filled") -> str:
     """Return the table as LaTeX with booktabs' rules."""
     table, columns = filled.table, filled.columns()
     groups = list(dict.fromkeys(group for group, _ in columns))
-    lines = [r"% needs \usepackage{booktabs}", r"\begin{table*}", r"\centering"]
+    wide = len(columns) > WIDE
+    needed = "booktabs,graphicx" if wide else "booktabs"
+    lines = [rf"% needs \usepackage{{{needed}}}", r"\begin{table*}", r"\centering"]
     lines += [rf"\caption{{{latex(table.title)}. {latex(caption(filled))}}}", rf"\label{{tab:{table.name}}}"]
+    lines += [r"\resizebox{\linewidth}{!}{%"] if wide else []
     lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
     if any(groups):
         counts = [sum(g == group for g, _ in columns) for group in groups]
@@ -140,4 +155,4 @@ def to_latex(filled: "Filled") -> str:
             for c in columns
         ]
         lines.append(f"{latex(label)} & " + " & ".join(cells) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table*}", ""])
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}" + "}" * wide, r"\end{table*}", ""])

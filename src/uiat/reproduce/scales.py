@@ -27,6 +27,8 @@ class Scale:
     """The paper's data sets that are measured, and what they are called here."""
     networks: Mapping[str, str]
     """The paper's networks, and what stands in for them."""
+    generated_networks: Mapping[str, str]
+    """The networks of Table 4, and what stands in for them."""
     eps: float
     """What stands in for ε = 8/255."""
     worth: str
@@ -85,12 +87,12 @@ class Scale:
         """Return the race of Table 2 on one of the paper's networks."""
         return timing_of(self.config("uiat", network=network), methods, self.rounds)
 
-    def attacked(self, attack: str) -> Attacked:
+    def attacked(self, attack: str, weights: str = "best") -> Attacked:
         """Return a measurement by the paper's column: Natural, PGD, CW, AA."""
         if attack in ("AA", "Robust"):
-            return Attacked(self.robust, self.robust_images)
+            return Attacked(self.robust, self.robust_images, weights)
         name = {"Natural": "natural", "PGD": "pgd-20", "PGD-20": "pgd-20", "CW": "cw"}[attack]
-        return Attacked(name, self.images)
+        return Attacked(name, self.images, weights)
 
     def halves_curve(self) -> Curve:
         """Return the measurement of Figures 1 and 4."""
@@ -115,6 +117,7 @@ SCALES: dict[str, Scale] = {
             "WRN-28": "ResNet (1, 1), width 12",
             "WRN-34": "ResNet (1, 1, 1), width 8",
         },
+        generated_networks={"PRN-18": "PreActResNet (1, 1), width 8"},
         eps=SMOKE_EPS,
         worth="Digits, a toy network, 8 epochs and a few images: this shows that everything works, and decides nothing "
         "of what the paper says of its own data.",
@@ -122,7 +125,7 @@ SCALES: dict[str, Scale] = {
         images=None,
         robust="autoattack",
         robust_images=32,
-        watch=Watch(train=200, test=None, steps=10),
+        watch=Watch(train=200, test=None),
         rounds=5,
         lam=(1.0, 3.5, 6.5),
         beta=(0.0, 1.0, 2.0),
@@ -137,6 +140,7 @@ SCALES: dict[str, Scale] = {
         "cpu: CIFAR-10 at 16×16",
         data={"CIFAR-10": "cpu: CIFAR-10 at 16×16"},
         networks={"ResNet-18": "ResNet-8", "WRN-28": "WRN-10-1", "WRN-34": "WRN-16-1"},
+        generated_networks={"PRN-18": "PreActResNet-8", "WRN-28-10": "WRN-10-1"},
         eps=PAPER_EPS,
         worth="Real images and real methods at a small size: what holds here need not hold at the paper's size, nor "
         "the other way round.",
@@ -152,6 +156,7 @@ SCALES: dict[str, Scale] = {
         "paper",
         data={name: name for name in DATA},
         networks={"ResNet-18": "ResNet-18", "WRN-28": "WRN-28-10", "WRN-34": "WRN-34-10"},
+        generated_networks={"PRN-18": "PRN-18", "WRN-28-10": "WRN-28-10"},
         eps=PAPER_EPS,
         worth="The paper's own setting, but for what it leaves open (docs/decisions.md).",
         seeds=1,

@@ -60,7 +60,7 @@ def _points(cells: dict[str, Cell], out: Path, seeds: int) -> list[Point]:
     return points
 
 
-def _draw(scale: Scale, points: list[Point], out: Path, title: str) -> "Picture":
+def _draw(scale: Scale, points: list[Point], out: Path, seeds: int, title: str) -> "Picture":
     panels = [
         Panel(name, "ε", "accuracy (%)", lines_of(points, name), radii=True, whole=True, gap_at=scale.eps)
         for name in dict.fromkeys(point.panel for point in points)

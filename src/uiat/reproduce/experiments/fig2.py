@@ -27,9 +27,13 @@ def learning_cell(scale: Scale, method: str) -> Cell:
 def build(scale: Scale) -> Figure:
     """Return the figure at a scale."""
     cells = {panel: learning_cell(scale, method) for panel, method in PANELS.items()}
+    watch = scale.watch
+    train = (
+        "all images" if watch.train is None else f"{watch.train} images, balanced over classes, without crop or flip"
+    )
     notes = (
-        f"Twice the usual epochs. Robust: PGD-{scale.watch.steps}. Accuracies on train and test are for the report "
-        "only: no epoch is chosen by them.",
+        f"Twice the usual epochs. Robust: PGD-{watch.steps}. Train: {train}. Accuracies on train and test are for the "
+        "report only: no epoch is chosen by them.",
     )
     title = "Learning curves over doubled epochs"
     return Figure("fig2", title, scale, tuple(cells.values()), partial(_points, cells), _draw, notes, "epoch")
@@ -45,7 +49,7 @@ def _points(cells: dict[str, Cell], out: Path, seeds: int) -> list[Point]:
     return points
 
 
-def _draw(points: list[Point], out: Path, title: str) -> "Picture":
+def _draw(points: list[Point], out: Path, seeds: int, title: str) -> "Picture":
     panels = [
         Panel(name, "epoch", "accuracy (%)", lines_of(points, name), whole=True)
         for name in dict.fromkeys(point.panel for point in points)

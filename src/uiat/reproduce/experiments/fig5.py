@@ -38,9 +38,9 @@ def differences(scale: Scale, out: Path, seeds: int) -> Tensor | None:
 def build(scale: Scale) -> Figure:
     """Return the figure at a scale."""
     title = "One-off UIAT against TRADES under AutoAttack"
-    notes = (f"Attack: {scale.robust}. Intervals are paired: 95 %, over seeds and images.",)
-    points = partial(_points, scale)
-    return Figure("fig5", title, scale, difference_cells(scale), points, _draw, notes, "ε")
+    notes = (f"Attack: {scale.robust}. Above 0 one-off UIAT is ahead, below TRADES.",)
+    points, cells = partial(_points, scale), difference_cells(scale)
+    return Figure("fig5", title, scale, cells, points, _draw, notes, "ε", "paired 95 % intervals over seeds and images")
 
 
 def _points(scale: Scale, out: Path, seeds: int) -> list[Point]:
@@ -55,6 +55,6 @@ def _points(scale: Scale, out: Path, seeds: int) -> list[Point]:
     return points
 
 
-def _draw(points: list[Point], out: Path, title: str) -> "Picture":
-    panel = Panel("", "ε", "difference (points)", lines_of(points, PANEL), radii=True, zero=True)
+def _draw(points: list[Point], out: Path, seeds: int, title: str) -> "Picture":
+    panel = Panel("", "ε", f"{PANEL} (points)", lines_of(points, PANEL), radii=True, zero=True)
     return draw_panels([panel], columns=1, title=title, width=6.0, height=3.6)

@@ -43,9 +43,9 @@ def _points(scale: Scale, out: Path, seeds: int) -> list[Point]:
     return points
 
 
-def _draw(scale: Scale, points: list[Point], out: Path, title: str) -> "Picture":
+def _draw(scale: Scale, points: list[Point], out: Path, seeds: int, title: str) -> "Picture":
     measure = scale.inverse()
-    store = seed_stores(inverse_cell(scale), out, 1, measure)[0]
+    store = seed_stores(inverse_cell(scale), out, seeds, measure)[0]  # the first that is finished
     facts, tensors = store.read(measure), store.tensors(measure)
     assert facts is not None
     rows = []

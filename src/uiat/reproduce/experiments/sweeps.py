@@ -64,7 +64,7 @@ def build_s2(scale: Scale) -> Figure:
 def _sweeps(name: str, title: str, scale: Scale, sweeps: tuple[Sweep, ...]) -> Figure:
     cells = tuple(cell for sweep in sweeps for cell in sweep.cells(scale).values())
     points, draw = partial(_points, scale, sweeps), partial(_draw, sweeps)
-    return Figure(name, title, scale, cells, points, draw, (f"Attack: {scale.robust}.",), "value")
+    return Figure(name, title, scale, cells, points, draw, (f"Attack: {scale.robust}.",), "setting")
 
 
 def _points(scale: Scale, sweeps: tuple[Sweep, ...], out: Path, seeds: int) -> list[Point]:
@@ -79,7 +79,7 @@ def _points(scale: Scale, sweeps: tuple[Sweep, ...], out: Path, seeds: int) -> l
     return points
 
 
-def _draw(sweeps: tuple[Sweep, ...], points: list[Point], out: Path, title: str) -> "Picture":
+def _draw(sweeps: tuple[Sweep, ...], points: list[Point], out: Path, seeds: int, title: str) -> "Picture":
     panels = []
     for style, line in enumerate(COLUMNS):
         for sweep in sweeps:

@@ -20,7 +20,8 @@ def table4_cells(scale: Scale) -> list[Entry]:
             for row, method in ROWS.items():
                 config = scale.generated(method, data, network)
                 cell = None if config is None else Cell(config)
-                section = f"{data if config is None else scale.data[data]}, {network}"
+                ours = (data, network) if config is None else (scale.data[data], scale.generated_networks[network])
+                section = ", ".join(ours)
                 for column in ("Natural", "Robust"):
                     figure = paper_figure("table4", f"{data}/{network}/{row}", column)
                     reading = Percent(scale.attacked(column))
