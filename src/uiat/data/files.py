@@ -53,5 +53,6 @@ def check_labels(path: Path, labels: NDArray[np.integer], classes: int, first: i
 
 
 def to_images(x: NDArray[np.uint8], y: NDArray[np.integer], classes: tuple[str, ...]) -> Images:
-    """Copy arrays of images (N, C, H, W) and labels into tensors that own their memory."""
-    return Images(torch.from_numpy(x.copy(order="C")), torch.from_numpy(y.astype(np.int64)), classes)
+    """Bring arrays of images (N, C, H, W) and labels into tensors; what a file lends is copied, an own array is not."""
+    own = x if x.flags.c_contiguous and x.flags.writeable else x.copy(order="C")
+    return Images(torch.from_numpy(own), torch.from_numpy(y.astype(np.int64)), classes)
