@@ -37,7 +37,7 @@ def learned(cell: Cell, robust: list[Tensor], out: Path, seeds: int = 2) -> None
     for seed in range(seeds):
         store = trained(cell, out, seed)
         lines = {f"{line}/{epoch}": verdicts for epoch, verdicts in enumerate(robust, 1) for line in LINES}
-        others = {name: verdicts.flip(0) for name, verdicts in lines.items() if not name.startswith("test robust")}
+        others = {name: ~verdicts for name, verdicts in lines.items() if not name.startswith("test robust")}
         write_tensors(store.path / FILE, lines | others)
 
 

@@ -1,6 +1,7 @@
 """Verdicts, and the list of claims."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from uiat.reproduce.claims import NOT_MEASURED, Claim, Found, Part, corrected, d
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.claims_output import RULE, write_claims
 from uiat.reproduce.compare import LEVEL, Difference
+from uiat.reproduce.experiments.table6 import COMPONENTS, components
 from uiat.reproduce.scales import SCALES, Scale
 
 NOTHING = Found(Part("a", None), None)
@@ -107,6 +109,15 @@ def test_what_the_paper_does_not_lift_is_said() -> None:
     assert level.margin is not None
     assert claims["single-step-gradalign"].parts[-1].text.endswith(": GradAlign above GradAlign + UIAT")
     assert "but for" not in claims["single-step-n-fgsm"].text + claims["uiat-over-trades-cifar-10"].text
+
+
+def test_an_ablation_compares_rows_that_differ_in_the_component() -> None:
+    claims = {claim.name.upper(): claim for claim in all_claims(SCALES["paper"])}
+    for place, name in enumerate(COMPONENTS):
+        assert len(claims[name].parts) == (3 if name == "UAG" else 4)
+        for part in claims[name].parts:
+            more, less = (components(row) for row in sorted(re.findall(r"row (\d)", part.text), reverse=True))
+            assert [k for k in range(3) if more[k] != less[k]] == [place], part.text
 
 
 def test_a_radius_is_written_as_the_scale_does() -> None:
