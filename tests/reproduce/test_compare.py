@@ -1,23 +1,20 @@
-"""Paired intervals and verdicts."""
+"""Paired intervals: how wide they are, and how often they call equal methods different."""
 
-from pathlib import Path
+import random
+from math import sqrt
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import Tensor
 
-from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.evaluation.difference import paired_difference
-from uiat.reproduce.claims import NOT_MEASURED, Claim, Found, Part, decide, missing, overall
-from uiat.reproduce.claims_list import all_claims
-from uiat.reproduce.claims_output import write_claims
-from uiat.reproduce.compare import Difference, paired, paired_times
-from uiat.reproduce.evidence import _fall
-from uiat.reproduce.scales import SCALES, Scale
+from uiat.reproduce import compare
+from uiat.reproduce.compare import LEVEL, Difference, least, paired, paired_times
 
 
-def verdicts(seed: int, n: int, share: float) -> torch.Tensor:
+def verdicts(seed: int, n: int, share: float) -> Tensor:
     return torch.rand(n, generator=torch.Generator().manual_seed(seed)) < share
 
 
@@ -31,7 +28,7 @@ def test_one_seed_agrees_with_agresti_and_min(seed: int, n: int, first: float, s
     assert found.value == pytest.approx(value)
     assert found.low == pytest.approx(low, abs=0.2 * width)
     assert found.high == pytest.approx(high, abs=0.2 * width)
-    assert (found.seeds, found.examples) == (1, n)
+    assert (found.seeds, found.examples, found.one_seed) == (1, n, True)
 
 
 def test_networks_that_never_disagree_are_not_known_to_be_equal() -> None:
@@ -46,75 +43,129 @@ def test_seeds_that_disagree_widen_the_interval() -> None:
     shaky[0, :200] = 1.0
     assert float(steady.mean()) == pytest.approx(float(shaky.mean()))
     assert paired(steady).low > 0.05
-    assert paired(shaky).low < 0.02
+    assert paired(shaky).low < 0
+
+
+def test_three_seeds_reach_beyond_their_own_range() -> None:
+    """Seeds at 4, 5 and 6 points, and images without noise: the interval is Student's, far beyond [4, 6]."""
+    values = torch.tensor([0.04, 0.05, 0.06], dtype=torch.float64)[:, None].expand(3, 5000)
+    found = paired(values)
+    half = 4.302653 * 0.01 / sqrt(3)
+    assert found.value - found.low == pytest.approx(half, rel=0.01)
+    assert found.high - found.value == pytest.approx(half, rel=0.01)
+
+
+def test_images_and_seeds_are_combined_in_quadrature() -> None:
+    generator = torch.Generator().manual_seed(3)
+    values = torch.randn(2, 300, generator=generator, dtype=torch.float64).clamp(-1, 1)
+    values -= values.mean(dim=1, keepdim=True) - torch.tensor([[0.0], [0.02]])
+    images = paired(values.mean(dim=0, keepdim=True))
+    by_seed = 12.7062 * 0.01
+    found = paired(values)
+    assert found.value - found.low == pytest.approx(sqrt((images.value - images.low) ** 2 + by_seed**2), rel=1e-4)
+    assert found.high - found.value == pytest.approx(sqrt((images.high - images.value) ** 2 + by_seed**2), rel=1e-4)
+
+
+@given(st.integers(1, 4), st.integers(1, 40), st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 99))
+@settings(max_examples=30, deadline=None)
+def test_an_interval_is_possible_holds_its_value_and_grows(seeds: int, n: int, bound: float, seed: int) -> None:
+    values = bound * (2.0 * verdicts(seed, seeds * n, seed / 99).double().reshape(seeds, n) - 1.0)
+    found = paired(values, bound)
+    ends = [found.interval(level) for level in (0.8, LEVEL, 0.999)]
+    assert ends[1] == (found.low, found.high)
+    for low, high in ends:
+        assert -bound <= low <= found.value + 1e-12
+        assert found.value - 1e-12 <= high <= bound
+    assert ends[2][0] <= ends[1][0] <= ends[0][0]
+    assert ends[2][1] >= ends[1][1] >= ends[0][1]
 
 
 def test_the_interval_is_the_same_every_time() -> None:
     values = verdicts(1, 200, 0.3)[None].double()
-    assert paired(values) == paired(values)
+    first, second = paired(values), paired(values)
+    assert (first, first.low, first.high) == (second, second.low, second.high)
 
 
-def test_times_are_paired_by_epoch() -> None:
-    found = paired_times([1.0, 2.0, 3.0, 4.0], [1.5, 2.6, 3.4, 4.5, 99.0])
-    assert found.value == pytest.approx(0.5)
-    assert 0.4 <= found.low <= 0.5 <= found.high <= 0.6
+def two_methods(key: torch.Generator, seeds: int, n: int, spread: float, gain: float = 0.0) -> Tensor:
+    """Return differences of verdicts: images of their own difficulty, networks of their own skill, and chance."""
+    images = torch.randn(n, generator=key)
+    networks = spread * torch.randn(2, seeds, 1, generator=key) + torch.tensor([gain, 0.0])[:, None, None]
+    right = (images + networks + torch.randn(2, seeds, n, generator=key) > 0).double()
+    return right[0] - right[1]
 
 
-def found(low: float, high: float, margin: float | None = None) -> Found:
-    return Found(Part("a", None, margin=margin), Difference((low + high) / 2, low, high, 1, 10))
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_equal_methods_are_seldom_called_different(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(compare, "ROUNDS", 1000)
+    key, trials = torch.Generator().manual_seed(seeds), 250
+    for spread in (0.0, 0.5):
+        found = [paired(two_methods(key, seeds, 100, spread)) for _ in range(trials)]
+        assert sum(each.low > 0 or each.high < 0 for each in found) <= 0.07 * trials, spread
 
 
-@pytest.mark.parametrize(
-    ("each", "verdict", "why"),
-    [
-        (found(0.01, 0.05), "holds", ""),
-        (found(-0.01, 0.05), NOT_MEASURED, "the interval holds 0"),
-        (found(-0.05, -0.01), "does not hold", ""),
-        (found(-0.004, 0.006, 0.01), "holds", ""),
-        (found(-0.004, 0.02, 0.01), NOT_MEASURED, "the interval holds the margin"),
-        (found(0.02, 0.05, 0.01), "does not hold", ""),
-        (Found(Part("a", None), None), NOT_MEASURED, "no finished runs"),
-    ],
-)
-def test_a_verdict_needs_the_whole_interval(each: Found, verdict: str, why: str) -> None:
-    assert (each.verdict, each.why) == (verdict, why)
+@pytest.mark.parametrize(("seeds", "n"), [(2, 1500), (3, 300), (5, 300)])
+def test_a_large_difference_is_found(seeds: int, n: int) -> None:
+    key = torch.Generator().manual_seed(seeds)
+    found = [paired(two_methods(key, seeds, n, 0.02, gain=2.0)) for _ in range(20)]
+    assert sum(each.low > 0 for each in found) >= 18
+    assert not any(each.high < 0 for each in found)
 
 
-def test_a_claim_is_as_strong_as_its_weakest_part() -> None:
-    holds, unclear, fails, nothing = found(1, 2), found(-1, 1), found(-2, -1), Found(Part("a", None), None)
-    assert overall([holds, holds, nothing]) == "holds"
-    assert (overall([holds, unclear, nothing]), missing([holds, unclear, nothing])) == (
-        NOT_MEASURED,
-        "the interval holds 0",
-    )
-    assert (overall([holds, unclear, fails]), missing([holds, unclear, fails])) == ("does not hold", "")
-    assert (overall([nothing]), missing([nothing])) == (NOT_MEASURED, "no finished runs")
+def test_one_seed_alone_would_be_wrong_often() -> None:
+    """Why there is no verdict from one seed."""
+    key = torch.Generator().manual_seed(0)
+    found = [paired(two_methods(key, 1, 100, 0.5)) for _ in range(100)]
+    assert sum(each.low > 0 or each.high < 0 for each in found) > 30
 
 
-@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
-def test_without_runs_nothing_is_measured(scale: Scale, tmp_path: Path) -> None:
-    written = write_claims(scale, tmp_path, seeds=2)
-    assert len(written) == 18
-    assert {overall(parts) for _, parts in written} == {"not measured at this scale"}
-    assert "not measured at this scale" in (tmp_path / "claims.md").read_text(encoding="utf-8")
+def around(value: float, half: float) -> Difference:
+    """Return a difference with an interval of ± half at 95 %, and of ± 2 half at stricter levels."""
+    wide = {False: half, True: 2 * half}
+    return Difference(value, lambda level: (value - wide[level > LEVEL], value + wide[level > LEVEL]), 3, 10)
 
 
-def test_every_claim_that_this_scale_can_measure_is_measured(made: Path) -> None:
-    with tiny_scale():
-        claims = {claim.name: (claim, decide(claim, made, 1)) for claim in all_claims(TINY)}
-    for claim, parts in claims.values():
-        for each in parts:
-            other_data = "CIFAR-100" in each.part.text or "SVHN" in each.part.text
-            assert (each.difference is None) == other_data, (claim.name, each.part.text)
-    assert claims["uiat-over-trades"][1][-1].part.paper == "-0.17", "SVHN's AutoAttack has TRADES ahead"
+def test_the_least_is_corrected_on_its_upper_side_only() -> None:
+    found = least([around(0.3, 0.1), around(-0.1, 0.02), around(0.1, 0.3)])
+    assert found.value == -0.1
+    assert found.low == pytest.approx(-0.2)
+    assert found.high == pytest.approx(-0.06)
 
 
-def test_the_fall_is_from_the_best_epoch() -> None:
-    epochs = [torch.tensor([True, False, False]), torch.tensor([True, True, False]), torch.tensor([False, True, False])]
-    assert _fall(epochs).tolist() == [1.0, 0.0, 0.0]
+def test_the_worst_of_equal_classes_is_seldom_called_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten classes of which exactly half is lowered: the smallest share is picked, and seldom held against them."""
+    monkeypatch.setattr(compare, "ROUNDS", 1000)
+    key, trials, refuted, naive = torch.Generator().manual_seed(0), 60, 0, 0
+    for _ in range(trials):
+        classes = [paired((torch.rand(2, 40, generator=key) < 0.5).double() - 0.5, 0.5) for _ in range(10)]
+        refuted += least(classes).high < 0
+        naive += min(classes, key=lambda each: each.value).interval(0.8)[1] < 0
+    assert refuted <= 0.05 * trials
+    assert naive > refuted
 
 
-def test_claims_name_their_experiments() -> None:
-    claims: list[Claim] = all_claims(TINY)
-    assert {claim.made_by for claim in claims} >= {"table1", "table2", "table3", "table5", "table6", "fig2", "fig4"}
-    assert len({claim.name for claim in claims}) == len(claims)
+def test_times_are_paired_by_round() -> None:
+    found = paired_times([1.0, 2.0, 3.0, 4.0], [1.1, 2.2, 3.3, 4.4, 99.0])
+    for number in (found.value, found.low, found.high):
+        assert number == pytest.approx(0.25), "a tenth of the median"
+    assert (found.examples, found.over, found.one_seed) == (4, "rounds", False)
+    assert paired_times([1.1, 2.2, 3.3], [1.0, 2.0, 3.0]).high < 0
+
+
+def test_a_round_out_of_line_changes_little() -> None:
+    mine, other = [1.0, 1.02, 0.99, 1.01, 1.0], [1.2, 1.25, 1.22, 1.21, 1.19]
+    calm = paired_times(mine, other)
+    slow_round = paired_times([*mine[:4], 10.0], [*other[:4], 11.9])
+    interrupted = paired_times(mine, [*other[:4], 50.0])
+    for found in (calm, slow_round, interrupted):
+        assert found.low > 0.1
+        assert found.value == pytest.approx(0.21, abs=0.03)
+
+
+def test_equally_fast_methods_are_seldom_called_different() -> None:
+    draw, trials, wrong = random.Random(0), 1000, 0
+    for _ in range(trials):
+        slow = [draw.choice((1.0, 1.0, 3.0)) for _ in range(5)]
+        mine, other = ([pace * draw.lognormvariate(0, 0.1) for pace in slow] for _ in range(2))
+        found = paired_times(mine, other)
+        wrong += found.low > 0 or found.high < 0
+    assert wrong <= 0.075 * trials

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from uiat.config import AnyConfig
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.compare import Difference, paired
+from uiat.reproduce.compare import LEVEL, Difference, paired
 from uiat.reproduce.measures import Measure
 from uiat.reproduce.store import common_seeds
 
@@ -28,7 +28,7 @@ class Part:
     evidence: Evidence | None
     """`None`: the scale has no such runs."""
     paper: str = ""
-    """The paper's own difference, from its tables; empty: it gives no figure."""
+    """The paper's own difference, from its tables, on the side of the claim as well; empty: it gives no figure."""
     margin: float | None = None
     """For claims that two are level."""
     percent: bool = True
@@ -56,14 +56,19 @@ class Found:
 
     @property
     def verdict(self) -> Verdict:
-        """Decide only where the whole interval is on one side: a difference within the noise is not measured."""
+        """The comparison's own verdict, at 95 %."""
+        return self.verdict_at(LEVEL)
+
+    def verdict_at(self, level: float) -> Verdict:
+        """Decide only where the whole interval is on one side, and only from more than one network a method."""
         d, margin = self.difference, self.part.margin
-        if d is None:
+        if d is None or d.one_seed:
             return NOT_MEASURED
+        low, high = d.interval(level)
         if margin is not None:
-            inside, outside = -margin < d.low and d.high < margin, d.low > margin or d.high < -margin
+            inside, outside = -margin < low and high < margin, low > margin or high < -margin
             return "holds" if inside else "does not hold" if outside else NOT_MEASURED
-        return "holds" if d.low > 0 else "does not hold" if d.high < 0 else NOT_MEASURED
+        return "holds" if low > 0 else "does not hold" if high < 0 else NOT_MEASURED
 
     @property
     def why(self) -> str:
@@ -72,22 +77,38 @@ class Found:
             return ""
         if self.difference is None:
             return "no finished runs"
+        if self.difference.one_seed:
+            return "one seed tells of networks, not of methods"
         return f"the interval holds {'0' if self.part.margin is None else 'the margin'}"
 
 
 def overall(found: Sequence[Found]) -> Verdict:
-    """Return a claim's verdict: it holds if all of its measured parts do, and does not hold if one does not."""
-    verdicts = {each.verdict for each in found if each.difference is not None}
-    if "does not hold" in verdicts:
+    """Return a claim's verdict: it holds if all parts do, and does not hold if one part does not once corrected.
+
+    That all hold needs no correction (an intersection-union test); that one of k does not is corrected for having
+    looked at k (Bonferroni).
+    """
+    if any(each.verdict_at(corrected(found)) == "does not hold" for each in found):
         return "does not hold"
-    return "holds" if verdicts == {"holds"} else NOT_MEASURED
+    return "holds" if found and all(each.verdict == "holds" for each in found) else NOT_MEASURED
+
+
+def corrected(found: Sequence[Found]) -> float:
+    """Return the level at which one part refutes its claim: 1 − 0.05 / k for k parts that can be decided."""
+    decidable = [each for each in found if each.difference is not None and not each.difference.one_seed]
+    return 1 - (1 - LEVEL) / max(1, len(decidable))
 
 
 def missing(found: Sequence[Found]) -> str:
     """Say what is missing for a claim's verdict; empty where there is one."""
     if overall(found) != NOT_MEASURED:
         return ""
-    return next((each.why for each in found if each.difference is not None and each.why), "no finished runs")
+    if any(each.verdict == "does not hold" for each in found):
+        return f"what fails at 95 % does not at {100 * corrected(found):.1f} %, corrected for the number of comparisons"
+    there = [each for each in found if each.difference is not None]
+    if there and len(there) < len(found) and all(each.verdict == "holds" for each in there):
+        return f"no finished runs for {len(found) - len(there)} of {len(found)} comparisons"
+    return next((each.why for each in there if each.why), "no finished runs")
 
 
 def in_words(verdict: Verdict, why: str) -> str:
@@ -122,7 +143,7 @@ def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Measure, point: in
             mine, other = (_gap(found["correct"][point], found["easier"]) for found in tensors)
             return other - mine
 
-        return _paired_runs([first, second], measure, out, seeds, gaps)
+        return _paired_runs([first, second], measure, out, seeds, gaps, bound=2.0)
 
     return evidence
 
@@ -155,8 +176,9 @@ def _paired_runs(
     out: Path,
     seeds: int,
     difference: Callable[[list[dict[str, Tensor]]], Tensor],
+    bound: float = 1.0,
 ) -> Difference | None:
     rows = common_seeds([Cell(config) for config in configs], out, seeds, measure)
     if not rows:
         return None
-    return paired(torch.stack([difference([store.tensors(measure) for store in row]) for row in rows]))
+    return paired(torch.stack([difference([store.tensors(measure) for store in row]) for row in rows]), bound)

@@ -10,10 +10,13 @@ from uiat.reproduce.output import write_text
 from uiat.reproduce.scales import Scale
 
 RULE = (
-    "A comparison holds if its whole 95 % interval is above 0 (for “level”: within the margin), does not hold if all "
-    "of it is below (outside), and is not measured otherwise: there are too few images or seeds to tell. A claim holds "
-    "if all of its comparisons with finished runs do, and does not hold if one does not. Intervals of accuracies are "
-    "paired, over seeds and images (bootstrap); those of times are over rounds of an interleaved race."
+    "Every comparison is stated the way the paper has it. It holds if its whole 95 % interval is above 0 (for “level”: "
+    "within the margin), does not hold if all of it is below (outside), and is not measured otherwise. A claim holds "
+    "if all of its comparisons do. It does not hold if one of them does not at a stricter level: 1 − 0.05 / k for the "
+    "k comparisons of the claim that can be decided. Intervals of accuracies and shares are paired: over images by the "
+    "bootstrap, over seeds by Student's t, combined in quadrature. With one seed the interval is over images alone, "
+    "which tells of networks and not of methods, so there is no verdict. Intervals of times are Yuen's trimmed t, of "
+    "logarithms of ratios, over rounds of an interleaved race."
 )
 
 
@@ -38,6 +41,13 @@ def show_difference(found: Found) -> tuple[str, str]:
     return value, f"[{low}, {high}]"
 
 
+def _size(found: Found) -> str:
+    d = found.difference
+    if d is None:
+        return "–"
+    return f"{d.examples} rounds" if d.over == "rounds" else f"{d.seeds} × {d.examples}"
+
+
 def _records(found: list[tuple[Claim, list[Found]]]) -> list[dict[str, Any]]:
     return [
         {
@@ -55,6 +65,7 @@ def _records(found: list[tuple[Claim, list[Found]]]) -> list[dict[str, Any]]:
                     "interval95": None if each.difference is None else [each.difference.low, each.difference.high],
                     "seeds": 0 if each.difference is None else each.difference.seeds,
                     "examples": 0 if each.difference is None else each.difference.examples,
+                    "over": None if each.difference is None else each.difference.over,
                     "margin": each.part.margin,
                     "paper": each.part.paper or None,
                     "verdict": each.verdict,
@@ -79,8 +90,13 @@ def _markdown(scale: Scale, found: list[tuple[Claim, list[Found]]]) -> str:
         lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
         for each in parts:
             value, interval = show_difference(each)
-            d = each.difference
-            size = "–" if d is None else f"{d.seeds} × {d.examples}"
-            cells = (each.part.text, value, interval, size, each.part.paper or "–", in_words(each.verdict, each.why))
+            cells = (
+                each.part.text,
+                value,
+                interval,
+                _size(each),
+                each.part.paper or "–",
+                in_words(each.verdict, each.why),
+            )
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

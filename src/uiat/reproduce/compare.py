@@ -1,7 +1,10 @@
 """Paired intervals over seeds and examples: are two methods different on the same images?"""
 
-from dataclasses import dataclass
-from math import sqrt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from math import exp, hypot, log, sqrt
+from statistics import NormalDist, mean, median, stdev
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -12,50 +15,124 @@ ROUNDS = 2000
 BLOCK = 100
 """Resamplings made at a time: the memory of 100 is little, also for 10,000 examples."""
 LEVEL = 0.95
+TRIMMED = 0.2
+"""Of the rounds of a race, the share that is set aside on either side."""
+Interval = Callable[[float], tuple[float, float]]
+"""Level → low and high."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A mean difference, its 95 % interval, and what it was measured on."""
+    """A difference, its interval at any level, and what it was measured on."""
 
     value: float
-    low: float
-    high: float
+    interval: Interval = field(repr=False, compare=False)
     seeds: int
     examples: int
+    """Images; or rounds."""
+    over: Literal["seeds and images", "rounds"] = "seeds and images"
+
+    @property
+    def low(self) -> float:
+        """The lower end of the 95 % interval."""
+        return self.interval(LEVEL)[0]
+
+    @property
+    def high(self) -> float:
+        """The upper end of the 95 % interval."""
+        return self.interval(LEVEL)[1]
+
+    @property
+    def one_seed(self) -> bool:
+        """Whether it is of one network a side: its interval leaves out how much networks of one method differ."""
+        return self.over == "seeds and images" and self.seeds == 1
 
 
-def paired(differences: Tensor) -> Difference:
-    """Return the mean of (seeds, examples) differences with an interval from resampling both seeds and examples.
+def paired(differences: Tensor, bound: float = 1.0) -> Difference:
+    """Return the mean of (seeds, examples) differences; `bound` is the largest size that the mean can have.
+
+    The interval has two parts, combined in quadrature on each side: over images, from resampling the means over seeds;
+    and over seeds, Student's t times the standard error of the seeds' means, which a resampling of two or three seeds
+    would make far too short. At levels other than 95 % the first grows as a normal distribution's. With one seed
+    there is only the first.
+    """
+    seeds, examples = differences.shape
+    values = differences.double()
+    value, spread = float(values.mean()), 0.0
+    if seeds > 1:
+        spread = float(values.mean(dim=1).std()) / sqrt(seeds)
+    low, high = _over_images(values.mean(dim=0), max(1.0, bound))
+    below, above = max(0.0, value - low), max(0.0, high - value)
+
+    def interval(level: float) -> tuple[float, float]:
+        images, by_seed = _normal(level) / _normal(LEVEL), _student(level, seeds - 1) * spread if seeds > 1 else 0.0
+        low, high = value - hypot(images * below, by_seed), value + hypot(images * above, by_seed)
+        return max(-bound, low), min(bound, high)
+
+    return Difference(value, interval, seeds, examples)
+
+
+def _over_images(values: Tensor, size: float) -> tuple[float, float]:
+    """Return the 95 % percentiles of means of resampled images.
 
     Two examples are added, one for each side, as Agresti and Min (2005) do for McNemar's setting (with the same second
     moment as their two halves): without them, networks that never disagree would have an interval of no width.
     """
-    seeds, examples = differences.shape
-    values = differences.double()
-    extra = torch.tensor([sqrt(0.5), -sqrt(0.5)], dtype=torch.float64).expand(seeds, 2)
-    padded = torch.cat([values, extra], dim=1)
-    key = generator(0, "bootstrap")
-    means = torch.cat([_resampled(padded, key) for _ in range(ROUNDS // BLOCK)])
+    padded = torch.cat([values, size * torch.tensor([sqrt(0.5), -sqrt(0.5)], dtype=torch.float64)])
+    key, n = generator(0, "bootstrap"), len(padded)
+    blocks = [padded[torch.randint(n, (BLOCK, n), generator=key)].mean(dim=1) for _ in range(ROUNDS // BLOCK)]
     tail = (1 - LEVEL) / 2
-    low, high = torch.quantile(means, torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
-    return Difference(float(values.mean()), low, high, seeds, examples)
+    low, high = torch.quantile(torch.cat(blocks), torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
+    return low, high
 
 
-def _resampled(values: Tensor, key: torch.Generator) -> Tensor:
-    """Return the means of some resamplings of (seeds, examples), each with seeds and examples drawn anew."""
-    seeds, examples = values.shape
-    drawn = torch.randint(examples, (BLOCK, examples), generator=key)
-    by_seed = torch.stack([row[drawn].mean(dim=1) for row in values])
-    chosen = torch.randint(seeds, (BLOCK, seeds), generator=key)
-    return by_seed.gather(0, chosen.T).mean(dim=0)
+def least(differences: Sequence[Difference]) -> Difference:
+    """Return the smallest of some differences, with an interval that allows for its having been picked.
+
+    The smallest is above a number if all are, which needs no correction; it is below one if any of k is, which
+    needs Bonferroni's: the upper end is the least upper end at the level 1 − (1 − level) / k.
+    """
+    smallest = min(differences, key=lambda difference: difference.value)
+
+    def interval(level: float) -> tuple[float, float]:
+        corrected = 1 - (1 - level) / len(differences)
+        low = min(each.interval(level)[0] for each in differences)
+        return low, min(each.interval(corrected)[1] for each in differences)
+
+    return Difference(smallest.value, interval, smallest.seeds, smallest.examples, smallest.over)
 
 
-def paired_times(first: list[float], second: list[float]) -> Difference:
-    """Return mean(second − first) over rounds of the same number, and a 95 % interval by resampling rounds."""
-    count = min(len(first), len(second))
-    values = torch.tensor(second[:count], dtype=torch.float64) - torch.tensor(first[:count], dtype=torch.float64)
-    drawn = torch.randint(count, (ROUNDS, count), generator=generator(0, "bootstrap"))
-    tail = (1 - LEVEL) / 2
-    low, high = torch.quantile(values[drawn].mean(dim=1), torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
-    return Difference(float(values.mean()), low, high, 1, count)
+def paired_times(first: Sequence[float], second: Sequence[float]) -> Difference:
+    """Return how many seconds second takes more than first, from two or more rounds in which both had a turn.
+
+    What is averaged is the logarithm of second / first in a round: a slow round is slow for both. A turn that something
+    else interrupted is no time of a method, so a fifth of the rounds is set aside on either side, and the interval is
+    Yuen's (1974): Student's t with winsorized deviations. Both go back to seconds at first's median.
+    """
+    ratios = sorted(log(other / mine) for mine, other in zip(first, second, strict=False))
+    n, unit = len(ratios), median(first[: len(ratios)])
+    cut = int(TRIMMED * n)
+    kept = ratios[cut : n - cut]
+    winsorized = [kept[0]] * cut + kept + [kept[-1]] * cut
+    center, error = mean(kept), stdev(winsorized) / ((1 - 2 * cut / n) * sqrt(n))
+
+    def interval(level: float) -> tuple[float, float]:
+        half = _student(level, len(kept) - 1) * error
+        return _seconds(center - half, unit), _seconds(center + half, unit)
+
+    return Difference(_seconds(center, unit), interval, 1, n, "rounds")
+
+
+def _seconds(log_ratio: float, unit: float) -> float:
+    """Return what a logarithm of a ratio is in seconds; an interval too wide for a float ends at its largest."""
+    return (exp(min(log_ratio, 600.0)) - 1) * unit
+
+
+def _normal(level: float) -> float:
+    return NormalDist().inv_cdf((1 + level) / 2)
+
+
+def _student(level: float, degrees: int) -> float:
+    from scipy.special import stdtrit  # takes a while to import, and only claims need it
+
+    return float(stdtrit(degrees, (1 + level) / 2))

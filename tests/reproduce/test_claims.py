@@ -1,0 +1,157 @@
+"""Verdicts, and the list of claims."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.reproduce.tiny import TINY, tiny_scale
+from uiat.reproduce.claims import NOT_MEASURED, Claim, Found, Part, corrected, decide, missing, overall
+from uiat.reproduce.claims_list import all_claims
+from uiat.reproduce.claims_output import RULE, write_claims
+from uiat.reproduce.compare import LEVEL, Difference
+from uiat.reproduce.experiments.table6 import COMPONENTS, components
+from uiat.reproduce.scales import SCALES, Scale
+
+NOTHING = Found(Part("a", None), None)
+
+
+def found(low: float, high: float, margin: float | None = None, seeds: int = 2, stretch: float = 1.0) -> Found:
+    """Return a comparison with an interval that is so much wider at every level above 95 %."""
+    center, half = (low + high) / 2, (high - low) / 2
+
+    def interval(level: float) -> tuple[float, float]:
+        wide = half * (stretch if level > LEVEL else 1.0)
+        return center - wide, center + wide
+
+    return Found(Part("a", None, margin=margin), Difference(center, interval, seeds, 10))
+
+
+ONE_SEED = "one seed tells of networks, not of methods"
+
+
+@pytest.mark.parametrize(
+    ("each", "verdict", "why"),
+    [
+        (found(0.01, 0.05), "holds", ""),
+        (found(-0.01, 0.05), NOT_MEASURED, "the interval holds 0"),
+        (found(-0.05, -0.01), "does not hold", ""),
+        (found(-0.004, 0.006, 0.01), "holds", ""),
+        (found(-0.004, 0.02, 0.01), NOT_MEASURED, "the interval holds the margin"),
+        (found(0.02, 0.05, 0.01), "does not hold", ""),
+        (found(-0.05, -0.02, 0.01), "does not hold", ""),
+        (found(0.01, 0.05, seeds=1), NOT_MEASURED, ONE_SEED),
+        (found(-0.05, -0.01, seeds=1), NOT_MEASURED, ONE_SEED),
+        (NOTHING, NOT_MEASURED, "no finished runs"),
+    ],
+)
+def test_a_verdict_needs_the_whole_interval_and_two_seeds(each: Found, verdict: str, why: str) -> None:
+    assert (each.verdict, each.why) == (verdict, why)
+
+
+def test_a_race_needs_no_seeds() -> None:
+    def interval(level: float) -> tuple[float, float]:
+        return 0.5, 1.0
+
+    assert Found(Part("a", None), Difference(0.7, interval, 1, 5, "rounds")).verdict == "holds"
+
+
+def test_a_claim_holds_if_all_its_parts_do() -> None:
+    holds, unclear, one = found(1, 2), found(-1, 1), found(1, 2, seeds=1)
+    assert (overall([holds, holds]), missing([holds, holds])) == ("holds", "")
+    for parts, why in (
+        ([holds, unclear], "the interval holds 0"),
+        ([holds, one], ONE_SEED),
+        ([holds, NOTHING, holds], "no finished runs for 1 of 3 comparisons"),
+        ([unclear, NOTHING], "the interval holds 0"),
+        ([NOTHING], "no finished runs"),
+        ([], "no finished runs"),
+    ):
+        assert (overall(parts), missing(parts)) == (NOT_MEASURED, why)
+
+
+def test_a_claim_is_refuted_by_one_part_at_the_corrected_level() -> None:
+    holds, clear, slight = found(1, 2), found(-2, -1), found(-2, -0.1, stretch=2.0)
+    assert overall([holds, clear, NOTHING]) == "does not hold"
+    assert slight.verdict == "does not hold"
+    assert overall([slight]) == overall([slight, NOTHING, found(1, 2, seeds=1)]) == "does not hold", "k is 1"
+    assert overall([holds, slight]) == NOT_MEASURED
+    assert missing([holds, slight]).startswith("what fails at 95 % does not at 97.5 %")
+    assert corrected([holds] * 10 + [NOTHING]) == pytest.approx(0.995)
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_without_runs_nothing_is_measured(scale: Scale, tmp_path: Path) -> None:
+    written = write_claims(scale, tmp_path, seeds=2)
+    assert len(written) == 26
+    assert {overall(parts) for _, parts in written} == {"not measured at this scale"}
+    assert "not measured at this scale" in (tmp_path / "claims.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_the_papers_own_figures_satisfy_every_comparison(scale: Scale) -> None:
+    stated = [(claim.name, part) for claim in all_claims(scale) for part in claim.parts if part.paper]
+    assert len(stated) == 3 * 4 * 3 + 3 + 4 + 4 + 6 + 9 + 3 * 6
+    for name, part in stated:
+        gain = float(part.paper)
+        satisfied = gain > 0 if part.margin is None else abs(gain) < 100 * part.margin
+        assert satisfied, (name, part)
+
+
+def test_what_the_paper_does_not_lift_is_said() -> None:
+    claims = {claim.name: claim for claim in all_claims(SCALES["paper"])}
+    against = claims["uiat-over-trades-svhn"]
+    assert against.text == "UIAT lifts natural and robust accuracy over TRADES (SVHN), but for AA"
+    assert (against.parts[-1].text, against.parts[-1].paper) == ("AA: TRADES above UIAT", "+0.17")
+    level = claims["single-step-rs-fgsm"].parts[-1]
+    assert (level.text, level.paper) == ("Robust at ε = 10/255: RS-FGSM + UIAT level with RS-FGSM", "+0.00")
+    assert level.margin is not None
+    assert claims["single-step-gradalign"].parts[-1].text.endswith(": GradAlign above GradAlign + UIAT")
+    assert "but for" not in claims["single-step-n-fgsm"].text + claims["uiat-over-trades-cifar-10"].text
+
+
+def test_an_ablation_compares_rows_that_differ_in_the_component() -> None:
+    claims = {claim.name.upper(): claim for claim in all_claims(SCALES["paper"])}
+    for place, name in enumerate(COMPONENTS):
+        assert len(claims[name].parts) == (3 if name == "UAG" else 4)
+        for part in claims[name].parts:
+            more, less = (components(row) for row in sorted(re.findall(r"row (\d)", part.text), reverse=True))
+            assert [k for k in range(3) if more[k] != less[k]] == [place], part.text
+
+
+def test_a_radius_is_written_as_the_scale_does() -> None:
+    texts = {name: [claim.text for claim in all_claims(SCALES[name])] for name in ("smoke", "paper")}
+    assert "TRADES wins above ε = 0.1" in texts["smoke"]
+    assert "TRADES wins above ε = 8/255" in texts["paper"]
+    assert not any("/255" in text for text in texts["smoke"])
+
+
+def test_every_claim_that_this_scale_can_measure_is_measured(made: Path) -> None:
+    with tiny_scale():
+        claims = {claim.name: (claim, decide(claim, made, 1)) for claim in all_claims(TINY)}
+    for claim, parts in claims.values():
+        other_data = claim.name.endswith(("cifar-100", "svhn"))
+        assert {each.difference is None for each in parts} == {other_data}, claim.name
+        if claim.name != "faster":
+            assert overall(parts) == NOT_MEASURED, "one seed decides nothing"
+
+
+def test_both_files_say_the_same(made: Path) -> None:
+    markdown = (made / "claims.md").read_text(encoding="utf-8")
+    content = json.loads((made / "claims.json").read_text(encoding="utf-8"))
+    assert content["rule"] == RULE
+    assert RULE in markdown
+    for claim in content["claims"]:
+        assert f"## {claim['claim']}" in markdown
+        for each in claim["comparisons"]:
+            assert f"| {each['text']} |" in markdown
+            assert (each["over"] == "rounds") == (claim["name"] == "faster")
+            if each["difference"] is not None:
+                assert each["interval95"][0] <= each["difference"] <= each["interval95"][1]
+
+
+def test_claims_name_their_experiments() -> None:
+    claims: list[Claim] = all_claims(TINY)
+    assert {claim.made_by for claim in claims} >= {"table1", "table2", "table3", "table5", "table6", "fig2", "fig4"}
+    assert len({claim.name for claim in claims}) == len(claims)
