@@ -10,7 +10,7 @@ from uiat.reproduce.experiments.sweeps import EPOCH, GAMMA, LAMBDA, START, Sweep
 from uiat.reproduce.experiments.table1 import COLUMNS, ROWS
 from uiat.reproduce.experiments.table2 import timings
 from uiat.reproduce.experiments.table3 import LEVELS as LARGER
-from uiat.reproduce.experiments.table5 import LEVELS, PAIRS
+from uiat.reproduce.experiments.table5 import LEVELS, PAIRS, WEIGHTS
 from uiat.reproduce.experiments.table6 import ablated
 from uiat.reproduce.measures import Attacked
 from uiat.reproduce.paper import paper_figure
@@ -191,7 +191,7 @@ def _single_step(scale: Scale, name: str) -> Claim:
         for column in ("Natural", "Robust"):
             where = f"{column} at ε = {scale.show_radius(levels)}"
             gains[where] = _gain("table5", plugged, name, f"{levels}/255/{column}")
-            part = _as_stated(where, (plugged, ours), (name, plain), scale.attacked(column), gains[where])
+            part = _as_stated(where, (plugged, ours), (name, plain), scale.attacked(column, WEIGHTS), gains[where])
             parts.append(part)
     text = _all_but(f"UIAT lifts natural and robust accuracy of {name}", gains)
     return Claim(f"single-step-{method}", text, "Table 5, §4.3", tuple(parts), "table5")
