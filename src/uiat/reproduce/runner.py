@@ -1,5 +1,6 @@
 """Working through a plan: every cell once, whoever does it, and a failure stops nothing but itself."""
 
+import json
 import sys
 import time
 import traceback
@@ -11,9 +12,9 @@ from uuid import uuid4
 import torch
 
 from uiat.engine.files import write_json
-from uiat.engine.run import read_json
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
+from uiat.reproduce.attempts import in_words
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.store import Store
 from uiat.reproduce.work import Stopped, do
@@ -60,9 +61,10 @@ class Worker:
         return [store for store in stores if not store.finished and not self._failed(store)]
 
     def _failed(self, store: Store) -> str:
-        if not store.failure.exists():
+        try:
+            found = json.loads(store.failure.read_text(encoding="utf-8"))
+        except FileNotFoundError:  # there is none, or another command has just finished the run
             return ""
-        found = read_json(store.failure)
         return str(found["reason"]) if found["call"] == self.call else ""
 
     def _try(self, store: Store, place: str) -> None:
@@ -79,7 +81,7 @@ class Worker:
                 self._fail(store, error)
 
     def _fail(self, store: Store, error: Exception) -> None:
-        words = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        words = in_words(error)
         self.say(f"failed: {store.path.name}: {words}")
         if not isinstance(error, UserError):
             traceback.print_exc(file=sys.stderr)
