@@ -10,7 +10,7 @@ import pytest
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.models import ResNet
-from uiat.reproduce import configs, scales, workers
+from uiat.reproduce import configs, scales, timing, workers
 from uiat.reproduce.learning import Watch
 from uiat.targets import InstanceInverse
 
@@ -75,5 +75,7 @@ def tiny_scale() -> Iterator[scales.Scale]:
             configs.SINGLE_STEP, "smoke", lambda m: configs.triangular(tiny_config(m, "CIFAR-10", "ResNet-18"))
         )
         patch.setitem(configs.GENERATED, "smoke", tiny_generated)
+        patch.setattr(timing, "FEWEST", 1)
+        patch.setattr(timing, "CHEAP_SECONDS", 0.0)
         patch.setattr(workers, "PROGRAM", "tests.reproduce.child")
         yield TINY

@@ -6,7 +6,7 @@ import tyro
 
 from uiat.cli.numbers import REGISTRY
 from uiat.cli.reproduce_job import Job, Reproduce, job_command, settle
-from uiat.cli.reproduce_output import say, write
+from uiat.cli.reproduce_output import all_races, say, write
 from uiat.engine.signals import StopSignal
 from uiat.reproduce.plan import print_plan
 from uiat.reproduce.runner import Worker
@@ -22,7 +22,7 @@ def main(args: list[str]) -> int:
         options = tyro.cli(Reproduce, args=args, prog="uiat reproduce", description=Reproduce.__doc__)
     job = settle(options)
     if options.plan:
-        print_plan(job.cells, job.out, job.device, job_command(options))
+        print_plan(job.cells, all_races(job), job.out, job.device, job_command(options))
         return 0
     if options.submit is not None:
         return hand_over(job, options.submit)

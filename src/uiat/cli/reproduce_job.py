@@ -37,6 +37,8 @@ class Reproduce:
     """Worker processes; else two on a CPU of two cores or more, one on a GPU; 0 works in this process."""
     cell: tuple[str, ...] = ()
     """Make the runs of these keys alone (`--plan` prints them), and no tables."""
+    retime: bool = False
+    """Measure the times of Tables 2 and 5 anew on this machine, though they are known."""
     submit: Literal["slurm", "local", "debug"] | None = None
     """Hand the runs to a cluster, one job each, with submitit; `local` and `debug` use this machine."""
     submit_with: tuple[str, ...] = ()

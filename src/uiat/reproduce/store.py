@@ -2,8 +2,9 @@
 
 import fcntl
 import os
+import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,8 @@ class Store:
             raise UserError(f"cannot write the folder {self.path}: {reason(error)}; choose another --out.") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, platform.node().encode(), 0)
             held = True
         except BlockingIOError:
             held = False
@@ -87,6 +90,22 @@ class Store:
             yield held
         finally:
             os.close(handle)
+
+
+def held_here(out: Path) -> list[str]:
+    """Name the runs of the folder that processes of this machine are working on, this one not among them."""
+    found = []
+    for lock in sorted(out.glob("runs/*/cell.lock")):
+        with suppress(OSError):
+            handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if os.pread(handle, 200, 0).decode("utf-8", "replace") in ("", platform.node()):
+                    found.append(lock.parent.name)
+            finally:
+                os.close(handle)
+    return found
 
 
 @contextmanager
