@@ -15,6 +15,9 @@ from uiat.reproduce.submit import read_parameters, submit
 from uiat.reproduce.work import Stopped
 from uiat.reproduce.workers import CALL, run_workers, stop_with_parent
 
+STOPPED = os.EX_TEMPFAIL
+"""The exit code (75) of a `--cell` command that was stopped: no scheduler should take it for done."""
+
 
 def main(args: list[str]) -> int:
     """Run the command."""
@@ -33,7 +36,7 @@ def main(args: list[str]) -> int:
             failures = make(job, stop, args)
         except Stopped:
             say(f"stopped; all is saved in {job.out}, and the same command goes on")
-            return 0
+            return STOPPED if options.cell else 0
     if failures:
         say(f"{len(failures)} of {len(job.cells)} runs failed; the same command tries them again")
     unwritten = [] if options.cell else write(job)
