@@ -10,8 +10,10 @@ from uiat.cli.reproduce_job import Job, job_command
 from uiat.progress import PatientConsole, clock_time
 from uiat.reproduce import scales
 from uiat.reproduce.attempts import Attempts
+from uiat.reproduce.cell import merge
 from uiat.reproduce.claims import in_words, missing, overall
 from uiat.reproduce.claims_output import write_claims
+from uiat.reproduce.commits import mixed
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.index import write_index
 from uiat.reproduce.races import Race, races_of, wait_for_quiet
@@ -38,6 +40,10 @@ def write(job: Job) -> list[str]:
         for race in races:
             attempt(race.what, race.run)
         lines = _write_all(job, attempt)
+    scale = scales.get(job.options.scale)
+    everything = merge(cell for build in EXPERIMENTS.values() for cell in build(scale).cells(job.seeds))
+    if warning := mixed(everything, job.out):
+        say(warning)
     for line in (*lines, f"written: {job.out}"):
         Console(highlight=False).print(line, markup=False, soft_wrap=True)
     return attempt.failed
@@ -70,7 +76,7 @@ def _write_all(job: Job, attempt: Attempts) -> list[str]:
         if paths is not None:
             lines.append(f"{experiment.name}: {', '.join(path.name for path in paths) or 'nothing yet'}")
     found = attempt("claims", partial(write_claims, scale, job.out, job.seeds)) if job.claims else None
-    attempt("index", lambda: write_index([build(scale) for build in EXPERIMENTS.values()], job.out))
+    attempt("index", lambda: write_index([build(scale) for build in EXPERIMENTS.values()], job.out, job.seeds))
     claims = [
         f"{claim.text} ({claim.where}): {in_words(overall(parts), missing(parts))}" for claim, parts in found or []
     ]

@@ -10,6 +10,7 @@ from rich.console import Console
 from uiat.progress import clock_time
 from uiat.reproduce.budget import seconds, training_passes
 from uiat.reproduce.cell import Cell
+from uiat.reproduce.commits import mixed
 from uiat.reproduce.measures import measure_key
 from uiat.reproduce.races import Race
 from uiat.reproduce.store import Store
@@ -45,6 +46,8 @@ def print_plan(
         "Passes are exact and of the training alone; times are estimated from a timing of each network on this machine,"
     )
     say("and count measurements as if no attack ever succeeded early.")
+    if warning := mixed(cells, out):
+        say(warning)
     for race in races:
         duration = clock_time(race.seconds if race.is_left else 0.0)
         say(f"{race.what} · {race.state} · {duration} · {' '.join(race.timing.methods)}")

@@ -56,6 +56,11 @@ class Race:
             return "wants a GPU" if self.wants_gpu else "new"
         known = self.timing.known(self.out)
         assert known is not None
+        return self.measured(known)
+
+    @staticmethod
+    def measured(known: Path) -> str:
+        """Say on what a result was measured."""
         return f"measured on {read_json(known)['environment']['device']}"
 
     def run(self) -> None:

@@ -12,6 +12,7 @@ from uiat.engine.loop import train
 from uiat.engine.run import RunFolder
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
+from uiat.evaluation.card import environment
 from uiat.evaluation.ledger import Ledger
 from uiat.reproduce.learning import Watcher
 from uiat.reproduce.measures import Measure, measure_key
@@ -57,7 +58,8 @@ def do(store: Store, device: torch.device, data_dir: str | None, stop: StopSigna
         if stop.requested:
             raise Stopped
         ledger = PatientLedger(store.ledger(measure), measure_key(measure), stop)
-        store.keep(measure, measure.run(_ready(store, measure, splits, device, data_dir), ledger))
+        facts, tensors = measure.run(_ready(store, measure, splits, device, data_dir), ledger)
+        store.keep(measure, ({**facts, "environment": environment(device)}, tensors))
 
 
 def _train(store: Store, splits: data.Splits, device: torch.device, stop: StopSignal) -> None:
