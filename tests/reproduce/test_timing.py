@@ -82,7 +82,7 @@ def test_times_belong_to_a_device(short: Timing, tmp_path: Path, monkeypatch: py
     assert short.is_left(tmp_path, CPU)
     assert short.is_left(tmp_path, GPU), "times of a CPU are no GPU's"
     fast = result(short, short.file(tmp_path, GPU), 1.0)
-    assert "A100" in fast.name
+    assert fast.name == f"{short.name}-cuda-NVIDIA-A100-SXM4-40GB.json"
     other = result(short, short.file(tmp_path, CPU), 2.0)
     os.utime(fast, ns=(0, 0))
     assert short.known(tmp_path) == fast, "a GPU's, though a CPU's are newer"

@@ -11,11 +11,9 @@ from torch import nn
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.data.config import DataConfig
-from uiat.engine.helper import helper_config
 from uiat.engine.passes import PassCounter
-from uiat.engine.run import RunFolder
 from uiat.evaluation.suite import plan_attack
-from uiat.methods import HAT, MethodConfig
+from uiat.methods import MethodConfig
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.measures import Attacked, Curve, Measure
 from uiat.targets import OneOff
@@ -55,14 +53,9 @@ def sizes(data: DataConfig) -> Sizes:
 
 
 def training_passes(config: AnyConfig) -> Passes:
-    """Return the passes of a whole training, a helper's included."""
-    images = images_per_epoch(config)
+    """Return the passes of a whole training; a helper's are those of its own run."""
     method: Any = config.method
-    total = _scaled(passes_per_image(method, config.train.epochs), images)
-    if isinstance(config.method, HAT) and not config.method.helper:
-        helper = training_passes(helper_config(config, config.method, RunFolder(".")))
-        return total[0] + helper[0], total[1] + helper[1], total[2] + helper[2]
-    return total
+    return _scaled(passes_per_image(method, config.train.epochs), images_per_epoch(config))
 
 
 def images_per_epoch(config: AnyConfig) -> int:

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from uiat.engine.files import reason, write_json, write_tensors
+from uiat.engine.helper import is_finished
 from uiat.engine.run import RunFolder, read_json
 from uiat.errors import UserError
 from uiat.reproduce.cell import Cell
@@ -23,7 +24,7 @@ class Store:
     """The files of one cell."""
 
     def __init__(self, cell: Cell, out: Path):
-        self.cell, self.path = cell, cell.folder(out)
+        self.cell, self.out, self.path = cell, out, cell.folder(out)
         self.run = RunFolder(self.path)
         self.measures = self.path / "measures"
         self.failure = self.path / "failed.json"
@@ -31,7 +32,7 @@ class Store:
     @property
     def trained(self) -> bool:
         """Whether the run is finished: its card is written last (an evaluation before that leaves one without it)."""
-        return self.run.result.exists() and "config" in read_json(self.run.result)
+        return is_finished(self.run)
 
     @property
     def finished(self) -> bool:

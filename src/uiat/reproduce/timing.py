@@ -54,7 +54,8 @@ class Timing:
 
     def file(self, out: Path, device: torch.device) -> Path:
         """Return where its result on a device is, or will be."""
-        return out / FOLDER / f"{self.name}-{re.sub(r'[^A-Za-z0-9]+', '-', device_name(device))}.json"
+        words = re.findall(r"[A-Za-z0-9]+", device_name(device))
+        return out / FOLDER / f"{'-'.join((self.name, *words))}.json"
 
     def known(self, out: Path) -> Path | None:
         """Return the result that is shown: a GPU's before a CPU's, then the newest. `None` before any race."""

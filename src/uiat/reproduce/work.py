@@ -14,6 +14,7 @@ from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.evaluation.card import environment
 from uiat.evaluation.ledger import Ledger
+from uiat.reproduce.helpers import link_helper
 from uiat.reproduce.learning import Watcher
 from uiat.reproduce.measures import Measure, measure_key
 from uiat.reproduce.stand_in import ensure_generated
@@ -68,6 +69,7 @@ def _train(store: Store, splits: data.Splits, device: torch.device, stop: StopSi
         RunFolder.create(store.path, cell.config)
     elif store.run.read_config() != cell.config:
         raise UserError(f"{store.path} holds a run of another configuration: choose another --out.")
+    link_helper(store)
     watcher = Watcher(cell.watch, cell.config, splits, store.path, device) if cell.watch else None
     if stop.requested or not train(cell.config, store.run, splits, device, after_epoch=watcher):
         raise Stopped
