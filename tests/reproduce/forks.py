@@ -1,6 +1,7 @@
 """Commands in processes of their own that are forked from this one, so that nothing has to be imported again."""
 
 import os
+import signal
 import sys
 import traceback
 from contextlib import nullcontext
@@ -25,16 +26,22 @@ class Fork:
         return code, self.log.read_text(encoding="utf-8")
 
 
-def fork(log: Path, *args: str, kill_at: str = "") -> Fork:
-    """Start a command at the tiny scale; with `kill_at`, TARGET:NUMBER, it is killed right after that call."""
+def terminate() -> None:
+    """Ask this process to stop, as a scheduler does."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def fork(log: Path, *args: str, kill_at: str = "", stop_at: str = "") -> Fork:
+    """Start a command at the tiny scale; right after the call `kill_at` or `stop_at`, TARGET:NUMBER, it is ended."""
     pid = os.fork()
     if pid:
         return Fork(pid, log)
     code = 70
     try:
         sys.stdout = sys.stderr = log.open("w", encoding="utf-8", buffering=1)
-        target, _, number = kill_at.rpartition(":")
-        with tiny_scale(), at_call(target, int(number), kill) if target else nullcontext():
+        target, _, number = (kill_at or stop_at).rpartition(":")
+        act = kill if kill_at else terminate
+        with tiny_scale(), at_call(target, int(number), act) if target else nullcontext():
             code = main(list(args))
     except BaseException:
         traceback.print_exc()

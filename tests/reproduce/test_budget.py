@@ -7,12 +7,11 @@ import torch
 from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.data import SOURCES, load
 from uiat.data.config import DataConfig
-from uiat.engine.helper import helper_config
-from uiat.engine.run import RunFolder
-from uiat.methods import HAT, METHODS, UIATOneOff
+from uiat.methods import METHODS, UIATOneOff
 from uiat.reproduce.budget import KINDS, SETS, images_per_epoch, pace, passes_per_image, seconds, sizes, training_passes
 from uiat.reproduce.cell import Cell, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.helpers import with_helpers
 from uiat.reproduce.store import Store
 
 
@@ -23,12 +22,9 @@ def cells() -> list[Cell]:
 
 def test_the_plan_is_what_happened(made: Path) -> None:
     counted = set()
-    for cell in cells():
+    for cell in with_helpers(cells(), made):
         config = cell.config
         planned = dict(zip(KINDS, training_passes(config), strict=True))
-        if isinstance(config.method, HAT):  # its card does not count the helper, a run of its own
-            helper = training_passes(helper_config(config, config.method, RunFolder(".")))
-            planned = {kind: planned[kind] - count for kind, count in zip(KINDS, helper, strict=True)}
         happened = Store(cell, made).card["training_passes"]
         if config.data.generated.file and isinstance(config.method, UIATOneOff):
             # after T' a batch with a generated image that has no p yet takes one more forward

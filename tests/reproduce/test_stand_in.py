@@ -4,13 +4,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from tests.reproduce.tiny import STAND_IN, TINY
+from tests.reproduce.tiny import TINY
 from uiat import data
 from uiat.data.config import DataConfig, Generated
+from uiat.reproduce import stand_in
 from uiat.reproduce.stand_in import COUNT, NOISE, ensure_generated
 
-CONFIG = DataConfig("digits", subset=80, validation=20, crop=0, flip=False, generated=Generated(STAND_IN, 0.3))
+PLAIN = DataConfig("digits", subset=80, validation=20, crop=0, flip=False)
+STAND_IN = stand_in.stand_in_name(PLAIN)
+CONFIG = replace(PLAIN, generated=Generated(STAND_IN, 0.3))
 
 
 def test_it_is_made_once_and_the_same(tmp_path: Path) -> None:
@@ -36,6 +40,18 @@ def test_every_image_is_a_training_image_moved(tmp_path: Path) -> None:
         own = splits.train.x[splits.train.y == label].int()
         shifts = [own.roll((d, a), (2, 3)) for d in (-1, 0, 1) for a in (-1, 0, 1)]
         assert min(int((image - s).abs().amax(dim=(1, 2, 3)).min()) for s in shifts) <= NOISE
+
+
+def test_its_name_tells_what_it_is_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert stand_in.stand_in_name(CONFIG) == STAND_IN, "its own name is no part of it"
+    names = {STAND_IN, stand_in.stand_in_name(replace(PLAIN, subset=90))}
+    for number in ("COUNT", "SHIFT", "NOISE", "SEED"):
+        with monkeypatch.context() as patch:
+            patch.setattr(stand_in, number, getattr(stand_in, number) + 1)
+            names.add(stand_in.stand_in_name(PLAIN))
+    assert len(names) == 6
+    ensure_generated(replace(CONFIG, subset=90), str(tmp_path))
+    assert not list(tmp_path.iterdir()), "no file of these digits under the name of others"
 
 
 def test_files_of_others_are_left_to_them(tmp_path: Path) -> None:

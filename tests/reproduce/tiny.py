@@ -10,8 +10,9 @@ import pytest
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.models import ResNet
-from uiat.reproduce import configs, scales, workers
+from uiat.reproduce import configs, scales, timing, workers
 from uiat.reproduce.learning import Watch
+from uiat.reproduce.stand_in import stand_in_name
 from uiat.targets import InstanceInverse
 
 TINY = replace(
@@ -29,7 +30,6 @@ TINY = replace(
     halves=(-1.0, 0.0, 1.0),
     difference=(0.5, 1.5),
 )
-STAND_IN = "digits_stand_in_tiny.npz"
 WIDTHS = {"ResNet-18": 2, "WRN-28": 3, "WRN-34": 4}
 
 
@@ -50,7 +50,7 @@ def tiny_generated(method: str, data: str, network: str) -> AnyConfig | None:
     if config is None:
         return None
     size = tiny_config(method, data, "ResNet-18")
-    images = replace(size.data, generated=replace(config.data.generated, file=STAND_IN))
+    images = replace(size.data, generated=replace(config.data.generated, file=stand_in_name(size.data)))
     model = replace(config.model, width=2)  # type: ignore[type-var]
     own = replace(config, data=images, model=model, method=_few_steps(config.method), validate=size.validate)
     return replace(own, train=replace(own.train, epochs=3, batch_size=32))
@@ -75,5 +75,7 @@ def tiny_scale() -> Iterator[scales.Scale]:
             configs.SINGLE_STEP, "smoke", lambda m: configs.triangular(tiny_config(m, "CIFAR-10", "ResNet-18"))
         )
         patch.setitem(configs.GENERATED, "smoke", tiny_generated)
+        patch.setattr(timing, "FEWEST", 1)
+        patch.setattr(timing, "CHEAP_SECONDS", 0.0)
         patch.setattr(workers, "PROGRAM", "tests.reproduce.child")
         yield TINY

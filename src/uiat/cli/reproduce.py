@@ -3,24 +3,20 @@
 import os
 
 import tyro
-from rich.console import Console
 
 from uiat.cli.numbers import REGISTRY
 from uiat.cli.reproduce_job import Job, Reproduce, job_command, settle
+from uiat.cli.reproduce_output import all_races, say, write
 from uiat.engine.signals import StopSignal
-from uiat.progress import PatientConsole
-from uiat.reproduce import scales
-from uiat.reproduce.claims import in_words, missing, overall
-from uiat.reproduce.claims_output import write_claims
-from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.index import write_index
 from uiat.reproduce.plan import print_plan
 from uiat.reproduce.runner import Worker
-from uiat.reproduce.store import Store, writing
+from uiat.reproduce.store import Store
 from uiat.reproduce.submit import read_parameters, submit
-from uiat.reproduce.table import Table
 from uiat.reproduce.work import Stopped
 from uiat.reproduce.workers import CALL, run_workers, stop_with_parent
+
+STOPPED = os.EX_TEMPFAIL
+"""The exit code (75) of a `--cell` command that was stopped: no scheduler should take it for done."""
 
 
 def main(args: list[str]) -> int:
@@ -29,7 +25,7 @@ def main(args: list[str]) -> int:
         options = tyro.cli(Reproduce, args=args, prog="uiat reproduce", description=Reproduce.__doc__)
     job = settle(options)
     if options.plan:
-        print_plan(job.cells, job.out, job.device, job_command(options))
+        print_plan(job.cells, all_races(job), job.out, job.device, job_command(options))
         return 0
     if options.submit is not None:
         return hand_over(job, options.submit)
@@ -39,18 +35,17 @@ def main(args: list[str]) -> int:
         try:
             failures = make(job, stop, args)
         except Stopped:
-            _say(f"stopped; all is saved in {job.out}, and the same command goes on")
-            return 0
+            say(f"stopped; all is saved in {job.out}, and the same command goes on")
+            return STOPPED if options.cell else 0
     if failures:
-        _say(f"{len(failures)} of {len(job.cells)} runs failed; the same command tries them again")
-    if not options.cell:
-        write(job)
-    return 1 if failures else 0
+        say(f"{len(failures)} of {len(job.cells)} runs failed; the same command tries them again")
+    unwritten = [] if options.cell else write(job)
+    return 1 if failures or unwritten else 0
 
 
 def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
     """Make all runs that are not finished, and return those that failed with their reasons."""
-    worker = Worker(job.out, job.device, job.options.data_dir, stop, _say)
+    worker = Worker(job.out, job.device, job.options.data_dir, stop, say)
     jobs = job.options.jobs
     if jobs is None:
         jobs = 0 if job.options.cell else 1 if job.device.type == "cuda" else min(2, os.cpu_count() or 1)
@@ -64,7 +59,7 @@ def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
     lost = [store.path.name for store in worker.left(job.cells)]
     failures |= dict.fromkeys(lost, f"its worker ended before it did, see {job.out / 'logs'}")
     for name, reason in failures.items() if jobs else ():  # what fails in this process has said so itself
-        _say(f"failed: {name}: {reason}")
+        say(f"failed: {name}: {reason}")
     return failures
 
 
@@ -74,46 +69,19 @@ def hand_over(job: Job, cluster: str) -> int:
     cells = [cell for cell in job.cells if not Store(cell, job.out).finished]
     jobs = submit(cells, job.out, job_command(job.options), cluster, parameters)
     for cell, submitted in zip(cells, jobs, strict=True):
-        _say(f"submitted as {submitted.job_id}: {cell.name}")
+        say(f"submitted as {submitted.job_id}: {cell.name}")
     if cluster == "slurm":
-        _say("when they are done, the same command without --submit writes the tables and figures")
+        say("when they are done, the same command without --submit writes the tables and figures")
         return 0
-    write(job)
-    return 0 if all(Store(cell, job.out).finished for cell in cells) else 1
+    unwritten = write(job)
+    return 0 if not unwritten and all(Store(cell, job.out).finished for cell in cells) else 1
 
 
 def work(job: Job, stop: StopSignal, call: str) -> int:
     """Be a worker process."""
     stop_with_parent()
     try:
-        Worker(job.out, job.device, job.options.data_dir, stop, _say, call).work_through(job.cells)
+        Worker(job.out, job.device, job.options.data_dir, stop, say, call).work_through(job.cells)
     except Stopped:
-        _say("stopped")
+        say("stopped")
     return 0
-
-
-def time_methods(job: Job) -> None:
-    """Time what tables ask for; in this process, when the workers are done: times want a machine of their own."""
-    if job.options.only:
-        return
-    for experiment in job.experiments:
-        for timing in experiment.timings if isinstance(experiment, Table) else ():
-            timing.measure(job.out, job.device)
-
-
-def write(job: Job) -> None:
-    """Write what the finished runs give, and say what was written."""
-    scale = scales.get(job.options.scale)
-    with writing(job.out):
-        time_methods(job)
-        written = {experiment.name: experiment.write(job.out, job.seeds) for experiment in job.experiments}
-        found = write_claims(scale, job.out, job.seeds) if job.claims else []
-        write_index([build(scale) for build in EXPERIMENTS.values()], job.out)
-    lines = [f"{claim.text} ({claim.where}): {in_words(overall(parts), missing(parts))}" for claim, parts in found]
-    lines += [f"{name}: {', '.join(path.name for path in paths) or 'nothing yet'}" for name, paths in written.items()]
-    for line in (*lines, f"written: {job.out}"):
-        Console(highlight=False).print(line, markup=False, soft_wrap=True)
-
-
-def _say(line: str) -> None:
-    PatientConsole(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)

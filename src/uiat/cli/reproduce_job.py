@@ -13,6 +13,7 @@ from uiat.methods import METHODS
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS, Experiment
+from uiat.reproduce.helpers import with_helpers
 
 CLAIMS = "claims"
 
@@ -28,7 +29,7 @@ class Reproduce:
     seeds: int | None = None
     """How many seeds, from 0 on; else smoke 1, cpu 3, paper 1."""
     only: tuple[str, ...] = ()
-    """Make only the runs of these methods (`uiat list methods`)."""
+    """Make only the runs of these methods (`uiat list methods`), and HAT's helpers for HAT."""
     plan: bool = False
     """Make nothing: print the runs, their passes, an estimated time, and a command for each."""
     out: str = ""
@@ -36,7 +37,9 @@ class Reproduce:
     jobs: int | None = None
     """Worker processes; else two on a CPU of two cores or more, one on a GPU; 0 works in this process."""
     cell: tuple[str, ...] = ()
-    """Make the runs of these keys alone (`--plan` prints them), and no tables."""
+    """Make the runs of these keys alone (`--plan` prints them), with the helper that one may need, and no tables."""
+    retime: bool = False
+    """Measure the times of Tables 2 and 5 anew on this machine, though they are known."""
     submit: Literal["slurm", "local", "debug"] | None = None
     """Hand the runs to a cluster, one job each, with submitit; `local` and `debug` use this machine."""
     submit_with: tuple[str, ...] = ()
@@ -79,14 +82,15 @@ def settle(options: Reproduce) -> Job:
     everything = "all" in options.names or (bool(options.cell) and not options.names)
     experiments = tuple(build(scale) for name, build in EXPERIMENTS.items() if everything or name in options.names)
     cells = merge(cell for experiment in experiments for cell in experiment.cells(seeds))
-    cells = [cell for cell in cells if not options.only or method_name(cell.config) in options.only]
+    out = Path(options.out or f"runs/reproduce-{scale.name}")
+    only = (cell for cell in cells if not options.only or method_name(cell.config) in options.only)
+    cells = with_helpers(only, out)
     if options.cell:
         known = {cell.key: cell for cell in cells}
         for key in options.cell:
             if key not in known:
                 raise UserError(f"there is no run of the key {key!r} at scale {scale.name}: see `--plan`.")
-        cells = [known[key] for key in dict.fromkeys(options.cell)]
-    out = Path(options.out or f"runs/reproduce-{scale.name}")
+        cells = with_helpers((known[key] for key in dict.fromkeys(options.cell)), out)
     claims = everything or CLAIMS in options.names
     return Job(options, experiments, tuple(cells), seeds, out, pick_device(options.device), claims)
 

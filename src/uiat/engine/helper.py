@@ -11,7 +11,7 @@ from uiat.config import AnyConfig
 from uiat.distributed import is_main, wait
 from uiat.engine.averaging import Averaging
 from uiat.engine.awp import AWP
-from uiat.engine.run import RunFolder
+from uiat.engine.run import RunFolder, read_json
 from uiat.engine.setup import build_model
 from uiat.engine.weights import load_weights
 from uiat.methods import HAT, Natural
@@ -36,7 +36,7 @@ def get_helper(
     """Return whether to go on, and the helper if the method asks for one.
 
     A helper that is not given is a run of its own in the run's folder `helper`, so it is trained once, can be stopped,
-    and goes on where it was.
+    and goes on where it was. The folder may be a link to a finished run that several share.
     """
     method = config.method
     if not isinstance(method, HAT):
@@ -47,9 +47,14 @@ def get_helper(
     if is_main() and not own.config.exists():
         own = RunFolder.create(run.helper, helper_config(config, method, run))
     wait()
-    if not train(own.read_config(), own):
+    if not is_finished(own) and not train(own.read_config(), own):
         return False, None
     return True, _load(config, own.weights(), data, device)
+
+
+def is_finished(run: RunFolder) -> bool:
+    """Whether a run's card is written, which is the last thing a training does: nothing of it has to be locked then."""
+    return run.result.exists() and "config" in read_json(run.result)
 
 
 def given_helper(config: AnyConfig, method: HAT, data: DataSpec, device: torch.device) -> nn.Module:

@@ -11,11 +11,9 @@ from torch import nn
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.data.config import DataConfig
-from uiat.engine.helper import helper_config
 from uiat.engine.passes import PassCounter
-from uiat.engine.run import RunFolder
 from uiat.evaluation.suite import plan_attack
-from uiat.methods import HAT, MethodConfig
+from uiat.methods import MethodConfig
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.measures import Attacked, Curve, Measure
 from uiat.targets import OneOff
@@ -55,14 +53,9 @@ def sizes(data: DataConfig) -> Sizes:
 
 
 def training_passes(config: AnyConfig) -> Passes:
-    """Return the passes of a whole training, a helper's included."""
-    images = images_per_epoch(config)
+    """Return the passes of a whole training; a helper's are those of its own run."""
     method: Any = config.method
-    total = _scaled(passes_per_image(method, config.train.epochs), images)
-    if isinstance(config.method, HAT) and not config.method.helper:
-        helper = training_passes(helper_config(config, config.method, RunFolder(".")))
-        return total[0] + helper[0], total[1] + helper[1], total[2] + helper[2]
-    return total
+    return _scaled(passes_per_image(method, config.train.epochs), images_per_epoch(config))
 
 
 def images_per_epoch(config: AnyConfig) -> int:
@@ -80,11 +73,8 @@ def passes_per_image(method: Any, epochs: int) -> Passes:
 
     Epochs differ only around T' of the one-off strategy.
     """
-    plug_in: Any = getattr(method, "uiat", None)
-    holder: Any = plug_in if getattr(plug_in, "enabled", False) else method
-    one_off = getattr(holder, "one_off", None)
-    toy = _Toy(method, epochs)
-    if not isinstance(one_off, OneOff):
+    one_off, toy = one_off_of(method), _Toy(method, epochs)
+    if one_off is None:
         return _scaled(toy.count(1), epochs)
     moment = Clock(1, 0, epochs).epoch_at(one_off.epoch)
     parts = [(toy.count(1), moment - 1)] if moment > 1 else []
@@ -93,6 +83,13 @@ def passes_per_image(method: Any, epochs: int) -> Passes:
         parts.append((toy.count(moment + 1), epochs - moment))
     counts = [_scaled(count, times) for count, times in parts]
     return sum(c[0] for c in counts), sum(c[1] for c in counts), sum(c[2] for c in counts)
+
+
+def one_off_of(method: Any) -> OneOff | None:
+    """Return the one-off strategy of a method, or of its plug-in, if it has one."""
+    plug_in: Any = getattr(method, "uiat", None)
+    found = getattr(plug_in if getattr(plug_in, "enabled", False) else method, "one_off", None)
+    return found if isinstance(found, OneOff) else None
 
 
 class _Toy:
@@ -141,6 +138,10 @@ class Pace:
     input_backward: float
     weight_backward: float
 
+    def of(self, passes: Passes) -> float:
+        """Return the seconds of so many passes."""
+        return passes[0] * self.forward + passes[1] * self.input_backward + passes[2] * self.weight_backward
+
 
 @cache
 def pace(model: Any, spec: DataSpec, device: torch.device) -> Pace:
@@ -170,8 +171,7 @@ def seconds(cell: Cell, device: torch.device) -> tuple[float, float]:
     config, size = cell.config, sizes(cell.config.data)
     model: Any = config.model
     speed = pace(model, size.spec, device)
-    passes = training_passes(config)
-    training = passes[0] * speed.forward + passes[1] * speed.input_backward + passes[2] * speed.weight_backward
+    training = speed.of(training_passes(config))
     step = speed.forward + speed.input_backward
     watch = 0.0
     if cell.watch is not None:

@@ -12,6 +12,7 @@ from uiat.config import AnyConfig
 from uiat.methods import METHODS
 from uiat.reproduce.learning import Watch
 from uiat.reproduce.measures import Measure
+from uiat.reproduce.results_version import stamped
 from uiat.serialize import encode, to_json
 
 
@@ -26,8 +27,8 @@ class Cell:
 
     @cached_property
     def key(self) -> str:
-        """The digest of the configuration."""
-        facts = {"config": to_json(self.config), "watch": encode(self.watch)}
+        """The digest of the configuration and of the version of the numbers."""
+        facts = stamped({"config": to_json(self.config), "watch": encode(self.watch)})
         text = json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 

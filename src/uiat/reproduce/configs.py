@@ -10,7 +10,7 @@ from uiat.engine.schedule import Schedule
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
 from uiat.recipes.scale import at_radius
-from uiat.reproduce.stand_in import PREFIX
+from uiat.reproduce.stand_in import stand_in_name
 
 
 def attack_of(config: AnyConfig) -> Any:
@@ -120,7 +120,7 @@ def smoke_generated(method: str, data: str, network: str) -> AnyConfig | None:
         return None
     config, size = _paper_generated(method, data, network), smoke(method, data, "ResNet-18")
     assert config is not None
-    images = replace(size.data, generated=Generated(f"{PREFIX}.npz", 0.3))
+    images = replace(size.data, generated=Generated(stand_in_name(size.data), 0.3))
     model = PreActResNet(blocks=(1, 1), width=8, activation="silu", normalize=True)
     own = replace(config, data=images, model=model, method=at_radius(config.method, SMOKE_EPS), validate=size.validate)
     return _fewer_epochs(own, SMOKE_EPOCHS, batch_size=size.train.batch_size)

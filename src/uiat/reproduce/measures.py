@@ -18,6 +18,7 @@ from uiat.evaluation.inverses import KINDS, make_inverses
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.suite import run_suite
 from uiat.evaluation.universal_z import read_z
+from uiat.reproduce.results_version import stamped
 from uiat.serialize import encode
 
 Result = tuple[dict[str, Any], dict[str, Tensor]]
@@ -45,7 +46,7 @@ class Measure(Protocol):
 
 def measure_key(measure: Measure) -> str:
     """Return the name of a measurement's file, which tells it from all others."""
-    text = json.dumps(encode(measure), sort_keys=True)
+    text = json.dumps(stamped(encode(measure)), sort_keys=True)
     return f"{measure.title}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

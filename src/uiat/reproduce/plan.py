@@ -10,13 +10,17 @@ from rich.console import Console
 from uiat.progress import clock_time
 from uiat.reproduce.budget import seconds, training_passes
 from uiat.reproduce.cell import Cell
+from uiat.reproduce.commits import mixed
 from uiat.reproduce.measures import measure_key
+from uiat.reproduce.races import Race
 from uiat.reproduce.store import Store
 from uiat.reproduce.workers import work_done
 
 
-def print_plan(cells: Sequence[Cell], out: Path, device: torch.device, command: list[str]) -> None:
-    """Print the runs with their passes and times, then the commands of those that are not finished."""
+def print_plan(
+    cells: Sequence[Cell], races: Sequence[Race], out: Path, device: torch.device, command: list[str]
+) -> None:
+    """Print the runs with their passes and times, the races, then the commands of runs that are not finished."""
     console = Console(highlight=False)
 
     def say(line: str = "") -> None:
@@ -42,5 +46,10 @@ def print_plan(cells: Sequence[Cell], out: Path, device: torch.device, command: 
         "Passes are exact and of the training alone; times are estimated from a timing of each network on this machine,"
     )
     say("and count measurements as if no attack ever succeeded early.")
+    if warning := mixed(cells, out):
+        say(warning)
+    for race in races:
+        duration = clock_time(race.seconds if race.is_left else 0.0)
+        say(f"{race.what} · {race.state} · {duration} · {' '.join(race.timing.methods)}")
     for line in commands:
         say(line)

@@ -1,5 +1,6 @@
 """Working through a plan: every cell once, whoever does it, and a failure stops nothing but itself."""
 
+import json
 import sys
 import time
 import traceback
@@ -11,10 +12,11 @@ from uuid import uuid4
 import torch
 
 from uiat.engine.files import write_json
-from uiat.engine.run import read_json
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
+from uiat.reproduce.attempts import in_words
 from uiat.reproduce.cell import Cell
+from uiat.reproduce.helpers import helper_store
 from uiat.reproduce.store import Store
 from uiat.reproduce.work import Stopped, do
 
@@ -35,17 +37,23 @@ class Worker:
     """The call of the command that this process works for: within one, a cell that failed is not tried again."""
 
     def work_through(self, cells: Sequence[Cell]) -> None:
-        """Do all cells that are not finished; one that another process holds is looked at again at the end."""
+        """Do all cells that are not finished, helpers among them.
+
+        One that another process holds, or whose helper another process makes, is looked at again at the end.
+        """
         left = self.left(cells)
-        total, before = len(left), len(left) + 1
+        total, before, waited = len(left), len(left) + 1, 0
         while left:
             if len(left) == before:  # all of them are held by others
+                if waited != len(left):
+                    self.say(f"waiting for other processes: {', '.join(store.path.name for store in left)}")
+                waited = len(left)
                 time.sleep(WAIT_SECONDS)
             before = len(left)
             for store in left:
                 if self.stop.requested:
                     raise Stopped
-                if not store.finished:
+                if not store.finished and not self._waits(store):
                     self._try(store, f"run {cells.index(store.cell) + 1} of {len(cells)} ({total} were left)")
             left = self.left(cells)
 
@@ -60,10 +68,16 @@ class Worker:
         return [store for store in stores if not store.finished and not self._failed(store)]
 
     def _failed(self, store: Store) -> str:
-        if not store.failure.exists():
+        try:
+            found = json.loads(store.failure.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):  # there is none, or another command just finished the run
             return ""
-        found = read_json(store.failure)
         return str(found["reason"]) if found["call"] == self.call else ""
+
+    def _waits(self, store: Store) -> bool:
+        """Whether a run cannot begin yet: its helper is neither trained nor given up."""
+        helper = None if store.trained else helper_store(store)
+        return helper is not None and not helper.trained and not self._failed(helper)
 
     def _try(self, store: Store, place: str) -> None:
         with store.hold() as held:
@@ -79,7 +93,7 @@ class Worker:
                 self._fail(store, error)
 
     def _fail(self, store: Store, error: Exception) -> None:
-        words = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+        words = in_words(error)
         self.say(f"failed: {store.path.name}: {words}")
         if not isinstance(error, UserError):
             traceback.print_exc(file=sys.stderr)

@@ -1,5 +1,7 @@
 """Stand-ins for generated images at the smoke scale: training digits, shifted and with noise. No model made them."""
 
+import hashlib
+import json
 from contextlib import suppress
 from dataclasses import replace
 
@@ -11,21 +13,33 @@ from uiat.data import data_folder
 from uiat.data.config import DataConfig, Generated
 from uiat.engine.files import atomic
 from uiat.rng import generator
+from uiat.serialize import encode
 
 PREFIX = "digits_stand_in"
 COUNT = 2000
 SHIFT, NOISE = 1, 24
 """At most so many pixels, and so many levels of 255."""
+SEED = 0
+
+
+def stand_in_name(config: DataConfig) -> str:
+    """Return the file's name, with a digest of all it is made from: other numbers or digits are another file."""
+    facts = {"count": COUNT, "shift": SHIFT, "noise": NOISE, "seed": SEED, "data": encode(_originals(config))}
+    return f"{PREFIX}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]}.npz"
+
+
+def _originals(config: DataConfig) -> DataConfig:
+    return replace(config, generated=Generated())
 
 
 def ensure_generated(config: DataConfig, data_dir: str | None) -> None:
     """Put the stand-in into the data folder, if it is what a run asks for and not there; the same bytes every time."""
     name = config.generated.file
     path = data_folder(data_dir) / name
-    if not name.startswith(PREFIX) or path.exists():
+    if name != stand_in_name(config) or path.exists():
         return
-    images = data.load(replace(config, generated=Generated()), data_dir).train
-    key = generator(0, "stand-in")
+    images = data.load(_originals(config), data_dir).train
+    key = generator(SEED, "stand-in")
     chosen = torch.randint(len(images), (COUNT,), generator=key)
     across, down = torch.randint(-SHIFT, SHIFT + 1, (2, COUNT), generator=key).tolist()
     moved = [torch.roll(x, (d, a), (1, 2)) for x, d, a in zip(images.x[chosen], down, across, strict=True)]

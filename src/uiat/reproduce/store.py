@@ -2,8 +2,9 @@
 
 import fcntl
 import os
+import platform
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from uiat.engine.files import reason, write_json, write_tensors
+from uiat.engine.helper import is_finished
 from uiat.engine.run import RunFolder, read_json
 from uiat.errors import UserError
 from uiat.reproduce.cell import Cell
@@ -22,7 +24,7 @@ class Store:
     """The files of one cell."""
 
     def __init__(self, cell: Cell, out: Path):
-        self.cell, self.path = cell, cell.folder(out)
+        self.cell, self.out, self.path = cell, out, cell.folder(out)
         self.run = RunFolder(self.path)
         self.measures = self.path / "measures"
         self.failure = self.path / "failed.json"
@@ -30,7 +32,7 @@ class Store:
     @property
     def trained(self) -> bool:
         """Whether the run is finished: its card is written last (an evaluation before that leaves one without it)."""
-        return self.run.result.exists() and "config" in read_json(self.run.result)
+        return is_finished(self.run)
 
     @property
     def finished(self) -> bool:
@@ -80,6 +82,8 @@ class Store:
             raise UserError(f"cannot write the folder {self.path}: {reason(error)}; choose another --out.") from None
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, platform.node().encode(), 0)
             held = True
         except BlockingIOError:
             held = False
@@ -87,6 +91,22 @@ class Store:
             yield held
         finally:
             os.close(handle)
+
+
+def held_here(out: Path) -> list[str]:
+    """Name the runs of the folder that processes of this machine are working on, this one not among them."""
+    found = []
+    for lock in sorted(out.glob("runs/*/cell.lock")):
+        with suppress(OSError):
+            handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if os.pread(handle, 200, 0).decode("utf-8", "replace") in ("", platform.node()):
+                    found.append(lock.parent.name)
+            finally:
+                os.close(handle)
+    return found
 
 
 @contextmanager

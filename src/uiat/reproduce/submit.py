@@ -8,6 +8,7 @@ from typing import Any
 
 from uiat.errors import UserError
 from uiat.reproduce.cell import Cell
+from uiat.reproduce.store import Store
 
 FOLDER = "submitted"
 
@@ -15,19 +16,21 @@ FOLDER = "submitted"
 class CellJob:
     """A job: the command of one run. Cut off by its time limit, it is submitted again, and the run goes on."""
 
-    def __init__(self, words: list[str]):
-        self.words = words
+    def __init__(self, words: list[str], cell: Cell, out: Path):
+        self.words, self.cell, self.out = words, cell, out
 
     def __call__(self) -> int:
-        """Run the command; one that failed fails the job."""
+        """Run the command; one that failed, or was stopped before its run was finished, fails the job."""
         subprocess.run([sys.executable, "-m", *self.words], check=True)
+        if not Store(self.cell, self.out).finished:
+            raise RuntimeError(f"{self.cell.name} is not finished: the same command goes on")
         return 0
 
     def checkpoint(self) -> Any:
         """Submit the same command again: all of the run is on the disk."""
         import submitit
 
-        return submitit.helpers.DelayedSubmission(CellJob(self.words))
+        return submitit.helpers.DelayedSubmission(CellJob(self.words, self.cell, self.out))
 
 
 def read_parameters(words: Sequence[str]) -> dict[str, Any]:
@@ -55,7 +58,7 @@ def submit(cells: Sequence[Cell], out: Path, command: list[str], cluster: str, p
         executor = submitit.AutoExecutor(folder=str(folder), cluster=cluster)
         executor.update_parameters(**{"name": "uiat", **parameters})
         with executor.batch():
-            jobs = [executor.submit(CellJob([*command, "--cell", cell.key])) for cell in cells]
+            jobs = [executor.submit(CellJob([*command, "--cell", cell.key], cell, out)) for cell in cells]
     except (RuntimeError, NameError, ValueError, TypeError) as error:
         raise UserError(f"submitit could not submit to {cluster!r}: {error}.") from None
     if cluster != "slurm":

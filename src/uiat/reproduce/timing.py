@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -14,10 +17,19 @@ from uiat.config import AnyConfig
 from uiat.engine.files import write_json
 from uiat.engine.run import read_json
 from uiat.evaluation.card import environment
-from uiat.reproduce.budget import images_per_epoch, sizes
+from uiat.methods import METHODS
+from uiat.reproduce.budget import images_per_epoch, one_off_of, pace, passes_per_image, sizes
 from uiat.serialize import encode
 
 FOLDER = "timing"
+SHORT_SECONDS = 0.2
+"""A hiccup of the machine can be longer than a step this short: a turn is then the median of several steps."""
+FEWEST, MOST = 3, 7
+"""Steps of such a turn."""
+CHEAP_SECONDS = 20.0
+"""How long a race may take with more steps a turn than the fewest."""
+_EPOCHS = 100
+"""As in `uiat bench`: a race averages over the phases of a run of so many epochs."""
 
 
 @dataclass(frozen=True)
@@ -34,28 +46,78 @@ class Timing:
     methods: tuple[str, ...]
     rounds: int
 
-    def file(self, out: Path) -> Path:
-        """Return where its result is, or will be."""
+    @property
+    def name(self) -> str:
+        """The network's kind, and a key of all that is raced; the same on every machine."""
         text = json.dumps(encode(self), sort_keys=True)
-        return out / FOLDER / f"{type(self.model).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:8]}.json"
+        return f"{type(self.model).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
-    def measure(self, out: Path, device: torch.device) -> None:
+    def file(self, out: Path, device: torch.device) -> Path:
+        """Return where its result on a device is, or will be."""
+        words = re.findall(r"[A-Za-z0-9]+", device_name(device))
+        return out / FOLDER / f"{'-'.join((self.name, *words))}.json"
+
+    def known(self, out: Path) -> Path | None:
+        """Return the result that is shown: a GPU's before a CPU's, then the newest. `None` before any race."""
+        found = (out / FOLDER).glob(f"{self.name}-*.json")
+        return max(found, key=lambda path: (not _by_cpu(path), path.stat().st_mtime_ns), default=None)
+
+    def is_left(self, out: Path, device: torch.device) -> bool:
+        """Whether a race on the device has something to add: a CPU's has not where a GPU's is known."""
+        known = self.known(out)
+        return not self.file(out, device).exists() and (known is None or device.type != "cpu" or _by_cpu(known))
+
+    def measure(self, out: Path, device: torch.device, *, anew: bool = False) -> None:
         """Race, unless the result is there."""
-        path = self.file(out)
-        if path.exists():
+        if not anew and not self.is_left(out, device):
             return
         course = Course(self.model, sizes(self.data).spec, self.batch_size, device)
-        times = race([enter(name, course) for name in self.methods], {}, self.rounds, device)
+        entrants = [enter(name, course) for name in self.methods]
+        trial = [seconds for (seconds,) in race(entrants, {}, 1, device).phases.values()]  # warms everybody up, too
+        steps = steps_a_turn([step for steps in trial for step in steps], self.rounds)
+        times = race(entrants, {}, self.rounds * steps, device, warm_up=0)
+        path = self.file(out, device)
         path.parent.mkdir(parents=True, exist_ok=True)
-        facts = {"schema": 1, **encode(self), "environment": environment(device)}
-        write_json(path, {**facts, "seconds_a_step": times.steps})
+        facts = {"schema": 2, **encode(self), "environment": environment(device), "steps_a_turn": steps}
+        turns = {name: medians(found, steps) for name, found in times.steps.items()}
+        write_json(path, {**facts, "seconds_a_step": turns})
 
     def epoch_seconds(self, method: str, out: Path) -> list[float]:
         """Return the seconds of an epoch, round by round: the one source of times here. Empty before the race."""
-        path = self.file(out)
-        if not path.exists():
-            return []
-        return [self.steps * seconds for seconds in read_json(path)["seconds_a_step"][method]]
+        path = self.known(out)
+        return [] if path is None else [self.steps * seconds for seconds in read_json(path)["seconds_a_step"][method]]
+
+    def estimate(self, device: torch.device) -> float:
+        """Return about how many seconds the race takes on this machine."""
+        speed, steps = pace(self.model, sizes(self.data).spec, device), []
+        for name in self.methods:
+            method: Any = METHODS[name]
+            step = speed.of(passes_per_image(method, _EPOCHS)) / _EPOCHS * self.batch_size
+            steps += [step] * (1 if one_off_of(method) is None else 3)  # before T', at it, after it
+        return sum(steps) * (2 + self.rounds * steps_a_turn(steps, self.rounds))
+
+
+def steps_a_turn(seconds: Sequence[float], rounds: int) -> int:
+    """Return how many steps a turn takes, an odd number, by the seconds of each step of a round."""
+    if max(seconds) >= SHORT_SECONDS:
+        return 1
+    cheap = int(CHEAP_SECONDS / max(1e-9, rounds * sum(seconds)))
+    return (min(MOST, max(FEWEST, cheap)) - 1) // 2 * 2 + 1
+
+
+def medians(steps: Sequence[float], size: int) -> list[float]:
+    """Return the median of every `size` steps, in their order: a hiccup in one of them does not show."""
+    return [median(steps[start : start + size]) for start in range(0, len(steps), size)]
+
+
+def device_name(device: torch.device) -> str:
+    """Return what times belong to: a GPU by its name, a CPU by its kind and threads."""
+    facts = environment(device)
+    return str(facts["device"]) + (f" {facts['threads']} threads" if device.type == "cpu" else "")
+
+
+def _by_cpu(path: Path) -> bool:
+    return "-cpu-" in path.name
 
 
 def timing_of(config: AnyConfig, methods: tuple[str, ...], rounds: int) -> Timing:

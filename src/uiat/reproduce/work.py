@@ -12,7 +12,9 @@ from uiat.engine.loop import train
 from uiat.engine.run import RunFolder
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
+from uiat.evaluation.card import environment
 from uiat.evaluation.ledger import Ledger
+from uiat.reproduce.helpers import link_helper
 from uiat.reproduce.learning import Watcher
 from uiat.reproduce.measures import Measure, measure_key
 from uiat.reproduce.stand_in import ensure_generated
@@ -57,7 +59,8 @@ def do(store: Store, device: torch.device, data_dir: str | None, stop: StopSigna
         if stop.requested:
             raise Stopped
         ledger = PatientLedger(store.ledger(measure), measure_key(measure), stop)
-        store.keep(measure, measure.run(_ready(store, measure, splits, device, data_dir), ledger))
+        facts, tensors = measure.run(_ready(store, measure, splits, device, data_dir), ledger)
+        store.keep(measure, ({**facts, "environment": environment(device)}, tensors))
 
 
 def _train(store: Store, splits: data.Splits, device: torch.device, stop: StopSignal) -> None:
@@ -66,6 +69,7 @@ def _train(store: Store, splits: data.Splits, device: torch.device, stop: StopSi
         RunFolder.create(store.path, cell.config)
     elif store.run.read_config() != cell.config:
         raise UserError(f"{store.path} holds a run of another configuration: choose another --out.")
+    link_helper(store)
     watcher = Watcher(cell.watch, cell.config, splits, store.path, device) if cell.watch else None
     if stop.requested or not train(cell.config, store.run, splits, device, after_epoch=watcher):
         raise Stopped

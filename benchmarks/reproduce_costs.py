@@ -1,0 +1,43 @@
+"""Print what every table and figure costs from nothing, as Markdown: `python benchmarks/reproduce_costs.py`.
+
+Runs and passes are exact, and those of `uiat reproduce NAME --plan`. Hours are the plan's estimate for one process on
+the CPU at hand, at the `cpu` scale alone: a CPU says nothing of a GPU.
+"""
+
+from pathlib import Path
+
+import torch
+
+from uiat.reproduce import scales
+from uiat.reproduce.budget import seconds, training_passes
+from uiat.reproduce.cell import Cell, merge
+from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.helpers import with_helpers
+
+NOWHERE = Path("no-such-folder")
+
+
+def cells_of(names: list[str], scale: scales.Scale, seeds: int) -> list[Cell]:
+    """Return the runs that some tables and figures need, helpers among them."""
+    return with_helpers(merge(cell for name in names for cell in EXPERIMENTS[name](scale).cells(seeds)), NOWHERE)
+
+
+def cost(cells: list[Cell]) -> str:
+    """Return runs, and millions of passes: forward, input-backward, weight-backward."""
+    passes = [training_passes(cell.config) for cell in cells]
+    return f"{len(cells)} | " + " / ".join(f"{sum(p[kind] for p in passes) / 1e6:,.0f}" for kind in range(3))
+
+
+def main() -> None:
+    """Print the table."""
+    cpu, paper = scales.get("cpu"), scales.get("paper")
+    print("| name | runs, `cpu` | passes (M), `cpu` | hours, `cpu` | runs, `paper` | passes (M), `paper` |")
+    print("| --- | ---: | ---: | ---: | ---: | ---: |")
+    for name, names in {**{name: [name] for name in EXPERIMENTS}, "all": list(EXPERIMENTS)}.items():
+        small, large = cells_of(names, cpu, cpu.seeds), cells_of(names, paper, paper.seeds)
+        hours = sum(sum(seconds(cell, torch.device("cpu"))) for cell in small) / 3600
+        print(f"| `{name}` | {cost(small)} | {hours:.0f} | {cost(large)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

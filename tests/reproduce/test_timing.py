@@ -1,0 +1,220 @@
+"""Races: kept by device, not moved by a hiccup, left to a GPU where they take long, and run on a quiet machine."""
+
+import json
+import os
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.cli.calls import call
+from tests.reproduce.forks import fork
+from tests.reproduce.tiny import TINY, tiny_scale
+from uiat.bench.race import race as bench_race
+from uiat.methods import METHODS
+from uiat.reproduce import races, timing
+from uiat.reproduce.budget import Pace, passes_per_image
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.store import Store, held_here
+from uiat.reproduce.timing import MOST, SHORT_SECONDS, Timing, medians, steps_a_turn
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.fixture
+def short() -> Timing:
+    """Return a race of two methods."""
+    with tiny_scale():
+        return TINY.timing("ResNet-18", ("natural", "uiat-oneoff"))
+
+
+def result(race: Timing, path: Path, seconds: float, device: str = "cpu (x86_64)") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    facts = {"environment": {"device": device}, "seconds_a_step": {m: [seconds] * race.rounds for m in race.methods}}
+    path.write_text(json.dumps(facts), encoding="utf-8")
+    return path
+
+
+@given(st.lists(st.floats(1e-4, 5.0), min_size=1, max_size=12), st.integers(1, 9))
+def test_short_steps_get_an_odd_number_a_turn(seconds: list[float], rounds: int) -> None:
+    steps = steps_a_turn(seconds, rounds)
+    assert steps % 2 == 1
+    assert (steps >= 3) == (max(seconds) < SHORT_SECONDS)
+    assert steps <= MOST
+
+
+def test_a_hiccup_does_not_show() -> None:
+    steps = [0.1, 0.1, 9.0, 0.1, 7.0, 0.1]
+    assert medians(steps, 3) == [0.1, 0.1]
+    assert medians(steps, 1) == steps
+
+
+def test_a_race_takes_its_rounds(short: Timing, tmp_path: Path) -> None:
+    with tiny_scale():
+        short.measure(tmp_path, CPU)
+    (path,) = (tmp_path / "timing").iterdir()
+    assert path == short.file(tmp_path, CPU)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    assert found["steps_a_turn"] in (1, 3, 5, 7)
+    for method in short.methods:
+        assert len(found["seconds_a_step"][method]) == short.rounds
+        assert short.epoch_seconds(method, tmp_path) == [short.steps * s for s in found["seconds_a_step"][method]]
+    assert 0 < short.estimate(CPU) < 60
+    before = path.stat().st_mtime_ns
+    short.measure(tmp_path, CPU)
+    assert path.stat().st_mtime_ns == before
+    with tiny_scale():
+        short.measure(tmp_path, CPU, anew=True)
+    assert path.stat().st_mtime_ns > before
+
+
+def test_times_belong_to_a_device(short: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A100-SXM4-40GB")
+    one = result(short, short.file(tmp_path, CPU), 3.0)
+    threads = torch.get_num_threads()
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
+    assert short.file(tmp_path, CPU) != one
+    assert short.is_left(tmp_path, CPU)
+    assert short.is_left(tmp_path, GPU), "times of a CPU are no GPU's"
+    fast = result(short, short.file(tmp_path, GPU), 1.0)
+    assert fast.name == f"{short.name}-cuda-NVIDIA-A100-SXM4-40GB.json"
+    other = result(short, short.file(tmp_path, CPU), 2.0)
+    os.utime(fast, ns=(0, 0))
+    assert short.known(tmp_path) == fast, "a GPU's, though a CPU's are newer"
+    assert short.epoch_seconds("natural", tmp_path) == [short.steps] * short.rounds
+    other.unlink()
+    assert not short.is_left(tmp_path, CPU), "a GPU's are better"
+    fast.unlink()
+    assert short.known(tmp_path) == one
+    one.unlink()
+    assert short.epoch_seconds("natural", tmp_path) == []
+
+
+def test_an_estimate_follows_the_steps(short: Timing, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass of a second: natural training takes two an image; one-off UIAT is timed in three phases."""
+    monkeypatch.setattr(timing, "pace", lambda *args: Pace(1.0, 1.0, 1.0))
+    per_image = {name: sum(passes_per_image(METHODS[name], 100)) / 100 for name in short.methods}  # type: ignore[arg-type]
+    total = (per_image["natural"] + 3 * per_image["uiat-oneoff"]) * short.batch_size
+    assert short.estimate(CPU) == pytest.approx(total * (2 + short.rounds))
+
+
+def test_a_long_race_is_left_to_a_gpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Timing, "estimate", lambda self, device: 3700.0)
+    with tiny_scale():
+        plan = call(capsys, "reproduce", "table2", "--plan", "--out", str(tmp_path))
+        assert plan.out.count(" · wants a GPU · 1:01:40 · natural trades hat iat uiat uiat-oneoff") == 3
+        found = call(capsys, "reproduce", "table2", "--jobs", "0", "--out", str(tmp_path))
+    assert found.code == 0
+    (line,) = [line for line in found.err.splitlines() if "want a GPU" in line]
+    assert f"`uiat reproduce table2 --scale smoke --out {tmp_path} --device cuda`" in line
+    assert "3:05:00" in line
+    assert not (tmp_path / "timing").exists()
+    row = next(r for r in (tmp_path / "table2.md").read_text("utf-8").splitlines() if r.startswith("| UIAT |"))
+    assert row.count("–") == 3
+
+
+def test_a_plan_has_the_races(made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with tiny_scale():
+        new = call(capsys, "reproduce", "table2", "--plan", "--out", str(tmp_path / "new"))
+        done = call(capsys, "reproduce", "table2", "table5", "--plan", "--out", str(made))
+        again = call(capsys, "reproduce", "table2", "--plan", "--retime", "--out", str(made))
+        without = call(capsys, "reproduce", "table2", "--plan", "--only", "sat", "--out", str(tmp_path / "new"))
+    assert new.out.count(" · new · 0:00:") == 3
+    assert done.out.count(" · measured on cpu (") == 4
+    assert again.out.count(" · new · 0:00:") == 3
+    assert "times of" not in without.out
+    assert not (tmp_path / "new").exists()
+
+
+def test_retime(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[bool] = []
+
+    def measure(self: Timing, out: Path, device: torch.device, *, anew: bool = False) -> None:
+        calls.append(anew)
+        result(self, self.file(out, device), 1.0)
+
+    monkeypatch.setattr(Timing, "measure", measure)
+    args = ("reproduce", "table2", "--jobs", "0", "--out", str(tmp_path))
+    with tiny_scale():
+        for words in (args, args, (*args, "--retime")):
+            assert call(capsys, *words).code == 0
+    assert calls == [False] * 3 + [True] * 3
+
+
+def test_a_race_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another process holds a run: its name is said once."""
+    store = Store(Cell(TINY.config("sat")), tmp_path)
+    said: list[str] = []
+    looks = [0]
+    monkeypatch.setattr(races, "LOOK_SECONDS", 0.01)
+    with store.hold() as held:
+        assert held
+        assert held_here(tmp_path) == [store.path.name], "another handle sees what another process would see"
+        (store.path / "cell.lock").write_text("another-machine", encoding="utf-8")
+        assert held_here(tmp_path) == [], "a run on another machine disturbs nobody here"
+    assert held_here(tmp_path) == []
+
+    def names(out: Path) -> list[str]:
+        looks[0] += 1
+        return ["sat-1", "sat-2"] if looks[0] < 4 else ["sat-2"] if looks[0] < 6 else []
+
+    monkeypatch.setattr(races, "held_here", names)
+    races.wait_for_quiet(tmp_path, said.append)
+    assert [line.rpartition(": ")[2] for line in said] == ["sat-1, sat-2", "sat-2"]
+
+
+def test_two_commands_at_once_do_not_time_under_load(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`table2` beside a command that trains: its race begins when nothing is held any more."""
+    out, held, first = tmp_path / "out", [], []
+    process = fork(tmp_path / "1.txt", "reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(out))
+    while not held_here(out):
+        time.sleep(0.01)
+
+    def watched(self: Timing, out: Path, device: torch.device, *, anew: bool = False) -> None:
+        held.append(held_here(out))
+        result(self, self.file(out, device), 1.0)
+
+    def waiting(out: Path, say: Any) -> None:
+        first.append((out / "table2.md").exists())
+        races.wait_for_quiet(out, say)
+
+    monkeypatch.setattr(Timing, "measure", watched)
+    monkeypatch.setattr("uiat.cli.reproduce_output.wait_for_quiet", waiting)
+    with tiny_scale():
+        found = call(capsys, "reproduce", "table2", "--jobs", "0", "--out", str(out))
+    assert process.end()[0] == 0
+    assert found.code == 0, found.err
+    assert "times want the machine alone: waiting for 1 runs of other processes: digits-" in found.err
+    assert held == [[], [], []]
+    assert first == [True], "what there was had been written before the wait"
+    assert "–" not in next(r for r in (out / "table2.md").read_text("utf-8").splitlines() if r.startswith("| UIAT |"))
+
+
+def test_a_turn_is_a_median(short: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Against a literal twin: every third of the interleaved steps is slow, and no turn shows it."""
+    monkeypatch.setattr(timing, "steps_a_turn", lambda seconds, rounds: 3)
+
+    def race(*args: Any, **named: Any) -> Any:
+        times = bench_race(*args, **named)
+        for steps in times.steps.values():
+            steps[:] = [10.0 if k % 3 == 1 else steps[k] for k in range(len(steps))]
+            seen.append(list(steps))
+        return times
+
+    seen: list[list[float]] = []
+    monkeypatch.setattr(timing, "race", race)
+    short.measure(tmp_path, CPU)
+    for method, steps in zip(short.methods, seen[2:], strict=True):  # after the trial's
+        assert len(steps) == 3 * short.rounds
+        turns = [median(steps[3 * r : 3 * r + 3]) for r in range(short.rounds)]
+        assert short.epoch_seconds(method, tmp_path) == [short.steps * turn for turn in turns]
+        assert max(turns) < 10
