@@ -43,7 +43,7 @@ def learned(cell: Cell, robust: list[Tensor], out: Path, seeds: int = 2) -> None
 
 def raced(timing: Timing, seconds: dict[str, list[float]], out: Path) -> None:
     """Write the seconds of an epoch of each method, round by round."""
-    path = timing.file(out)
+    path = timing.file(out, torch.device("cpu"))
     path.parent.mkdir(parents=True, exist_ok=True)
     steps = {method: [value / timing.steps for value in rounds] for method, rounds in seconds.items()}
     write_json(path, {"seconds_a_step": steps})

@@ -108,6 +108,8 @@ class Filled:
     table: Table
     numbers: dict[Entry, Number]
     seeds: int
+    devices: tuple[str, ...] = ()
+    """What its times were taken on."""
 
     def rows(self) -> list[tuple[str, str]]:
         """Return (section, row) in order."""
@@ -148,4 +150,4 @@ def fill(table: Table, out: Path, seeds: int) -> Filled:
         values = tuple(entry.reading.values(entry.cell, out, seeds))
         if values:
             numbers[entry] = Number(values)
-    return Filled(table, numbers, seeds)
+    return Filled(table, numbers, seeds, tuple(dict.fromkeys(filter(None, (t.device(out) for t in table.timings)))))

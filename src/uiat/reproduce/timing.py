@@ -87,6 +87,11 @@ class Timing:
         path = self.known(out)
         return [] if path is None else [self.steps * seconds for seconds in read_json(path)["seconds_a_step"][method]]
 
+    def device(self, out: Path) -> str:
+        """Return what the times that are shown were taken on; empty before the race."""
+        path = self.known(out)
+        return "" if path is None else show_device(read_json(path).get("environment", {}))
+
     def estimate(self, device: torch.device) -> float:
         """Return about how many seconds the race takes on this machine."""
         speed, steps = pace(self.model, sizes(self.data).spec, device), []
@@ -95,6 +100,12 @@ class Timing:
             step = speed.of(passes_per_image(method, _EPOCHS)) / _EPOCHS * self.batch_size
             steps += [step] * (1 if one_off_of(method) is None else 3)  # before T', at it, after it
         return sum(steps) * (2 + self.rounds * steps_a_turn(steps, self.rounds))
+
+
+def show_device(environment: dict[str, Any]) -> str:
+    """Write the device of a result, and how many threads a CPU had."""
+    name, threads = environment.get("device", ""), environment.get("threads")
+    return f"{name}, {threads} thread{'' if threads == 1 else 's'}" if name.startswith("cpu") and threads else name
 
 
 def steps_a_turn(seconds: Sequence[float], rounds: int) -> int:
@@ -112,8 +123,7 @@ def medians(steps: Sequence[float], size: int) -> list[float]:
 
 def device_name(device: torch.device) -> str:
     """Return what times belong to: a GPU by its name, a CPU by its kind and threads."""
-    facts = environment(device)
-    return str(facts["device"]) + (f" {facts['threads']} threads" if device.type == "cpu" else "")
+    return show_device(environment(device))
 
 
 def _by_cpu(path: Path) -> bool:
