@@ -86,7 +86,7 @@ class UniversalInverseTarget(Target):
             model, x, view.batch.y, view.x_adv, beta=self.inverse.beta, reduction=self.inverse.reduction
         )
         counts = 0.0 if view.batch.padding else 1.0
-        return gradient_of(lambda z: counts * loss(add_clipped(x, z, where)).sum())
+        return gradient_of(lambda z: counts * loss(add_clipped(x, z, where)), where)
 
     def _ball(self, z: Tensor) -> Ball:
         return BALLS[self.inverse.norm](torch.zeros_like(z), self.inverse.eps, box=None)
