@@ -49,7 +49,7 @@ def trained(config: AnyConfig) -> tuple[float, float, float]:
 
 def check_close(config: AnyConfig, reference: AnyConfig) -> None:
     (loss, natural, robust), (loss0, natural0, robust0) = trained(config), trained(reference)
-    assert loss == pytest.approx(loss0, rel=0.02)
+    assert loss == pytest.approx(loss0, rel=0.03)  # two seeds differ by 2 %
     assert natural == pytest.approx(natural0, abs=0.01)
     assert robust == pytest.approx(robust0, abs=0.06)  # half-way through, it swings from step to step
 

@@ -76,7 +76,7 @@ class State:
             "overfitting": self.overfitting.state_dict(),
             "seconds": self.seconds,
             "rng": torch.get_rng_state(),
-            "rng_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "rng_cuda": [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else [],
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -93,5 +93,5 @@ class State:
         self.skipped, self.overfitting = saved.get("skipped", 0), Overfitting(**saved.get("overfitting", {}))
         self.overflows, self.seconds = saved.get("overflows", 0), saved["seconds"]
         torch.set_rng_state(saved["rng"])
-        if torch.cuda.is_available() and saved["rng_cuda"]:
-            torch.cuda.set_rng_state_all(saved["rng_cuda"])
+        if self.device.type == "cuda" and saved["rng_cuda"]:
+            torch.cuda.set_rng_state(saved["rng_cuda"][0], self.device)
