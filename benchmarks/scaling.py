@@ -7,6 +7,7 @@ its own network, so that the larger head of the network does not count; against 
 """
 
 import argparse
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -36,7 +37,7 @@ def named(entrant: Entrant, name: str) -> Entrant:
     return Entrant(name, entrant.phases, entrant.state)
 
 
-def over_bare(times: Times, entrant: Entrant, passes: dict[str, Pass]) -> list[float]:
+def over_bare(times: Times, entrant: Entrant, passes: Mapping[str, Pass]) -> list[float]:
     kinds = [kind for kind in passes if kind.endswith(f"@{entrant.name}")]
     rounds = range(len(times.steps[entrant.name]))
     need = entrant.need
