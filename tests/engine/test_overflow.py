@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.distributed.processes import start
 from tests.engine.faults import Faulty, script
 from tests.engine.moments import STEP, Killed, at_call, die
 from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
@@ -148,3 +149,19 @@ def test_a_kill_amid_overflows_changes_no_bit(tmp_path: Path) -> None:
         assert load_checkpoint(run)["scaler"]["scale"] == 2.0**13
         assert go_on(run)
     assert_same(run, whole)
+
+
+def test_two_processes_leave_a_step_out_together(tmp_path: Path) -> None:
+    """Only the second's gradient overflows; running statistics are each one's own until the step is settled."""
+    with script():
+        run = RunFolder.create(tmp_path / "run", half())
+    words = ["gradient", "1", "2-3", str(tmp_path / "end"), "train", "--resume", str(run.path), "--device", "cpu"]
+    processes = start(2, "tests.engine.faults", *words)
+    said = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], said
+    one, other = (torch.load(f"{tmp_path / 'end'}.{rank}", weights_only=True) for rank in (0, 1))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert "epoch 2: 1 of 4 steps left out" in run.log.read_text()
+    with script():
+        assert load_checkpoint(run)["average"]["updates"] == 3 * STEPS - 1
+        assert load_checkpoint(run)["scaler"]["scale"] == 2.0**15
