@@ -1,6 +1,6 @@
 """How much faster evaluation is through the folded channels_last network, and how often it predicts otherwise.
 
-    python benchmarks/evaluation.py [--rounds 7] [--batch 256] [--data-dir DIR] [--json FILE]
+    python benchmarks/evaluation.py [--rounds 7] [--batch 256] [--images 3000] [--threads 2] [--data-dir DIR] [--json F]
 
 One process, both networks interleaved, so that a busy machine slows both alike; the figure is the median of the rounds'
 ratios. The network is the naturally trained CIFAR-10 ResNet-18 that pyautoattack ships; predictions are compared on
@@ -56,10 +56,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--images", type=int, default=2000)
+    parser.add_argument("--images", type=int, default=3000)
+    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--data-dir")
     parser.add_argument("--json")
     args = parser.parse_args()
+    torch.set_num_threads(args.threads)
     plain = network()
     folded = fold(network())
     assert folded is not None

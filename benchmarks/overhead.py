@@ -1,6 +1,6 @@
 """What training costs beside its steps: the gaps between them, and the time until the first.
 
-    python benchmarks/overhead.py [--rounds 5] [--recipe digits-resnet8-uiat] [--data-dir DIR] [--json FILE]
+    python benchmarks/overhead.py [--rounds 5] [--threads 1] [--recipe digits-resnet8-uiat] [--data-dir DIR] [--json F]
 
 The gaps: from the end of a step to the beginning of the next within an epoch (next batch, crop, flip, metrics, log,
 progress), as a share of the steps, for the small CIFAR recipe's network and augmentation on noise. The start: from the
@@ -9,6 +9,7 @@ start of a process that trains a recipe to its first step, against one that only
 
 import argparse
 import importlib
+import os
 import statistics
 import subprocess
 import sys
@@ -93,10 +94,13 @@ def start_up(rounds: int, command: list[str]) -> dict[str, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1, help="of this process and of those it starts")
     parser.add_argument("--recipe", default="digits-resnet8-uiat", help="what starts up")
     parser.add_argument("--data-dir", help="where its data are")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    os.environ["OMP_NUM_THREADS"] = str(options.threads)
     with TemporaryDirectory() as folder:
         shares = {m: [gaps(m, Path(folder) / f"{m}{k}") for k in range(options.rounds)] for m in ("sat", "uiat")}
     for method, values in shares.items():

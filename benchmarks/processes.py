@@ -3,7 +3,7 @@
     python benchmarks/processes.py [--rounds 5] [--steps 12] [--batch 128] [--json FILE]
 
 Rounds alternate between one and two processes; the figure is the median of the rounds' ratios. UIAT, PGD-10, a ResNet
-of width 16 with three stages at 16×16, one gloo process a core.
+of width 16 with three stages at 16×16 as `uiat train` runs it (folded, channels_last), one gloo process a core.
 """
 
 import argparse
@@ -17,13 +17,14 @@ from pathlib import Path
 
 import torch
 
+from uiat.config import AnyConfig, Config, Training
+from uiat.data.config import DataConfig
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import process_group, wait
 from uiat.engine.files import write_json
-from uiat.engine.passes import PassCounter
-from uiat.engine.state import State
-from uiat.engine.step import make_optimizer, train_step
+from uiat.engine.setup import build_state
+from uiat.engine.step import train_step
 from uiat.evaluation.card import environment
 from uiat.methods import UIAT
 from uiat.models import ResNet
@@ -37,15 +38,14 @@ def measure(steps: int, batch: int) -> None:
         g = torch.Generator().manual_seed(0)
         x = torch.randint(0, 256, (batch * (steps + 2), 3, 16, 16), dtype=torch.uint8, generator=g)
         images = Images(x, torch.arange(len(x)) % 10, tuple("0123456789"))
-        torch.manual_seed(0)
-        model = ResNet(blocks=(1, 1, 1), width=16).build(images.spec)
-        state = State(model, UIAT().build(images.spec), make_optimizer(model, 0.9, 5e-4), PassCounter(model))
+        config: AnyConfig = Config(DataConfig(), ResNet(blocks=(1, 1, 1), width=16), UIAT(), Training())
+        state = build_state(config, images.spec, torch.device("cpu"), None)
         began = 0.0
         for step, part in Loader(images, batch, seed=0, crop=2, flip=True).epoch(1):
             if step == 2:
                 wait()
                 began = time.perf_counter()
-            train_step(state, part, Clock(1, step, 100), lr=0.01)
+            assert train_step(state, part, Clock(1, step, 100), lr=0.01) is None
         wait()
         print(batch * steps / (time.perf_counter() - began))
 

@@ -74,15 +74,16 @@ class L2:
         direction = draws.normal(purpose, self.center)
         unit = (draws.uniform("radius", self.center.flatten(1)[:, :1]) + 1) / 2
         radius = self.eps * unit ** (1 / self.center[0].numel())
-        return self.project(self.center + direction / _norm(direction).clamp(min=1e-12) * _like(radius, direction))
+        return self.project(self.center + direction / _norm(direction).clamp(min=1e-12) * per_row(radius, direction))
 
 
 BALLS: dict[str, type[Linf] | type[L2]] = {"linf": Linf, "l2": L2}
 
 
 def _norm(a: Tensor) -> Tensor:
-    return _like(a.flatten(1).norm(dim=1), a)
+    return per_row(a.flatten(1).norm(dim=1), a)
 
 
-def _like(per_sample: Tensor, a: Tensor) -> Tensor:
+def per_row(per_sample: Tensor, a: Tensor) -> Tensor:
+    """Give a value a sample as many dimensions as `a`."""
     return per_sample.reshape(-1, *[1] * (a.ndim - 1))

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
-from uiat.errors import PeerLost
+from uiat.errors import PeerLost, UserError
 from uiat.meeting import meet
 
 LOST = (
@@ -49,24 +49,32 @@ def restarted() -> bool:
 
 
 def local_device(device: torch.device) -> torch.device:
-    """Return this process's own GPU when processes share a machine with several."""
-    if device.type == "cuda" and device.index is None and launched() > 1:
-        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
-    return device
+    """Return this process's own GPU when several processes were started."""
+    if device.type != "cuda" or launched() == 1:
+        return device
+    here, local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
+    if device.index is not None and here > 1:
+        raise UserError(f"--device {device} is one GPU for {here} processes: give --device cuda, each takes its own.")
+    if device.index is None and here > (found := torch.cuda.device_count()):
+        raise UserError(f"{here} processes on a machine with {found} GPU(s): start one for each GPU, or --device cpu.")
+    return device if device.index is not None else torch.device("cuda", local)
 
 
 @contextmanager
 def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
-    """Join the processes that torchrun started: gloo on CPUs, NCCL on GPUs."""
+    """Join the processes that torchrun started: gloo on CPUs, NCCL on GPUs, where `device` is this process's own."""
     if launched() == 1 or dist.is_initialized():
         yield
         return
-    backend = "nccl" if device.type == "cuda" else "gloo"
+    own = device if device.type == "cuda" else None
+    if own is not None:
+        torch.cuda.set_device(own)  # where "cuda" means, from now on; otherwise all would meet on the first GPU
+    backend = "gloo" if own is None else "nccl"
     timeout = timedelta(minutes=minutes)
     try:
         store, number, count = next(rendezvous("env://", timeout=timeout))
         met = meet(store, number, count)
-        dist.init_process_group(backend, store=met, rank=number, world_size=count, timeout=timeout)
+        dist.init_process_group(backend, store=met, rank=number, world_size=count, timeout=timeout, device_id=own)
         try:
             yield
         finally:
@@ -91,9 +99,11 @@ def total(value: Tensor) -> Tensor:
     return summed.to(value.device)
 
 
-def _exchange_device() -> str:
-    """Return where a tensor must be for the others to see it."""
-    return "cuda" if dist.get_backend() == "nccl" else "cpu"
+def _exchange_device() -> torch.device:
+    """Return where a tensor must be for the others to see it: with NCCL, this process's own GPU."""
+    if dist.get_backend() == "nccl":
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
 
 
 def anywhere(*flags: bool) -> list[bool]:

@@ -11,7 +11,7 @@ Precision = Literal["fp32", "bf16", "fp16"]
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 ATTACK_SCALE = 1024.0
-"""Factor of an attack's loss in fp16, where the smallest gradients would be 0 and have no sign."""
+"""Factor of an attack's loss in fp16 at first: without it the smallest gradients would be 0 and have no sign."""
 
 
 def lowered(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
@@ -31,8 +31,6 @@ def widen(values: Tensor) -> Tensor:
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 
 
-def attack_scale(device: torch.device) -> float:
-    """Return the factor for an attack's loss at this moment."""
-    kind = device.type
-    fp16 = torch.is_autocast_enabled(kind) and torch.get_autocast_dtype(kind) == torch.float16
-    return ATTACK_SCALE if fp16 else 1.0
+def is_fp16(device: torch.device) -> bool:
+    """Whether networks compute in fp16 at this moment."""
+    return torch.is_autocast_enabled(device.type) and torch.get_autocast_dtype(device.type) == torch.float16

@@ -1,23 +1,31 @@
 """`uiat bench`: passes as stated, ratios as they must be, files that open."""
 
 import json
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 
+from tests.bench.course import COURSE, CPU
 from tests.cli.calls import call, refused
-from uiat.bench import reference
-from uiat.bench.entrants import Course, Entrant, Phase, counted, enter
+from uiat.bench.entrants import Entrant, Phase, counted, enter
 from uiat.bench.memory import peak_bytes
 from uiat.bench.need import Need, need
 from uiat.bench.race import Times, race
-from uiat.methods import METHODS, TRADES
-from uiat.models import ResNet
-from uiat.types import Batch, Clock, DataSpec
+from uiat.errors import UserError
+from uiat.methods import METHODS
+from uiat.models import MODELS
+from uiat.types import Clock, DataSpec
 
-CPU = torch.device("cpu")
-COURSE = Course(ResNet(blocks=(1,), width=2), DataSpec(3, 20, (3, 8, 8)), 6, CPU)
+
+@dataclass(frozen=True)
+class Plain:
+    """A network with nothing to fold."""
+
+    def build(self, data: DataSpec) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(data.numel, data.num_classes))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -45,39 +53,26 @@ def test_a_step_that_makes_more_passes_is_noticed() -> None:
         with torch.no_grad():
             entrant.state.model(torch.rand(6, 3, 8, 8))
 
-    greedy = Entrant("greedy", (Phase(1.0, phase.need, twice),), entrant.state)
+    greedy = replace(entrant, phases=(Phase(1.0, phase.need, twice),))
     ((found, stated),) = counted(greedy)
     assert found["forward"] == stated["forward"] + 1
 
 
-def test_the_literal_trades_is_trades() -> None:
-    """The reference is slow, not wrong: with the same start, its step is the method's."""
-    torch.manual_seed(0)
-    ours = ResNet(blocks=(1,), width=4).build(COURSE.spec).double()
-    theirs = ResNet(blocks=(1,), width=4).build(COURSE.spec).double()
-    theirs.load_state_dict(ours.state_dict())
-    g = torch.Generator().manual_seed(1)
-    x, y = torch.rand(6, 3, 8, 8, generator=g, dtype=torch.double), torch.tensor([0, 1, 2, 0, 1, 2])
-    optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, theirs)]
-    method = TRADES().build(COURSE.spec)
-    original, noise = torch.randn_like, torch.randn(x.shape, generator=g, dtype=x.dtype)
+def test_a_step_that_does_everything_twice_is_noticed() -> None:
+    entrant = enter("sat", COURSE)
+    (phase,) = entrant.phases
+    greedy = replace(entrant, phases=(replace(phase, step=lambda: (phase.step(), phase.step())),))
+    ((found, stated),) = counted(greedy)
+    assert found == {name: 2 * count for name, count in stated.items()}
 
-    class Draws:
-        def normal(self, purpose: str, like: torch.Tensor) -> torch.Tensor:
-            return noise
 
-    import uiat.methods.method as module
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(torch, "randn_like", lambda like: noise)
-        patch.setattr(module, "Draws", lambda *_: Draws())
-        reference.trades(theirs, optimizers[1])(x, y)
-        ours.train()
-        method(ours, Batch(x, y), Clock(1, 0, 2)).total.backward()
-        optimizers[0].step()
-    assert torch.randn_like is original
-    for mine, literal in zip(ours.parameters(), theirs.parameters(), strict=True):
-        torch.testing.assert_close(mine, literal, rtol=1e-9, atol=1e-11)
+def test_a_step_that_moves_no_weight_is_not_timed() -> None:
+    entrant = enter("sat", COURSE)
+    assert entrant.state is not None
+    with torch.no_grad():
+        next(entrant.state.model.parameters()).fill_(torch.nan)
+    with pytest.raises(UserError, match="the part 'ce' of the loss is not finite in a step of sat"):
+        race([entrant], {}, 1, CPU)
 
 
 def test_ratios_are_medians_of_rounds() -> None:
@@ -124,6 +119,21 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert content["lines"][3]["counts"] == [{"forward": 11, "input_backward": 10, "weight_backward": 1}]
     assert len(content["rounds"]["steps"]["sat"]) == 2
     assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
+    assert "can be folded" not in found.out
+
+
+def test_the_command_says_what_is_unlike(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODELS, "plain", Plain())
+    peaks = iter([3, 1, 5, 9, 2])
+    monkeypatch.setattr("uiat.cli.bench.peak_bytes", lambda *_: next(peaks) * 10**6)
+    words = ["bench", "--model", "plain", "--batch-size", "8", "--rounds", "1", "--size", "8", "--precision", "bf16"]
+    found = call(capsys, *words, "--methods", "natural", "sat", "uiat-oneoff", "--no-references")
+    assert found.code == 0, found.err
+    text = " ".join(found.out.split())
+    assert "bf16, literal references in fp32, not compiled" in text
+    assert "attacks of sat, uiat-oneoff ran through the network as it is" in text  # natural training has none
+    (line,) = [line for line in found.out.splitlines() if line.startswith("│uiat-oneoff")]
+    assert line.rstrip("│").split("│")[-1].strip() == "9"
 
 
 def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

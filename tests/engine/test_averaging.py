@@ -95,6 +95,33 @@ def test_other_buffers_are_copied() -> None:
     assert average.weights["mask"].tolist() == [0.0, -torch.inf]
 
 
+class Tied(nn.Module):
+    """A weight under two names, and a BatchNorm under two."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = nn.Linear(3, 3), nn.Linear(3, 3)
+        self.other.weight = self.one.weight
+        self.norm = nn.BatchNorm1d(3)
+        self.again = self.norm
+
+
+def test_what_has_two_names_is_averaged_under_both() -> None:
+    model = Tied()
+    average = Average(model, Averaging(enabled=True, decay=0.9))
+    average.updates = 10**6  # the warm-up is over
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    assert model.norm.running_mean is not None
+    with torch.no_grad():
+        model.one.weight.add_(1.0)
+        model.norm.weight.add_(1.0)
+        model.norm.running_mean.add_(1.0)
+    average.update(model)
+    with average.lent_to(model):
+        for name in ("one.weight", "other.weight", "norm.weight", "again.weight", "again.running_mean"):
+            torch.testing.assert_close(model.state_dict()[name], before[name] + 0.1, msg=name)
+
+
 def test_lent_weights_go_back_bit_by_bit() -> None:
     layer = nn.Linear(3, 3)
     model = nn.Sequential(layer, nn.BatchNorm1d(3))

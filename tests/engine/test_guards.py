@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors import safe_open
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.cli.calls import stopped
 from tests.distributed.processes import start
@@ -21,14 +20,14 @@ from tests.engine.moments import STEP, Killed, at_call, die
 from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.cli import main
 from uiat.config import AnyConfig
-from uiat.engine import loop, step
-from uiat.engine.guards import find_fault
+from uiat.engine import loop
+from uiat.engine.guards import Before, find_fault
 from uiat.engine.run import RunFolder, read_json
 from uiat.engine.setup import build_loader, build_state
 from uiat.engine.state import State
 from uiat.errors import UserError
 from uiat.methods import METHODS
-from uiat.types import Clock, Loss
+from uiat.types import Batch, Clock, Loss
 
 WHAT = {
     "sample": "the part 'ce' of the loss",
@@ -172,6 +171,22 @@ def test_every_method_is_undone(method: str) -> None:
                 assert all(tensor.isfinite().all() for tensor in leaves(contents()))
 
 
+def test_only_the_batchs_rows_are_kept_for_undoing() -> None:
+    settings = config()
+    spec = replace(splits(settings.data).spec, num_classes=1000)
+    state = build_state(settings, spec, CPU, None)
+    batch = Batch(torch.rand(4, *spec.shape), torch.tensor([5, 7, 7, 999]), torch.tensor([3, 1, 4, 2]))
+    before = Before(state, batch)
+    kept = sum(t.numel() for t in [*before.buffers.values(), *(rows for _, _, rows in before.rows)])
+    assert kept < 10 * 1000
+    saved = copy.deepcopy(state.method.state_dict())
+    for name, buffer in state.method.named_buffers():
+        buffer[batch.index if "table" in name else batch.y] = 1
+    assert any(not torch.equal(saved[name], tensor) for name, tensor in state.method.state_dict().items())
+    before.restore()
+    assert all(torch.equal(saved[name], tensor) for name, tensor in state.method.state_dict().items())
+
+
 def test_a_run_that_leaves_steps_out_goes_on_in_the_same_bits(tmp_path: Path) -> None:
     settings = config(on_nonfinite="skip", checkpoint_minutes=0.0)
     with script("sample", (2, 2), (2, 4)):
@@ -222,37 +237,6 @@ def test_a_gradient_may_be_huge(value: float) -> None:
     model.bias.grad[1] = value
     found = find_fault(model, [Loss(torch.tensor(1.0), {})], [], Clock(1, 0, 1))
     assert (found.what if found else None) == (None if value == 1e30 else "the gradient of 'bias'")
-
-
-class Waits(TorchDispatchMode):
-    """Counts how often a value is taken from the device to the host."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.count = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.count += int(func in (torch.ops.aten._local_scalar_dense.default, torch.ops.aten.nonzero.default))
-        return func(*args, **(kwargs or {}))
-
-
-@pytest.mark.parametrize("undo", [False, True])
-def test_a_step_waits_once_more_for_the_device(undo: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = tiny("uiat")
-    data = splits(settings.data)
-
-    def waits() -> int:
-        counted = Waits()
-        state = build_state(settings, data.spec, CPU, None)
-        batches = build_loader(settings, data.train, CPU).epoch(1)
-        for number, batch in batches:
-            with counted:
-                assert step.train_step(state, batch, Clock(1, number, 3), lr=0.1, undo=undo) is None
-        return counted.count
-
-    guarded = waits()
-    monkeypatch.setattr(step, "find_fault", lambda *_, **__: None)
-    assert guarded == waits() + STEPS
 
 
 def on_two(tmp_path: Path, kind: str, **changes: Any) -> tuple[RunFolder, list[int], list[str]]:

@@ -1,7 +1,9 @@
 """Exact counts of the passes of a step, in batches: what each method costs."""
 
+import gc
 from dataclasses import dataclass, replace
 from typing import Any
+from weakref import ref
 
 import pytest
 import torch
@@ -9,11 +11,12 @@ from torch import nn
 
 from uiat import HAT, IAT, MART, SAT, TRADES, UIAT, DataSpec, GradAlign, Natural, SingleStep, UIATOneOff
 from uiat.attacks import NFGSM, RSFGSM
+from uiat.crafting import crafting_copy
 from uiat.engine.awp import AWP
 from uiat.engine.passes import PassCounter
 from uiat.engine.setup import build_state
 from uiat.engine.state import State
-from uiat.engine.step import train_step
+from uiat.engine.step import make_optimizer, train_step
 from uiat.methods import METHODS, UIATPlugIn
 from uiat.recipes import get
 from uiat.targets import Momentum, UniversalInverse
@@ -118,6 +121,75 @@ def test_counting_ends_when_closed() -> None:
     counter.close()
     model(torch.rand(5, 1, 8, 8)).sum().backward()
     assert counter.counts["forward"] == 5
+
+
+class Recurrent(nn.Module):
+    """Its first layer gives a tuple."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.LSTM(8, 5, batch_first=True), nn.Linear(5, 3)
+
+    def features(self, x: torch.Tensor) -> torch.Tensor:
+        return self.first(x[:, 0])[0][:, -1]  # type: ignore[no-any-return]
+
+    def head(self, f: torch.Tensor) -> torch.Tensor:
+        return self.last(f)  # type: ignore[no-any-return]
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.head(self.features(x))
+
+
+class Attentive(nn.Module):
+    """So does this."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = x[:, 0]
+        return self.last(self.first(x, x, x)[0].mean(dim=1))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("build", [Recurrent, Attentive])
+@pytest.mark.parametrize("name", ["sat", "trades", "uiat"])
+def test_a_first_layer_that_gives_a_tuple(build: type[nn.Module], name: str) -> None:
+    torch.manual_seed(0)
+    model = build()
+    setting, expected = CASES[name]
+    method = setting.method.build(SPEC)
+    batch = Batch(torch.rand(N, *SPEC.shape), torch.arange(N) % 3, torch.arange(N))
+    method(model, batch, Clock(1, 0, EPOCHS))  # whoever looks for features has looked now
+    state = State(model, method, make_optimizer(model, 0.9, 0.0), PassCounter(model))
+    assert counted(state, batch, 1, None, None) == expected
+
+
+def test_a_frozen_first_layer() -> None:
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 5), nn.Linear(5, 3))
+    model[1].requires_grad_(False)
+    state = State(model, SAT().build(SPEC), make_optimizer(model, 0.9, 0.0), PassCounter(model))
+    batch = Batch(torch.rand(N, *SPEC.shape), torch.arange(N) % 3, torch.arange(N))
+    assert counted(state, batch, 1, None, None) == CASES["sat"][1]
+
+
+def test_a_forward_that_fails_does_not_end_the_count() -> None:
+    model = Recurrent()
+    counter = PassCounter(model)
+    with pytest.raises(RuntimeError):
+        model(torch.rand(5, 1, 8, 7))
+    model.head(model.features(torch.rand(5, 1, 8, 8)))
+    model(torch.rand(5, 1, 8, 8))
+    assert counter.counts["forward"] == 10
+
+
+def test_a_counter_keeps_no_network_alive() -> None:
+    state = build_state(get("digits-resnet8-sat"), SPEC, torch.device("cpu"), None)
+    assert crafting_copy(state.model) is not None
+    gone = ref(state.model)
+    del state
+    gc.collect()
+    assert gone() is None
 
 
 def test_validation_is_not_a_cost_of_training(tmp_path_factory: pytest.TempPathFactory) -> None:

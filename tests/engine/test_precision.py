@@ -18,7 +18,7 @@ from uiat.engine.setup import build_loader, build_state
 from uiat.engine.step import train_step
 from uiat.evaluation.accuracy import accuracy
 from uiat.methods import METHODS
-from uiat.precision import ATTACK_SCALE, attack_scale, lowered, widen
+from uiat.precision import widen
 from uiat.types import Batch, Clock, DataSpec
 
 EPOCHS = 4
@@ -49,7 +49,7 @@ def trained(config: AnyConfig) -> tuple[float, float, float]:
 
 def check_close(config: AnyConfig, reference: AnyConfig) -> None:
     (loss, natural, robust), (loss0, natural0, robust0) = trained(config), trained(reference)
-    assert loss == pytest.approx(loss0, rel=0.02)
+    assert loss == pytest.approx(loss0, rel=0.03)  # two seeds differ by 2 %
     assert natural == pytest.approx(natural0, abs=0.01)
     assert robust == pytest.approx(robust0, abs=0.06)  # half-way through, it swings from step to step
 
@@ -111,26 +111,6 @@ def test_every_method_keeps_what_matters_in_float32(method: str, precision: str)
     assert {tensor.dtype for tensor in floats} == {torch.float32}
     assert all(tensor.isfinite().all() for tensor in floats)
     assert all(value.dtype == torch.float64 for value in state.meter.sums.values())
-
-
-def test_small_gradients_keep_their_sign_in_fp16() -> None:
-    assert attack_scale(CPU) == 1
-    with lowered(CPU, "bf16"):
-        assert attack_scale(CPU) == 1
-    with lowered(CPU, "fp16"):
-        assert attack_scale(CPU) == ATTACK_SCALE
-    linear = torch.nn.Linear(4, 2, bias=False)
-    with torch.no_grad():
-        linear.weight.copy_(torch.tensor([[1.0, -1.0, 1.0, -1.0], [0.0, 0.0, 0.0, 0.0]]) * 1e-3)
-
-    class Tiny(torch.nn.Module):
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return linear(x) * 2e-5  # type: ignore[no-any-return]
-
-    x, y = torch.full((1, 4), 0.5), torch.tensor([0])
-    with lowered(CPU, "fp16"):
-        found = PGD(eps=0.1, step=0.1, steps=1, start="none")(Tiny(), x, y)
-    assert torch.equal((found - x).sign(), torch.tensor([[-1.0, 1.0, -1.0, 1.0]]))
 
 
 def test_widening_is_for_half_precision_alone() -> None:

@@ -1,7 +1,10 @@
 """What a target remembers, and when."""
 
+from dataclasses import replace
+
 import pytest
 import torch
+from torch import nn
 
 from tests.contract.setting import DATA, network, samples
 from uiat.errors import UserError
@@ -50,6 +53,30 @@ def test_z_of_micro_batches_is_z_of_the_batch() -> None:
     targets[0].prepare(whole.model, [whole], Clock(1, 0, 1))
     targets[1].prepare(parts[0].model, parts, Clock(1, 0, 1))
     assert (targets[0].z - targets[1].z).abs().lt(1e-6).double().mean() >= 0.999
+
+
+def test_processes_exchange_z_of_the_classes_at_hand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process holds classes 0 and 2, another one class 4: nobody sends the 1,000 z."""
+    spec = replace(DATA, num_classes=1000)
+    target = UniversalInverseTarget(UniversalInverse(beta=0), spec)
+    before, sent = target.z.clone(), []
+
+    def total(value: torch.Tensor) -> torch.Tensor:
+        sent.append(tuple(value.shape))
+        return (
+            value.index_fill(0, torch.tensor(4), 1.0) if value.ndim == 1 else value.index_fill(0, torch.tensor(2), 1.0)
+        )
+
+    monkeypatch.setattr("uiat.targets.universal.total", total)
+    x = torch.rand(4, *DATA.shape)
+    padding = Batch(x[:1], torch.tensor([7]), padding=True)  # counts for nothing, and neither does its class
+    model = nn.Sequential(nn.Flatten(), nn.Linear(DATA.numel, 1000))
+    parts = [Batch(x, torch.tensor([2, 0, 2, 0])), padding]
+    views = [View(model, part, part.x, Draws(), "eval") for part in parts]
+    target.prepare(model, views, Clock(1, 0, 1))
+    assert sent == [(1000,), (3, *DATA.shape)]
+    moved = (target.z != before).flatten(1).any(dim=1)
+    assert moved.nonzero().flatten().tolist() == [0, 2, 4]
 
 
 def test_universal_inverse_lowers_the_loss_of_most() -> None:

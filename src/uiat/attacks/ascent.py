@@ -6,21 +6,28 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from uiat.attacks.half import HalfGradient
 from uiat.balls import Ball
-from uiat.precision import attack_scale
+from uiat.precision import is_fp16
 
 Gradient = Callable[[Tensor], Tensor]
 
 
-def gradient_of(objective: Callable[[Tensor], Tensor]) -> Gradient:
-    """Turn a scalar objective into its gradient; no other gradient is computed or left behind."""
+def gradient_of(objective: Callable[[Tensor], Tensor], rows: Tensor | None = None) -> Gradient:
+    """Turn an objective into its gradient; no other gradient is computed or left behind.
+
+    Args:
+        objective: gives a value for each sample, of which the sum is meant, or that sum.
+        rows: the row of `at` that each sample depends on; `None`: its own.
+    """
+    half = HalfGradient(objective, rows)  # remembers its scales from one step of the attack to the next
 
     def gradient(at: Tensor) -> Tensor:
         with torch.enable_grad():
             at = at.detach().requires_grad_()
-            scale = attack_scale(at.device)
-            value = objective(at)
-            (result,) = torch.autograd.grad(value if scale == 1 else scale * value, at)
+            if is_fp16(at.device):
+                return half(at)
+            (result,) = torch.autograd.grad(objective(at).sum(), at)
         return result
 
     return gradient

@@ -46,11 +46,11 @@ class PGD:
         return ascend(gradient_of(self._objective(model, x, y)), start, ball, step=step, steps=self.steps)
 
     def _objective(self, model: nn.Module, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
-        # Sums, not means: a sample's step must not depend on the batch size, nor underflow in half precision.
+        # Summed later, never averaged: a step must not depend on the batch size, nor underflow in half precision.
         if self.loss == "ce":
-            return lambda x_adv: F.cross_entropy(widen(model(x_adv)), y, reduction="sum")
+            return lambda x_adv: F.cross_entropy(widen(model(x_adv)), y, reduction="none")
         if self.loss == "margin":
-            return lambda x_adv: margin(widen(model(x_adv)), y).sum()
+            return lambda x_adv: margin(widen(model(x_adv)), y)
         with torch.no_grad():
             log_p = widen(model(x)).log_softmax(dim=1)
-        return lambda x_adv: kl_divergence(log_p, widen(model(x_adv)).log_softmax(dim=1)).sum()
+        return lambda x_adv: kl_divergence(log_p, widen(model(x_adv)).log_softmax(dim=1))

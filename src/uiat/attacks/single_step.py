@@ -73,5 +73,5 @@ class NFGSM:
 
 
 def _one_step(model: nn.Module, x: Tensor, y: Tensor, *, start: Tensor, step: float, radius: float) -> Tensor:
-    gradient = gradient_of(lambda x_adv: F.cross_entropy(widen(model(x_adv)), y, reduction="sum"))
+    gradient = gradient_of(lambda x_adv: F.cross_entropy(widen(model(x_adv)), y, reduction="none"))
     return ascend(gradient, start, Linf(x, radius), step=step, steps=1)

@@ -1,75 +1,89 @@
 """The bare passes: each kind of pass on the network, alone, on the fastest path there is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from uiat.crafting import crafting
+from uiat.crafting import Crafting, crafting, forward_of
+from uiat.precision import widen
 
-Pass = Callable[[], object]
+IN_A_ROW = 5
+"""An attack makes its passes one after the other; one alone, after a pass of another kind, takes longer."""
 
 
-def bare_passes(model: nn.Module, x: Tensor, y: Tensor) -> dict[str, Pass]:
-    """Return a function for each kind of pass of `Need`, on a network in training mode.
+@dataclass(frozen=True)
+class Bare:
+    """One kind of pass, and the state that the network is in meanwhile; to get it there is not part of the pass."""
 
-    Crafting passes run through the network's folded copy where it has one; its folding is not part of them.
+    run: Callable[[nn.Module], object]
+    within: Callable[[], AbstractContextManager[nn.Module]]
+    times: int = 1
+    """Passes that are made in a row; what is measured is their mean."""
+
+    def __call__(self) -> None:
+        """Make them."""
+        with self.within() as network:
+            self.repeat(network)
+
+    def repeat(self, network: nn.Module) -> None:
+        """Make them, on the network in its state."""
+        for _ in range(self.times):
+            self.run(network)
+
+
+Pass = Bare | Callable[[], object]
+
+
+def bare_passes(
+    model: nn.Module, x: Tensor, y: Tensor, lowered: Callable[[], AbstractContextManager[object]] = nullcontext
+) -> dict[str, Bare]:
+    """Return each kind of pass of `Need`, on a network in training mode.
+
+    They are made in the precision of `lowered`, compiled where the network is. Crafting passes run through the
+    network's folded copy where it has one; its folding is not part of them.
     """
-    with crafting(model) as network:
-        fast = network
 
-    def craft_forward() -> None:
+    @contextmanager
+    def crafted(mode: Crafting = "eval") -> Iterator[nn.Module]:
+        with lowered(), crafting(model, mode) as network:
+            yield network
+
+    def forward(network: nn.Module) -> None:
         with torch.no_grad():
-            fast(x)
+            network(x)
 
-    def craft_gradient() -> None:
-        _input_gradient(fast, x, y)
-
-    def train_gradient() -> None:
-        _input_gradient(model, x, y)
-
-    def predict() -> None:
-        with torch.no_grad():
-            model(x)
-
-    def update() -> None:
-        F.cross_entropy(model(x), y).backward()
-        model.zero_grad(set_to_none=True)
-
-    def double() -> None:
+    def gradient(network: nn.Module) -> None:
         at = x.detach().requires_grad_()
-        (gradient,) = torch.autograd.grad(F.cross_entropy(model(at), y), at, create_graph=True)
-        gradient.square().sum().backward()
-        model.zero_grad(set_to_none=True)
+        torch.autograd.grad(F.cross_entropy(widen(network(at)), y, reduction="sum"), at)
+
+    def predict(network: nn.Module) -> None:
+        with torch.no_grad(), lowered():
+            forward_of(network)(x)
+
+    def update(network: nn.Module) -> None:
+        with lowered():
+            loss = F.cross_entropy(widen(forward_of(network)(x)), y)
+        loss.backward()
+        network.zero_grad(set_to_none=True)
+
+    def double(network: nn.Module) -> None:  # in float32 and not compiled, as GradAlign makes it
+        at = x.detach().requires_grad_()
+        (slope,) = torch.autograd.grad(F.cross_entropy(network(at), y), at, create_graph=True)
+        slope.square().sum().backward()
+        network.zero_grad(set_to_none=True)
+
+    def as_it_is() -> AbstractContextManager[nn.Module]:
+        return nullcontext(model)
 
     return {
-        "craft_forward": _within(model, craft_forward, eval_mode=True),
-        "craft_gradient": _within(model, craft_gradient, eval_mode=True),
-        "train_gradient": _within(model, train_gradient, eval_mode=False),
-        "predict": predict,
-        "update": update,
-        "double": double,
+        "craft_forward": Bare(forward, crafted),
+        "craft_gradient": Bare(gradient, crafted, IN_A_ROW),
+        "train_gradient": Bare(gradient, lambda: crafted("train")),
+        "predict": Bare(predict, as_it_is),
+        "update": Bare(update, as_it_is),
+        "double": Bare(double, as_it_is),
     }
-
-
-def _within(model: nn.Module, run: Pass, *, eval_mode: bool) -> Pass:
-    """Run with frozen parameters; where the fast network is the model itself, in its evaluation mode."""
-
-    def frozen() -> None:
-        trained = [p for p in model.parameters() if p.requires_grad]
-        training = model.training
-        for parameter in trained:
-            parameter.requires_grad_(False)
-        model.train(training and not eval_mode)
-        run()
-        model.train(training)
-        for parameter in trained:
-            parameter.requires_grad_(True)
-
-    return frozen
-
-
-def _input_gradient(network: nn.Module, x: Tensor, y: Tensor) -> None:
-    at = x.detach().requires_grad_()
-    torch.autograd.grad(F.cross_entropy(network(at), y, reduction="sum"), at)

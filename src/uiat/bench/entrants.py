@@ -5,16 +5,17 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uiat.bench import reference
-from uiat.bench.bare import Pass, bare_passes
+from uiat.bench.bare import Bare, bare_passes
 from uiat.bench.need import Need, need
 from uiat.config import AnyConfig, Config, Training
 from uiat.data.config import DataConfig
 from uiat.engine.setup import build_model, build_state
 from uiat.engine.state import State
 from uiat.engine.step import train_step
+from uiat.errors import UserError
 from uiat.methods import METHODS, MethodConfig
 from uiat.models import ModelConfig
 from uiat.rng import generator
@@ -67,6 +68,8 @@ class Entrant:
     name: str
     phases: tuple[Phase, ...]
     state: State | None = None
+    batch_size: int = 0
+    """Samples in one of its steps."""
 
     @property
     def need(self) -> Need:
@@ -83,8 +86,10 @@ def enter(name: str, course: Course) -> Entrant:
     config = course.config(method)
     helper = build_model(config, course.spec, course.device).requires_grad_(False) if name == "hat" else None
     state = build_state(config, course.spec, course.device, helper)
-    phases = tuple(Phase(share, need(method, clock), _step(state, course, clock)) for clock, share in _clocks(method))
-    return Entrant(name, phases, state)
+    phases = tuple(
+        Phase(share, need(method, clock), _step(name, state, course, clock)) for clock, share in _clocks(method)
+    )
+    return Entrant(name, phases, state, course.batch_size)
 
 
 def _clocks(method: Any) -> list[tuple[Clock, float]]:
@@ -98,9 +103,18 @@ def _clocks(method: Any) -> list[tuple[Clock, float]]:
     return [(Clock(epoch, 0, EPOCHS), share) for epoch, share in shares.items()]
 
 
-def _step(state: State, course: Course, clock: Clock) -> Callable[[], object]:
+def _step(name: str, state: State, course: Course, clock: Clock) -> Callable[[], object]:
     batch = course.batch()
-    return lambda: train_step(state, batch, clock, lr=LR)
+
+    def step() -> None:
+        fault = train_step(state, batch, clock, lr=LR)
+        if fault is not None:
+            raise UserError(
+                f"{fault.what} is not finite in a step of {name}, which therefore moved no weight and cannot be timed: "
+                "choose another precision or network."
+            )
+
+    return step
 
 
 def counted(entrant: Entrant) -> list[tuple[dict[str, float], dict[str, float]]]:
@@ -111,14 +125,13 @@ def counted(entrant: Entrant) -> list[tuple[dict[str, float], dict[str, float]]]
         counts = entrant.state.passes.counts
         before = dict(counts)
         phase.step()
-        rows = counts["weight_backward"] - before["weight_backward"]
-        size = rows / phase.need.counts["weight_backward"]
-        found.append(({name: (counts[name] - before[name]) / size for name in counts}, phase.need.counts))
+        made = {name: (counts[name] - before[name]) / entrant.batch_size for name in counts}
+        found.append((made, phase.need.counts))
     return found
 
 
 def references(course: Course) -> list[Entrant]:
-    """Return literal twins of natural training, TRADES and HAT, in the plain layout."""
+    """Return literal twins of natural training, TRADES and HAT: plain layout, float32, not compiled, on any course."""
     batch = course.batch()
     found = []
     for name in ("natural", "trades", "hat"):
@@ -139,11 +152,10 @@ def _literal(
     return lambda: step(batch.x, batch.y)
 
 
-def bare(course: Course) -> dict[str, Pass]:
-    """Return the bare passes on a network of their own."""
+def bare(course: Course) -> dict[str, Bare]:
+    """Return the bare passes on a network of their own, in the precision of the course."""
     state = build_state(course.config(METHODS["sat"]), course.spec, course.device, None)
     state.passes.close()
     state.model.train()
     batch = course.batch()
-    x: Tensor = batch.x
-    return bare_passes(state.model, x, batch.y)
+    return bare_passes(state.model, batch.x, batch.y, state.lowered)

@@ -1,13 +1,13 @@
 """Interleaved timing: in every round everybody takes a turn, with the bare passes in between."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 import torch
 
-from uiat.bench.bare import Pass
+from uiat.bench.bare import Bare, Pass
 from uiat.bench.entrants import Entrant
 from uiat.bench.need import Need
 from uiat.progress import Ticker
@@ -37,7 +37,7 @@ class Times:
 
 
 def race(
-    entrants: Sequence[Entrant], passes: dict[str, Pass], rounds: int, device: torch.device, *, warm_up: int = 1
+    entrants: Sequence[Entrant], passes: Mapping[str, Pass], rounds: int, device: torch.device, *, warm_up: int = 1
 ) -> Times:
     """Time every entrant `rounds` times, in an order that turns from round to round."""
     times = Times()
@@ -51,7 +51,7 @@ def race(
                 found[entrant.name] = []
                 for phase in entrant.phases:
                     for kind, run in passes.items():
-                        seen[kind].append(_seconds(run, device))
+                        seen[kind].append(_pass_seconds(run, device))
                     found[entrant.name].append(_seconds(phase.step, device))
                     ticker.advance(1, f"{entrant.name}, round {max(0, number + 1)} of {rounds}")
             if number >= 0:
@@ -71,6 +71,14 @@ def _add(
         times.phases.setdefault(entrant.name, []).append(seconds)
     for kind, values in seen.items():
         times.passes.setdefault(kind, []).append(median(values))
+
+
+def _pass_seconds(run: Pass, device: torch.device) -> float:
+    """Return the seconds of a pass; the network is brought into its state before the clock starts."""
+    if not isinstance(run, Bare):
+        return _seconds(run, device)
+    with run.within() as network:
+        return _seconds(lambda: run.repeat(network), device) / run.times
 
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float:

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from uiat import methods, models
-from uiat.bench.bare import Pass
+from uiat.bench.bare import Bare, Pass
 from uiat.bench.entrants import Course, Entrant, bare, enter, references
 from uiat.bench.memory import peak_bytes
 from uiat.bench.race import race
@@ -18,6 +18,7 @@ from uiat.bench.summary import Line, lines, to_content
 from uiat.cli.choose import take
 from uiat.cli.numbers import REGISTRY
 from uiat.config import ModelT, Training
+from uiat.crafting import crafting_copy
 from uiat.engine.files import write_json
 from uiat.engine.setup import pick_device
 from uiat.errors import UserError
@@ -54,7 +55,7 @@ class Bench(Generic[ModelT]):
     references: bool = True
     """Time literal natural training, TRADES and HAT as well."""
     memory: bool = True
-    """Measure the most memory a step holds, in a further step."""
+    """Measure the most memory a step holds, over the phases of a run, in further steps."""
     fast: bool = True
     """Use the fast path: BatchNorm folded for the attack, channels_last."""
     compile: bool = False
@@ -78,15 +79,20 @@ def main(args: list[str]) -> int:
     entrants = [enter(name, course) for name in options.methods]
     others = references(course) if options.references else []
     times = race([*others, *entrants], _needed(bare(course), entrants), options.rounds, course.device)
-    peaks = {e.name: peak_bytes(e.phases[0].step, course.device) for e in (*others, *entrants) if options.memory}
+    peaks = {e.name: _peak(e, course.device) for e in (*others, *entrants) if options.memory}
     found = lines([*others, *entrants], times, peaks)
-    network = f"{type(options.model).__name__}, batch {options.batch_size}, {torch.get_num_threads()} threads"
-    _show(found, network)
+    title = _title(options)
+    _show(found, title)
     facts = {"settings": encode(options), "environment": environment(course.device)}
     if options.json is not None:
         write_json(Path(options.json), to_content(found, times, facts))
     if options.figure is not None:
-        save_figure(draw_bench(found, network), Path(options.figure))
+        save_figure(draw_bench(found, title), Path(options.figure))
+    unfolded = [entrant.name for entrant in entrants if _is_unfolded(entrant)]
+    if options.fast and unfolded:
+        print(
+            f"the attacks of {', '.join(unfolded)} ran through the network as it is: no BatchNorm in it can be folded"
+        )
     if options.compile:
         cold = ", ".join(f"{line.name} {line.first_seconds:.0f} s" for line in found if line.bare_seconds is not None)
         print(f"first steps, with compiling: {cold}")
@@ -96,7 +102,28 @@ def main(args: list[str]) -> int:
     return 1 if wrong else 0
 
 
-def _needed(passes: dict[str, Pass], entrants: list[Entrant]) -> dict[str, Pass]:
+def _peak(entrant: Entrant, device: torch.device) -> int:
+    """Return the most memory that a step of any phase holds."""
+    return max(peak_bytes(phase.step, device) for phase in entrant.phases)
+
+
+def _is_unfolded(entrant: Entrant) -> bool:
+    """Whether its attack, with running statistics, has no folded copy to run through."""
+    state = entrant.state
+    if state is None or state.method.attack is None or state.method.crafting != "eval":
+        return False
+    return crafting_copy(state.model) is None
+
+
+def _title(options: Bench[Any]) -> str:
+    """Name the network and how it is run; the literal references are always run plainly."""
+    how = [options.precision, *(["compiled"] if options.compile else [])]
+    plain = [] if how == ["fp32"] else ["literal references in fp32, not compiled"]
+    words = [f"batch {options.batch_size}", f"{torch.get_num_threads()} threads", *how, *plain]
+    return ", ".join([type(options.model).__name__, *words])
+
+
+def _needed(passes: dict[str, Bare], entrants: list[Entrant]) -> dict[str, Pass]:
     return {kind: run for kind, run in passes.items() if any(getattr(entrant.need, kind) for entrant in entrants)}
 
 

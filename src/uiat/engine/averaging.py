@@ -73,9 +73,13 @@ class Average:
 
 
 def _averaged(model: nn.Module) -> list[str]:
-    """Name what is averaged: a buffer of another kind may be a mask of infinities, or a counter."""
-    names = [name for name, parameter in model.named_parameters() if parameter.is_floating_point()]
-    for prefix, module in model.named_modules():
+    """Name what is averaged: a buffer of another kind may be a mask of infinities, or a counter.
+
+    A weight or a layer that is used under two names has both: the state dict has them, too, and the last one counts.
+    """
+    named = model.named_parameters(remove_duplicate=False)
+    names = [name for name, parameter in named if parameter.is_floating_point()]
+    for prefix, module in model.named_modules(remove_duplicate=False):
         if isinstance(module, _BatchNorm) and module.running_mean is not None:
             names += [f"{prefix}.{kind}".lstrip(".") for kind in ("running_mean", "running_var")]
     return names

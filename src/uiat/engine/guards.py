@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -14,10 +15,11 @@ from uiat.distributed import anywhere, gather, rank, total, wait
 from uiat.engine.files import write_tensors
 from uiat.engine.state import State
 from uiat.errors import UserError
-from uiat.targets import PredictionTable
+from uiat.targets import PredictionTable, UniversalInverseTarget
 from uiat.types import Batch, Clock, Loss
 from uiat.views import View
 
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 MOST_SKIPPED = 0.1
 """Share of an epoch's steps that may be left out; beyond it, and from `FEW` steps on, the run stops."""
 FEW = 3
@@ -74,15 +76,13 @@ def _tensors(model: nn.Module, gradients: bool) -> Iterator[tuple[str, Tensor]]:
 
 
 class Before:
-    """What a step changes before the optimiser moves: buffers of network and method, the batch's rows of the table."""
+    """What a step changes before the optimiser moves: buffers of network and method, the batch's rows of large ones."""
 
     def __init__(self, state: State, batch: Batch):
         self.state = state
         self.buffers = {name: buffer.clone() for name, buffer in _small_buffers(state).items()}
-        self.tables = [m for m in state.method.modules() if isinstance(m, PredictionTable) and batch.index is not None]
-        if self.tables and batch.index is not None:
-            self.index = gather(batch.index[: batch.count])  # a process keeps the rows of all of them
-        self.rows = [(table.log_p[self.index], table.seen[self.index], table.version) for table in self.tables]
+        self.rows = [(buffer, where, buffer[where]) for buffer, where in _touched(state, batch)]
+        self.versions = [(table, table.version) for table in _modules(state, PredictionTable)]
 
     @torch.no_grad()
     def restore(self) -> None:
@@ -90,13 +90,30 @@ class Before:
         now = _small_buffers(self.state)
         for name, buffer in self.buffers.items():
             now[name].copy_(buffer)
-        for table, (log_p, seen, version) in zip(self.tables, self.rows, strict=True):
-            table.log_p[self.index], table.seen[self.index], table.version = log_p, seen, version
+        for buffer, where, rows in self.rows:
+            buffer[where] = rows
+        for table, version in self.versions:
+            table.version = version
+
+
+def _modules(state: State, kind: type[ModuleT]) -> list[ModuleT]:
+    return [module for module in state.method.modules() if isinstance(module, kind)]
+
+
+def _touched(state: State, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
+    """Name the rows of large buffers that a step may change: those of the samples and classes of all processes."""
+    tables, targets = _modules(state, PredictionTable), _modules(state, UniversalInverseTarget)
+    if tables and batch.index is not None:
+        where = gather(batch.index[: batch.count])
+        yield from ((buffer, where) for table in tables for buffer in (table.log_p, table.seen))
+    if targets:
+        where = gather(batch.y[: batch.count]).unique()
+        yield from ((target.z, where) for target in targets)
 
 
 def _small_buffers(state: State) -> dict[str, Tensor]:
-    tables = [module for module in state.method.modules() if isinstance(module, PredictionTable)]
-    large = {id(buffer) for table in tables for buffer in table.buffers()}
+    large = {id(buffer) for table in _modules(state, PredictionTable) for buffer in (table.log_p, table.seen)}
+    large |= {id(target.z) for target in _modules(state, UniversalInverseTarget)}
     named = [*state.model.named_buffers("model"), *state.method.named_buffers("method")]
     return {name: buffer for name, buffer in named if id(buffer) not in large}
 

@@ -40,6 +40,8 @@ class State:
     """The best epoch so far: its number and its validation accuracies."""
     skipped: int = 0
     """Steps of the epoch at hand that were left out."""
+    overflows: int = 0
+    """Steps in a row that fp16's scaler has left out."""
     overfitting: Overfitting = field(default_factory=Overfitting)
     seconds: float = 0.0
     """Time spent on the run up to its last checkpoint."""
@@ -70,10 +72,11 @@ class State:
             "scaler": self.scaler.state_dict(),
             "best": dict(self.best),
             "skipped": self.skipped,
+            "overflows": self.overflows,
             "overfitting": self.overfitting.state_dict(),
             "seconds": self.seconds,
             "rng": torch.get_rng_state(),
-            "rng_cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_available() else [],
+            "rng_cuda": [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else [],
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -88,7 +91,7 @@ class State:
         if saved.get("scaler"):
             self.scaler.load_state_dict(saved["scaler"])
         self.skipped, self.overfitting = saved.get("skipped", 0), Overfitting(**saved.get("overfitting", {}))
-        self.seconds = saved["seconds"]
+        self.overflows, self.seconds = saved.get("overflows", 0), saved["seconds"]
         torch.set_rng_state(saved["rng"])
-        if torch.cuda.is_available() and saved["rng_cuda"]:
-            torch.cuda.set_rng_state_all(saved["rng_cuda"])
+        if self.device.type == "cuda" and saved["rng_cuda"]:
+            torch.cuda.set_rng_state(saved["rng_cuda"][0], self.device)

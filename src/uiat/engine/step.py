@@ -10,6 +10,9 @@ from uiat.engine.guards import Before, Fault, find_fault
 from uiat.engine.state import State
 from uiat.types import Batch, Clock, Loss
 
+SETTLING = 20
+"""Steps in a row that fp16's scaler may leave out: from its first scale, 2¹⁶, it takes 16 halvings to 1."""
+
 NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
 """Layers that normalise: BatchNorm and InstanceNorm are the first."""
 
@@ -31,7 +34,8 @@ def train_step(
     `awp` they are taken at perturbed weights, and move the weights themselves.
 
     A loss or gradient that is not finite is returned, and the weights stay. The forwards have moved running statistics,
-    z and the table of p by then; with `undo`, these are put back.
+    z and the table of p by then; with `undo`, these are put back. In fp16 a gradient that overflows is no fault, but
+    counted in `state.skipped`, until the scale cannot be its cause any more.
     """
     model, method, parallel = state.model, state.method, state.parallel
     before = Before(state, batch) if undo else None
@@ -51,26 +55,43 @@ def train_step(
             logits = view.clean if method.attack is None else view.adversarial
             losses.append(Loss(loss.total.detach(), loss.parts))
             correct.append((logits.detach().argmax(dim=1) == part.y).sum())
-    # In fp16 a gradient may well be infinite: the scaler leaves the step out, and scales less from then on.
     fault = find_fault(model, losses, views, clock, gradients=not state.scaler.is_enabled())
-    if fault is None:
+    moved = fault is None and _update(state, lr)
+    if fault is None and not moved:
+        fault = find_fault(model, losses, views, clock) if _is_stuck(state) else None
+        state.skipped += fault is None  # a fault is counted by whoever responds to it
+    if moved:
         for part, found, right in zip(parts, losses, correct, strict=True):
             state.meter.add(found, right, part.count)
-        _update(state, lr)
+        parallel.settle()
+        if state.average is not None:
+            state.average.update(model)
     elif before is not None:
         before.restore()
+    elif fault is None:
+        parallel.settle()  # the forwards have moved each process's own statistics
     state.optimizer.zero_grad(set_to_none=True)
     return fault
 
 
-def _update(state: State, lr: float) -> None:
+def _update(state: State, lr: float) -> bool:
+    """Move the weights; return whether they moved.
+
+    In fp16 a gradient may well be infinite: the scaler leaves the step out, and scales less from then on.
+    """
     for group in state.optimizer.param_groups:
         group["lr"] = lr
+    before = state.scaler.get_scale()
     state.scaler.step(state.optimizer)
     state.scaler.update()
-    state.parallel.settle()
-    if state.average is not None:
-        state.average.update(state.model)
+    moved = state.scaler.get_scale() >= before
+    state.overflows = 0 if moved else state.overflows + 1
+    return moved
+
+
+def _is_stuck(state: State) -> bool:
+    """Whether fp16's scale has been lowered so far, or so often, that it cannot be the cause of what is not finite."""
+    return state.scaler.get_scale() < 1 or state.overflows > SETTLING
 
 
 def make_optimizer(

@@ -40,7 +40,7 @@ class InstanceInverse:
         ball = BALLS[self.norm](x, self.eps)
         loss = inverse_loss(model, x, y, x_adv, beta=self.beta, reduction=self.reduction)
         start = starting_point(self.start, ball, x, draws or Draws(), "inverse")
-        gradient = gradient_of(lambda x_inv: loss(x_inv).sum())
+        gradient = gradient_of(loss)
         return ascend(gradient, start, ball, step=self.step, steps=self.steps, direction=-1)
 
 

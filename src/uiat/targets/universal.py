@@ -11,7 +11,7 @@ from uiat.attacks.ascent import Gradient, ascend, gradient_of
 from uiat.attacks.start import GAUSSIAN
 from uiat.balls import BALLS, PIXELS, Ball, Norm
 from uiat.crafting import crafting
-from uiat.distributed import total, world
+from uiat.distributed import total
 from uiat.objectives.inverse import Reduction, inverse_loss
 from uiat.rng import generator
 from uiat.targets.target import Target
@@ -53,11 +53,9 @@ class UniversalInverseTarget(Target):
         Only the classes at hand are touched, so a class absent from the batch keeps its z and the cost does not grow
         with the number of classes.
         """
-        labels = torch.cat([view.batch.y for view in views])
-        present, position = self._present(labels)
-        positions = position.split([len(view.batch) for view in views])
+        present, positions = self._present(views)
         with crafting(model, views[0].mode) as network:
-            shares = [self._gradient(network, view, where) for view, where in zip(views, positions, strict=True)]
+            shares = [self._gradient(network, view, positions[view.batch.y]) for view in views]
             z = self.z[present]
             self.z[present] = ascend(
                 lambda at: total(reduce(torch.add, [share(at) for share in shares])),
@@ -73,12 +71,13 @@ class UniversalInverseTarget(Target):
         view.x_inv = add_clipped(view.batch.x, self.z, view.batch.y)
         return view.predict(view.x_inv, detach=self.detach)
 
-    def _present(self, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the classes to touch, and which of them each sample belongs to."""
-        if world() == 1:
-            return labels.unique(return_inverse=True)  # type: ignore[no-any-return]
-        # Other processes may hold other classes: all of them take part, and an absent one has gradient 0.
-        return torch.arange(len(self.z), device=labels.device), labels
+    def _present(self, views: Sequence[View]) -> tuple[Tensor, Tensor]:
+        """Return the classes of the batch, those of other processes too, and the position of each class among them."""
+        seen = torch.zeros(len(self.z), device=self.z.device)
+        for view in views:
+            seen[view.batch.y[: view.batch.count]] = 1
+        here = total(seen) > 0
+        return here.nonzero().flatten(), (here.cumsum(0) - 1).clamp(min=0)
 
     def _gradient(self, model: nn.Module, view: View, where: Tensor) -> Gradient:
         x = view.batch.x
@@ -86,7 +85,7 @@ class UniversalInverseTarget(Target):
             model, x, view.batch.y, view.x_adv, beta=self.inverse.beta, reduction=self.inverse.reduction
         )
         counts = 0.0 if view.batch.padding else 1.0
-        return gradient_of(lambda z: counts * loss(add_clipped(x, z, where)).sum())
+        return gradient_of(lambda z: counts * loss(add_clipped(x, z, where)), where)
 
     def _ball(self, z: Tensor) -> Ball:
         return BALLS[self.inverse.norm](torch.zeros_like(z), self.inverse.eps, box=None)

@@ -1,0 +1,81 @@
+"""The bare passes: precision and compiled forward of the steps they are held against, and nothing else timed."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.bench.course import COURSE, CPU
+from uiat.bench.bare import Bare, bare_passes
+from uiat.bench.entrants import Entrant, Phase, bare
+from uiat.bench.need import Need
+from uiat.bench.race import race
+from uiat.config import Training
+from uiat.crafting import run_through
+from uiat.engine.setup import build_state
+from uiat.methods import METHODS
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+def test_bare_passes_have_the_precision_of_the_course(precision: Any) -> None:
+    course = replace(COURSE, train=Training(precision=precision))
+    seen: set[torch.dtype] = set()
+    passes = bare(course)
+    expected = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+    for kind, run in passes.items():
+        seen.clear()
+        with Products(seen):
+            run()
+        assert seen == {torch.float32 if kind == "double" else expected}, kind
+
+
+class Products(TorchDispatchMode):
+    """Notes the precision of convolutions and of their gradients."""
+
+    def __init__(self, seen: set[torch.dtype]):
+        super().__init__()
+        self.seen = seen
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "convolution" in str(func):
+            self.seen.add(args[0].dtype)
+        return func(*args, **(kwargs or {}))
+
+
+def test_bare_passes_run_through_what_is_compiled() -> None:
+    state = build_state(COURSE.config(METHODS["sat"]), COURSE.spec, CPU, None)
+    batch = COURSE.batch()
+    calls: list[int] = []
+
+    def forward(x: torch.Tensor) -> torch.Tensor:
+        calls.append(len(x))
+        return state.model.forward(x)  # type: ignore[no-any-return]
+
+    run_through(state.model, forward)
+    for kind, run in bare_passes(state.model.train(), batch.x, batch.y).items():
+        calls.clear()
+        run()
+        assert calls == ([6] if kind in ("predict", "update") else []), kind
+
+
+def test_attack_steps_are_timed_in_a_row_and_without_their_frame() -> None:
+    words: list[str] = []
+
+    @contextmanager
+    def within() -> Iterator[nn.Module]:
+        words.append("in")
+        time.sleep(0.2)
+        yield nn.Identity()
+        words.append("out")
+
+    run = Bare(lambda network: words.append("run"), within, 5)
+    entrant = Entrant("a", (Phase(1.0, Need(), lambda: words.append("step")),))
+    times = race([entrant], {"craft_gradient": run}, 1, CPU, warm_up=0)
+    assert words == ["in", *["run"] * 5, "out", "step"]
+    assert times.passes["craft_gradient"][0] < 0.1

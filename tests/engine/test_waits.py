@@ -1,0 +1,69 @@
+"""How often a step takes a value from the device, where on a GPU the host would wait: docs/performance.md says so."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.engine.runs import CPU, splits, tiny
+from uiat.engine import step
+from uiat.engine.awp import AWP
+from uiat.engine.setup import build_loader, build_state
+from uiat.types import Clock
+
+aten = torch.ops.aten
+WAIT = (aten._local_scalar_dense.default, aten.nonzero.default, aten._unique2.default, aten.masked_select.default)
+ATTACK = 2
+"""Gradients of the attack in these runs."""
+
+
+class Waits(TorchDispatchMode):
+    """Counts how often a value is taken from the device to the host."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.count += int(func in WAIT)
+        return func(*args, **(kwargs or {}))
+
+
+def waits(method: str, epoch: int = 1, *, undo: bool = False, awp: AWP | None = None, **changes: Any) -> int:
+    """Return the waits of a step that is not the first."""
+    settings = tiny(method, **changes)
+    data = splits(settings.data)
+    state = build_state(settings, data.spec, CPU, settings.model.build(data.spec))
+    counted = Waits()
+    for number, batch in list(build_loader(settings, data.train, CPU).epoch(epoch))[:2]:
+        counted.count = 0
+        with counted:
+            assert step.train_step(state, batch, Clock(epoch, number, 3), lr=0.1, undo=undo, awp=awp) is None
+    return counted.count
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_step(precision: str) -> None:
+    for method in ("natural", "sat", "trades", "hat", "iat"):  # MART's one_hot looks at its labels, but on CPUs alone
+        assert waits(method, precision=precision) == 1, method
+    for epoch in (1, 3):  # without and with its momentum
+        assert waits("uiat", epoch, precision=precision) == 1 + 1
+    assert waits("uiat-oneoff", 1, precision=precision) == 1
+    assert waits("uiat-oneoff", 2, precision=precision) == 1 + 1
+
+
+def test_a_step_in_fp16() -> None:
+    assert waits("natural", precision="fp16") == 1 + 3
+    assert waits("sat", precision="fp16") == 1 + 3 + ATTACK
+    assert waits("uiat", precision="fp16") == 1 + 3 + ATTACK + 1 + 1
+
+
+def test_what_can_be_undone() -> None:
+    assert waits("sat", undo=True) == 1
+    assert waits("uiat", undo=True) == 1 + 1 + 1
+
+
+def test_weight_perturbation() -> None:
+    assert waits("sat", awp=AWP(enabled=True)) == 1
+    assert waits("uiat", awp=AWP(enabled=True)) == 1 + 1 + 2
