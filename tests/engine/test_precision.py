@@ -47,9 +47,9 @@ def trained(config: AnyConfig) -> tuple[float, float, float]:
     return state.meter.means()["loss"], found[0], found[1]
 
 
-def check_close(config: AnyConfig, reference: AnyConfig) -> None:
+def check_close(config: AnyConfig, reference: AnyConfig, within: float = 0.02) -> None:
     (loss, natural, robust), (loss0, natural0, robust0) = trained(config), trained(reference)
-    assert loss == pytest.approx(loss0, rel=0.03)  # two seeds differ by 2 %
+    assert loss == pytest.approx(loss0, rel=within)
     assert natural == pytest.approx(natural0, abs=0.01)
     assert robust == pytest.approx(robust0, abs=0.06)  # half-way through, it swings from step to step
 
@@ -62,7 +62,8 @@ def test_bf16_learns_the_same(method: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["sat", "trades", "uiat"])
 def test_fp16_learns_the_same(method: str) -> None:
-    check_close(short(method, precision="fp16"), short(method))
+    # TRADES begins 0.001 from x, where fp16 has steps of 0.0005: its first gradient is partly rounding.
+    check_close(short(method, precision="fp16"), short(method), within=0.03 if method == "trades" else 0.02)
 
 
 @pytest.mark.slow
