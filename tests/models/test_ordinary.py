@@ -69,9 +69,9 @@ def test_chance_of_any_kind_is_not_folded_away(make: type[nn.Module]) -> None:
         model = settled(make)
         random.seed(attempt)
         np.random.seed(attempt)
-        before = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index, union-attr]
+        before = random.getstate(), np.random.get_state()[1].tolist()  # type: ignore[index]
         assert verified_fold(model, noise()) is None
-        assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # type: ignore[index, union-attr]
+        assert (random.getstate(), np.random.get_state()[1].tolist()) == before  # type: ignore[index]
 
 
 def test_a_network_without_a_trial_goes_to_channels_last_at_once() -> None:
