@@ -94,6 +94,18 @@ def test_another_type(make: Any) -> None:
         assert_follows(model, dtype)
 
 
+def test_another_device() -> None:
+    """With the device that computes shapes alone, which every machine has."""
+    model = settled(Keeps)
+    assert isinstance(model, Keeps)
+    assert speed_up(model, noise()) is not None
+    model.to("meta")
+    model.plain = model.plain.to("meta")
+    with crafting(model) as copy:
+        assert copy is not model
+        assert copy(noise().to("meta")).device.type == "meta"
+
+
 def test_a_layout_survives_another_type() -> None:
     model = settled(NormedLeNet)
     copy = speed_up(model, noise())
