@@ -4,7 +4,6 @@ With running statistics, BatchNorm after a convolution is a scale and a shift of
 can do itself. While weights stand still (an evaluation, or the steps of one attack) that spares every BatchNorm.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 from weakref import ref
@@ -14,7 +13,7 @@ from torch import Tensor, fx, nn
 from torch.nn.utils import skip_init
 
 from uiat.models.compiled import Compiled
-from uiat.models.shared import Shared, Tracer
+from uiat.models.shared import Shared, Tracer, separate
 from uiat.models.tightening import hooked, strides_of, tighten
 from uiat.models.untouched import untouched
 
@@ -107,8 +106,9 @@ class Folded(nn.Module):
             shared.refresh(original)
             if moves:
                 shared.move(original, folded.weight, conv.weight)
-        for pair in self._pairs:
-            pair.folded.to(pair.conv.weight.device, pair.conv.weight.dtype)
+        for conv, _, folded in self._pairs:
+            if (conv.weight.device, conv.weight.dtype) != (folded.weight.device, folded.weight.dtype):
+                folded.to(conv.weight.device, conv.weight.dtype)
 
 
 class Halves(nn.Module):
@@ -150,7 +150,7 @@ def fold(model: nn.Module, features: str | None = "") -> Folded | None:
     pairs = _replace(traced)
     if not pairs:
         return None
-    _separate(traced)
+    separate(traced)
     whole, split = (_logits_of(traced), traced) if features is None else (traced, _split(traced, features))
     return Folded(model, whole, split, pairs, "model." if features is None else "").eval()
 
@@ -217,24 +217,6 @@ def _replace(traced: fx.GraphModule) -> list[Pair]:
     traced.graph.eliminate_dead_code()
     tighten(traced)
     return pairs
-
-
-def _separate(traced: fx.GraphModule) -> None:
-    """Give the trace layers of its own on the same weights: the original's `train()` must not reach them."""
-    traced.delete_all_unused_submodules()
-    for target in {str(node.target) for node in traced.graph.nodes if node.op == "call_module"}:
-        parent, _, name = target.rpartition(".")
-        setattr(traced.get_submodule(parent), name, _alias(traced.get_submodule(target)))
-
-
-def _alias(module: nn.Module) -> nn.Module:
-    """Copy a module but for its parameters and buffers, which are the original's for ever."""
-    alias: nn.Module = module.__class__.__new__(module.__class__)  # `copy` is forbidden to parametrised layers
-    alias.__dict__.update(module.__dict__)
-    for hooks in [name for name in module.__dict__ if name.endswith("_hooks")]:
-        alias.__dict__[hooks] = OrderedDict(module.__dict__[hooks])  # those of now, and none that come later
-    alias._modules = {name: child and _alias(child) for name, child in module._modules.items()}
-    return alias
 
 
 def _calls(traced: fx.GraphModule, node: fx.Node) -> int:

@@ -1,4 +1,6 @@
-"""What a trace reads by name, apart from its layers: parameters, buffers and constants."""
+"""What a trace has in common with its network: tensors that it reads by name, and the weights of its layers."""
+
+from collections import OrderedDict
 
 import torch
 from torch import Tensor, fx, nn
@@ -34,6 +36,24 @@ class Shared:
                 constant: Tensor = getattr(holder, name)
                 dtype = after.dtype if constant.dtype == before.dtype else constant.dtype
                 _put(holder, name, constant.to(after.device, dtype))
+
+
+def separate(traced: fx.GraphModule) -> None:
+    """Give the trace layers of its own on the same weights: the original's `train()` must not reach them."""
+    traced.delete_all_unused_submodules()
+    for target in {str(node.target) for node in traced.graph.nodes if node.op == "call_module"}:
+        parent, _, name = target.rpartition(".")
+        setattr(traced.get_submodule(parent), name, _alias(traced.get_submodule(target)))
+
+
+def _alias(module: nn.Module) -> nn.Module:
+    """Copy a module but for its parameters and buffers, which are the original's for ever."""
+    alias: nn.Module = module.__class__.__new__(module.__class__)  # `copy` is forbidden to parametrised layers
+    alias.__dict__.update(module.__dict__)
+    for hooks in [name for name in module.__dict__ if name.endswith("_hooks")]:
+        alias.__dict__[hooks] = OrderedDict(module.__dict__[hooks])  # those of now, and none that come later
+    alias._modules = {name: child and _alias(child) for name, child in module._modules.items()}
+    return alias
 
 
 def _find(original: nn.Module, target: str) -> Tensor | None:
