@@ -118,7 +118,9 @@ MOST: dict[str, int] = {"decay": 1, "original": 1}
 
 
 def check(part: object, path: str = "") -> None:
-    """Raise a `UserError` that names the first number of a configuration that no run can be made with."""
+    """Raise a `UserError` that names the first number or choice of a configuration that no run can be made with."""
+    if isinstance(part, Training) and part.compile and not part.fast:
+        raise UserError(f"{path}compile needs the fast path: leave {path}fast on, or leave out --compile.")
     for entry in fields(part):  # type: ignore[arg-type]
         name, value = f"{path}{entry.name}", getattr(part, entry.name)
         if is_dataclass(value):

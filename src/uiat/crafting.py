@@ -38,7 +38,10 @@ _FORWARDS: WeakKeyDictionary[nn.Module, Forward] = WeakKeyDictionary()
 
 
 def run_through(model: nn.Module, forward: Forward | None) -> None:
-    """Let the training loss call `forward`, such as a compiled one, in the place of the model; `None` ends that."""
+    """Let the training loss call `forward`, such as a compiled one, in the place of the model; `None` ends that.
+
+    It must not keep the model alive: the model would never go, for its entry lasts as long as it does.
+    """
     if forward is None:
         _FORWARDS.pop(model, None)
     else:

@@ -26,6 +26,7 @@ from uiat.evaluation.card import environment
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.suite import SuiteResult, run_suite
+from uiat.models.layout import keeps_channels_last
 from uiat.serialize import encode
 
 
@@ -162,7 +163,8 @@ def _identity(entry: dict[str, Any]) -> dict[str, Any]:
 def _network_line(ready: Ready) -> str:
     normalize = getattr(ready.options.model, "normalize", None)
     inputs = "" if normalize is None else f", inputs {'normalised inside' if normalize else 'not normalised'}"
-    path = "as it is" if ready.options.exact else f"channels_last, {ready.folds} BatchNorms folded"
+    layout = "channels_last" if keeps_channels_last(ready.fast) else "its own memory layout"
+    path = "as it is" if ready.options.exact else f"{layout}, {ready.folds} BatchNorms folded"
     return f"network: {type(ready.options.model).__name__}{inputs}; {path}"
 
 

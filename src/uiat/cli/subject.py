@@ -20,11 +20,11 @@ from uiat.data.images import Images, balanced
 from uiat.distributed import local_device
 from uiat.engine.identity import check_classes
 from uiat.engine.run import RunFolder, Weights
-from uiat.engine.setup import pick_device
+from uiat.engine.setup import pick_device, trial_batch
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.models import ModelConfig
-from uiat.models.folding import fold
+from uiat.models.fast import to_channels_last, verified_fold
 
 OptionsT = TypeVar("OptionsT")
 
@@ -149,11 +149,11 @@ def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = No
     ready = Ready(target, run, options, model, model, images, splits.train, base, device, 0)
     load_weights(model, ready.weights_file)
     model.eval().requires_grad_(False)
-    folded = None if options.exact else fold(model)
     if options.exact:
         return ready
-    fast = (model if folded is None else folded).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    return replace(ready, fast=fast, folds=0 if folded is None else folded.folds)
+    trial = trial_batch(splits.spec, device)
+    folded = verified_fold(to_channels_last(model, trial), trial)
+    return ready if folded is None else replace(ready, fast=folded, folds=folded.folds)
 
 
 def _sample(images: Images, options: Subject[Any]) -> Images:

@@ -23,13 +23,15 @@ from uiat.engine.initial import initial_model, keep_initial
 from uiat.engine.overfitting import is_single_step, one_step
 from uiat.engine.progress import Reporter
 from uiat.engine.run import RunFolder, read_json
-from uiat.engine.setup import build_loader, build_state
+from uiat.engine.setup import build_loader, build_state, look_again
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
 from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.card import environment
 from uiat.methods import HAT
+from uiat.models.fast import keeps_channels_last
+from uiat.models.folding import Folded
 from uiat.rng import derive
 from uiat.serialize import to_json
 from uiat.types import Clock
@@ -85,6 +87,8 @@ def _train(
             report.say(f"going on in epoch {state.epoch}, after step {state.step} of {steps}")
         if plan.fast and not resumed and _unfolded(state):
             report.say("attacks run through the network as it is: no BatchNorm in it can be folded")
+        if plan.fast and not resumed and not keeps_channels_last(state.model):
+            report.say("the network keeps its memory layout: it cannot be trained in channels_last")
         while state.epoch <= plan.epochs:
             for step, batch in ahead(loader.epoch(state.epoch, start=state.step)):
                 now = (state.epoch - 1) * steps + step
@@ -108,6 +112,8 @@ def _train(
                     return False
                 if saving:
                     save()
+            if not look_again(state, splits.spec):
+                report.say("attacks run through the network as it is from now on: its folded copy no longer follows it")
             record = _validate(config, state, splits, device)
             better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0)
             if better:
@@ -130,7 +136,8 @@ def _train(
 
 def _unfolded(state: State) -> bool:
     """Whether attacks with running statistics have no folded copy to run through."""
-    return state.method.attack is not None and state.method.crafting == "eval" and crafting_copy(state.model) is None
+    crafts = state.method.attack is not None and state.method.crafting == "eval"
+    return crafts and not isinstance(crafting_copy(state.model), Folded)
 
 
 def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, Any]:

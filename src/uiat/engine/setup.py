@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, check
 from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.data.loader import Loader
@@ -18,7 +18,7 @@ from uiat.engine.step import make_optimizer
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.methods.method import takes_mixed_labels
-from uiat.models.fast import speed_up, to_channels_last
+from uiat.models.fast import speed_up, still_same, to_channels_last, verified_fold
 from uiat.models.features import features_layer
 from uiat.rng import derive, generator
 from uiat.types import DataSpec
@@ -68,13 +68,16 @@ def build_state(
     config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None, initial: Path | None = None
 ) -> State:
     """Return the run's state before its first step; `initial` are weights to begin with."""
+    check(config.train, "train.")
     model = build_model(config, data, device)
     if initial is not None:
         load_weights(model, initial)
     _find_features(model, data, device)
     if config.train.fast:
-        to_channels_last(model)
-        speed_up(model, _trial(data, device), compile=config.train.compile)
+        trial = trial_batch(data, device)
+        speed_up(to_channels_last(model, trial), trial, compile=config.train.compile)
+        if helper is not None:  # it is never trained: one folding is enough
+            helper = verified_fold(to_channels_last(helper.eval(), trial), trial) or helper
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     plan = config.train
     optimizer = make_optimizer(model, plan.momentum, plan.weight_decay, decay_norm=plan.decay_norm)
@@ -83,12 +86,20 @@ def build_state(
     return State(model, method, optimizer, PassCounter(model), average, plan.precision)
 
 
+def look_again(state: State, data: DataSpec) -> bool:
+    """Whether attacks can go on through the network's copy; no bit of the run is changed by the look."""
+    counts = dict(state.passes.counts)
+    same = still_same(state.model, trial_batch(data, state.device))
+    state.passes.counts.update(counts)
+    return same
+
+
 def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> None:
     """Look now for the layer of the features: within a step the look would be counted, once more at each resume."""
     with suppress(UserError), crafting(model), torch.no_grad():  # a method that needs no features never hears of it
-        features_layer(model, _trial(data, device))
+        features_layer(model, trial_batch(data, device))
 
 
-def _trial(data: DataSpec, device: torch.device) -> Tensor:
+def trial_batch(data: DataSpec, device: torch.device) -> Tensor:
     """Return two samples of noise."""
     return torch.rand((2, *data.shape), generator=generator(0, "features")).to(device)

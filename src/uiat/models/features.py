@@ -6,6 +6,7 @@ from weakref import WeakKeyDictionary
 from torch import Tensor, nn
 
 from uiat.errors import UserError, unknown
+from uiat.models.compiled import Through
 from uiat.models.folding import Folded
 from uiat.models.search import locate
 
@@ -29,6 +30,8 @@ def penultimate(model: nn.Module, x: Tensor, features: str = "") -> tuple[Tensor
     if isinstance(model, Folded):
         if model.split is not None and not features:
             return model.penultimate(x)
+        model = model.original
+    elif isinstance(model, Through):
         model = model.original
     model = getattr(model, "_orig_mod", model)  # compiled code does not see hooks that come later
     layer = features or features_layer(model, x)

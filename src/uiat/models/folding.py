@@ -4,16 +4,18 @@ With running statistics, BatchNorm after a convolution is a scale and a shift of
 can do itself. While weights stand still (an evaluation, or the steps of one attack) that spares every BatchNorm.
 """
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 from weakref import ref
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.utils import skip_init
 
 from uiat.models.compiled import Compiled
-from uiat.models.tightening import strides_of, tighten
+from uiat.models.shared import Shared, Tracer, separate
+from uiat.models.tightening import hooked, strides_of, tighten
+from uiat.models.untouched import untouched
 
 
 class Pair(NamedTuple):
@@ -30,7 +32,9 @@ class Folded(nn.Module):
     `refresh` folds anew after the original's weights or statistics changed.
     """
 
-    def __init__(self, original: nn.Module, whole: fx.GraphModule, split: fx.GraphModule | None, pairs: list[Pair]):
+    def __init__(
+        self, original: nn.Module, whole: fx.GraphModule, split: fx.GraphModule | None, pairs: list[Pair], prefix: str
+    ):
         super().__init__()
         self.whole, self.split = whole, split
         self._run: Callable[[Tensor], Tensor] = whole.forward
@@ -39,6 +43,7 @@ class Folded(nn.Module):
         """Whoever wants to see the logits of each forward; hooks would not be seen by compiled code."""
         self._original = ref(original)
         self._pairs = pairs
+        self._shared = [Shared(part, prefix) for part in (whole, split) if part is not None]
         self.refresh()
 
     def forward(self, x: Tensor) -> Tensor:
@@ -53,9 +58,14 @@ class Folded(nn.Module):
 
     def compile(self) -> None:
         """Compile both forwards."""
-        self._run = Compiled(self.whole.forward, "the attack")
+        self._run = Compiled(self.whole.forward, self.whole, "the attack")
         if self.split is not None:
-            self._run_split = Compiled(self.split.forward, "the inverse attack")
+            self._run_split = Compiled(self.split.forward, self.split, "the inverse attack")
+
+    def lay_out(self, memory: torch.memory_format) -> None:
+        """Choose the memory layout of the folded convolutions."""
+        for pair in self._pairs:
+            pair.folded.to(memory_format=memory)  # type: ignore[call-overload]
 
     def _heard(self, logits: Tensor) -> Tensor:
         for listener in self.listeners:
@@ -76,7 +86,8 @@ class Folded(nn.Module):
 
     @torch.no_grad()
     def refresh(self) -> None:
-        """Take over the original's present weights and running statistics."""
+        """Take over the original's present weights and running statistics, and follow it to another device or type."""
+        self._follow()
         for conv, norm, folded in self._pairs:
             assert norm.running_mean is not None
             assert norm.running_var is not None
@@ -86,6 +97,18 @@ class Folded(nn.Module):
             shift = -norm.running_mean if conv.bias is None else conv.bias - norm.running_mean
             torch.mul(conv.weight, scale[:, None, None, None], out=folded.weight.data)
             folded.bias.copy_(shift * scale if norm.bias is None else shift * scale + norm.bias)
+
+    def _follow(self) -> None:
+        """Read by name what may be other tensors by now."""
+        original, conv, folded = self.original, self._pairs[0].conv, self._pairs[0].folded
+        moves = (conv.weight.device, conv.weight.dtype) != (folded.weight.device, folded.weight.dtype)
+        for shared in self._shared:
+            shared.refresh(original)
+            if moves:
+                shared.move(original, folded.weight, conv.weight)
+        for conv, _, folded in self._pairs:
+            if (conv.weight.device, conv.weight.dtype) != (folded.weight.device, folded.weight.dtype):
+                folded.to(conv.weight.device, conv.weight.dtype)
 
 
 class Halves(nn.Module):
@@ -113,27 +136,23 @@ def fold(model: nn.Module, features: str | None = "") -> Folded | None:
         features: also trace a forward that gives the features: the input of the layer of this name, or, for `None`,
             what the model's `features` gives to its `head`. Empty: no such forward is wanted.
     """
-    if _hooked(model):
+    if hooked(model):
         return None
-    modes = [(module, module.training) for module in model.modules()]
-    with torch.random.fork_rng([]):
-        before = torch.get_rng_state()
+    with untouched(model) as streams:
         try:
             model.eval()  # what the forward does with `self.training` is fixed by the trace
-            traced = fx.symbolic_trace(Halves(model) if features is None else model)
+            root, tracer = Halves(model) if features is None else model, Tracer()
+            traced = fx.GraphModule(root, tracer.trace(root))
         except Exception:  # anyone's own forward may raise anything when it meets a proxy
             return None
-        finally:
-            for module, training in modes:
-                module.training = training
-        if not torch.equal(before, torch.get_rng_state()):
+        if streams.moved():
             return None
-        pairs = _replace(traced)  # new convolutions draw weights that are never used
+    pairs = _replace(traced)
     if not pairs:
         return None
-    _separate(traced)
+    separate(traced)
     whole, split = (_logits_of(traced), traced) if features is None else (traced, _split(traced, features))
-    return Folded(model, whole, split, pairs).eval()
+    return Folded(model, whole, split, pairs, "model." if features is None else "").eval()
 
 
 def _logits_of(traced: fx.GraphModule) -> fx.GraphModule:
@@ -175,8 +194,8 @@ def _replace(traced: fx.GraphModule) -> list[Pair]:
         conv = modules.get(str(source.target)) if source.op == "call_module" else None
         if (
             type(conv) is not nn.Conv2d
-            or _hooked(conv)
-            or _hooked(norm)
+            or hooked(conv)
+            or hooked(norm)
             or len(source.users) > 1
             or _calls(traced, source) > 1
             or _calls(traced, node) > 1
@@ -200,47 +219,25 @@ def _replace(traced: fx.GraphModule) -> list[Pair]:
     return pairs
 
 
-def _separate(traced: fx.GraphModule) -> None:
-    """Give the trace layers of its own on the same weights: the original's `train()` must not reach them."""
-    traced.delete_all_unused_submodules()
-    for target in {str(node.target) for node in traced.graph.nodes if node.op == "call_module"}:
-        parent, _, name = target.rpartition(".")
-        setattr(traced.get_submodule(parent), name, _alias(traced.get_submodule(target)))
-
-
-def _alias(module: nn.Module) -> nn.Module:
-    """Copy a module but for its parameters and buffers, which are the original's for ever."""
-    alias: nn.Module = module.__class__.__new__(module.__class__)  # `copy` is forbidden to parametrised layers
-    alias.__dict__.update(module.__dict__)
-    for hooks in [name for name in module.__dict__ if name.endswith("_hooks")]:
-        alias.__dict__[hooks] = OrderedDict(module.__dict__[hooks])  # those of now, and none that come later
-    alias._modules = {name: child and _alias(child) for name, child in module._modules.items()}
-    return alias
-
-
-def _hooked(module: nn.Module) -> bool:
-    """Whether calling the module does more than its forward."""
-    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
-    return any(getattr(module, kind) for kind in kinds)
-
-
 def _calls(traced: fx.GraphModule, node: fx.Node) -> int:
     """Count how often the forward runs a node's module: one that runs twice has two different neighbours."""
     return sum(other.op == "call_module" and other.target == node.target for other in traced.graph.nodes)
 
 
 def _empty_like(conv: nn.Conv2d) -> nn.Conv2d:
-    empty = nn.Conv2d(
+    """Return a convolution with a bias whose values are whatever lies in memory; nothing is drawn for them."""
+    empty = skip_init(
+        nn.Conv2d,
         conv.in_channels,
         conv.out_channels,
-        conv.kernel_size,  # type: ignore[arg-type]
-        conv.stride,  # type: ignore[arg-type]
-        conv.padding,  # type: ignore[arg-type]
-        conv.dilation,  # type: ignore[arg-type]
+        conv.kernel_size,
+        conv.stride,
+        conv.padding,
+        conv.dilation,
         conv.groups,
         bias=True,
         padding_mode=conv.padding_mode,
         device=conv.weight.device,
         dtype=conv.weight.dtype,
     )
-    return empty.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[call-overload, no-any-return]
+    return empty.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[no-any-return]

@@ -1,10 +1,10 @@
 """Fewer passes over memory in a folded trace: nothing is written that is only read once, and read at once."""
 
 import operator
-from typing import cast
+from typing import Any, cast
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
 
 ADDITIONS = (operator.add, torch.add)
 RELUS = (torch.relu, nn.functional.relu)
@@ -17,13 +17,31 @@ def tighten(traced: fx.GraphModule) -> None:
     """
     for node in list(traced.graph.nodes):
         if node.op == "call_function" and node.target in ADDITIONS and len(node.args) == 2 and not node.kwargs:
-            fresh = next((a for a in node.args if isinstance(a, fx.Node) and _made_for(traced, a)), None)
-            other = node.args[1] if fresh is node.args[0] else node.args[0]
-            if fresh is not None and isinstance(other, fx.Node) and other is not fresh:
-                _swap(traced, node, torch.Tensor.add_, (fresh, other))
+            a, b = node.args
+            if isinstance(a, fx.Node) and isinstance(b, fx.Node) and a is not b:
+                if _made_for(traced, a):
+                    _swap(traced, node, add_to_first, (a, b))
+                elif _made_for(traced, b):
+                    _swap(traced, node, add_to_second, (a, b))
         elif _is_relu(traced, node) and isinstance(node.args[0], fx.Node) and _made_for(traced, node.args[0]):
             _swap(traced, node, torch.relu_, (node.args[0],))
     traced.recompile()
+
+
+def add_to_first(fresh: Any, other: Any) -> Any:
+    """Return the sum, written over the first where it has the place: a sum may broadcast, or be of mere sizes."""
+    return fresh.add_(other) if _alike(fresh, other) else fresh + other
+
+
+def add_to_second(other: Any, fresh: Any) -> Any:
+    """Return the sum, written over the second where it has the place."""
+    return fresh.add_(other) if _alike(fresh, other) else other + fresh
+
+
+def hooked(module: nn.Module) -> bool:
+    """Whether calling the module does more than its forward."""
+    kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+    return any(getattr(module, kind) for kind in kinds)
 
 
 def strides_of(source: fx.Node) -> tuple[fx.Node, int] | None:
@@ -46,14 +64,20 @@ def _made_for(traced: fx.GraphModule, node: fx.Node) -> bool:
     if len(node.users) != 1:
         return False
     if node.op == "call_module":
-        return type(traced.get_submodule(str(node.target))) is nn.Conv2d
-    return node.op == "call_function" and node.target in (*ADDITIONS, torch.Tensor.add_)
+        layer = traced.get_submodule(str(node.target))
+        return type(layer) is nn.Conv2d and not hooked(layer)  # a hook may keep what it sees
+    return node.op == "call_function" and node.target in (*ADDITIONS, add_to_first, add_to_second)
+
+
+def _alike(fresh: Any, other: Any) -> bool:
+    tensors = isinstance(fresh, Tensor) and isinstance(other, Tensor)
+    return tensors and fresh.shape == other.shape and fresh.dtype == other.dtype
 
 
 def _is_relu(traced: fx.GraphModule, node: fx.Node) -> bool:
     if node.op == "call_module":
         layer = traced.get_submodule(str(node.target))
-        return type(layer) is nn.ReLU and not layer._forward_hooks and not layer._forward_pre_hooks
+        return type(layer) is nn.ReLU and not hooked(layer)
     return node.op == "call_function" and node.target in RELUS and len(node.args) == 1
 
 

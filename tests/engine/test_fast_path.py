@@ -1,0 +1,100 @@
+"""Runs on the fast path: of anyone's network, with what they say, and with no bit changed by a look at the copy."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.cli.calls import call, refused
+from tests.engine.runs import CPU, TINY, assert_same, begin, snapshot, splits, tiny
+from uiat.config import AnyConfig
+from uiat.crafting import crafting_copy
+from uiat.engine import loop
+from uiat.engine.run import RunFolder
+from uiat.engine.setup import build_state, trial_batch
+from uiat.errors import UserError
+from uiat.methods import METHODS
+from uiat.models import Imported
+from uiat.models.fast import keeps_channels_last
+from uiat.models.folding import Folded
+from uiat.objectives.terms import HelperCrossEntropy
+
+LAYOUT = "the network keeps its memory layout: it cannot be trained in channels_last"
+UNFOLDED = "attacks run through the network as it is: no BatchNorm in it can be folded"
+DROPPED = "attacks run through the network as it is from now on: its folded copy no longer follows it"
+
+
+def own(name: str, **changes: Any) -> AnyConfig:
+    """Return a run of one of the ordinary networks."""
+    return replace(tiny("uiat", **changes), model=Imported(f"tests.models.ordinary:{name}"))
+
+
+def said(run: RunFolder) -> list[str]:
+    """Return which of the sentences are in a run's log, and how often."""
+    log = run.log.read_text()
+    return [sentence for sentence in (LAYOUT, UNFOLDED, DROPPED) for _ in range(log.count(sentence))]
+
+
+EXPECTED: dict[str, tuple[list[str], int]] = {
+    "LeNet": ([LAYOUT, UNFOLDED], 0),
+    "NormedLeNet": ([LAYOUT], 2),
+    "Volumes": ([], 1),
+    "GlobalContext": ([], 1),
+    "Rolls": ([UNFOLDED], 0),
+    "Ramps": ([LAYOUT, DROPPED], 2),
+}
+"""What a run of a network says, and how many BatchNorms an evaluation folds."""
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_run_of_an_ordinary_network(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sentences, folds = EXPECTED[name]
+    run = begin(own(name, epochs=2), tmp_path / "run")
+    assert said(run) == sentences
+    found = call(capsys, "evaluate", str(run.path), "--n", "8", "--device", "cpu")
+    assert found.code == 0, found.err
+    layout = "its own memory layout" if LAYOUT in sentences else "channels_last"
+    assert f"network: Imported; {layout}, {folds} BatchNorms folded" in found.err
+
+
+def test_a_bundled_network_says_nothing(tmp_path: Path) -> None:
+    assert said(begin(tiny("uiat", epochs=1), tmp_path / "run")) == []
+
+
+def test_looking_again_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looked = begin(tiny("uiat"), tmp_path / "looked")
+    monkeypatch.setattr(loop, "look_again", lambda state, data: True)
+    assert_same(looked, snapshot(begin(tiny("uiat"), tmp_path / "not")))
+
+
+def test_compile_without_the_fast_path_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = "train.compile needs the fast path: leave train.fast on, or leave out --compile."
+    flags = ("digits-resnet8-sat", *TINY, "--train.no-fast", "--compile", "--out", str(tmp_path / "run"))
+    assert refused(capsys, "train", *flags) == sentence
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(UserError, match=r"train\.compile needs the fast path"):
+        build_state(tiny("uiat", fast=False, compile=True), splits().spec, CPU, None)
+
+
+def helper_of(config: AnyConfig) -> tuple[torch.nn.Module, torch.nn.Module]:
+    """Return the helper as it was given, and as the method uses it."""
+    spec = splits().spec
+    given = config.model.build(spec).requires_grad_(False)
+    state = build_state(config, spec, CPU, given)
+    assert isinstance(crafting_copy(state.model), Folded) == config.train.fast
+    (used,) = (t.term.helper for t in state.method.terms if isinstance(t.term, HelperCrossEntropy))
+    return given, used
+
+
+def test_the_helper_of_hat_is_folded_once() -> None:
+    torch.manual_seed(0)
+    config = replace(tiny("uiat"), method=METHODS["hat"])
+    given, used = helper_of(config)
+    assert isinstance(used, Folded)
+    assert keeps_channels_last(used)
+    x = trial_batch(splits().spec, CPU)
+    torch.testing.assert_close(used(x), given.eval()(x), rtol=1e-4, atol=1e-4)
+    given, used = helper_of(replace(config, train=replace(config.train, fast=False)))
+    assert used is given

@@ -1,0 +1,190 @@
+"""torch.compile has a way back whenever it fails, reaches attacks where nothing folds, and keeps no network alive."""
+
+import copy
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.models.ordinary import LeNet, NormedLeNet
+from tests.models.test_ordinary import noise, settled
+from uiat.attacks import PGD
+from uiat.crafting import crafting, crafting_copy, forward_of
+from uiat.engine.passes import PassCounter
+from uiat.methods import METHODS
+from uiat.models.compiled import Compiled, Through
+from uiat.models.fast import speed_up, still_same
+from uiat.models.untouched import Streams
+from uiat.types import Batch, Clock, DataSpec
+
+SPEC = DataSpec(num_classes=10, num_samples=24, shape=(1, 8, 8))
+SAID = "runs without torch.compile, which failed"
+
+
+class Explodes(torch.autograd.Function):
+    """Stands for a backward that cannot be compiled."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise RuntimeError("the backward cannot be compiled")
+
+
+def on_other_shapes(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """Stands for a compiler that knows batches of 12 alone."""
+
+    def run(x: Tensor) -> Any:
+        if len(x) != 12:
+            raise RuntimeError(f"no kernel for {len(x)} samples")
+        return forward(x)
+
+    return run
+
+
+def in_backward(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    def run(x: Tensor) -> Any:
+        found = forward(x)
+        return tuple(map(Explodes.apply, found)) if isinstance(found, tuple) else Explodes.apply(found)
+
+    return run
+
+
+def when_frozen(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """Stands for a compiler that fails once the first kind of call has long worked."""
+
+    def run(x: Tensor) -> Any:
+        if x.requires_grad:
+            raise RuntimeError("no gradient with respect to x")
+        return forward(x)
+
+    return run
+
+
+def batch(samples: int) -> Batch:
+    g = torch.Generator().manual_seed(samples)
+    return Batch(torch.rand(samples, 1, 8, 8, generator=g), torch.arange(samples) % 10, torch.arange(samples))
+
+
+def losses(model: nn.Module) -> list[Tensor]:
+    """Take three steps, the last with a smaller batch."""
+    method, optimizer = METHODS["uiat"].build(SPEC), torch.optim.SGD(model.parameters(), lr=0.1)
+    found = []
+    for samples in (12, 12, 5):
+        loss = method(model, batch(samples), Clock(1, 0, 2)).total
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        found.append(loss.detach())
+    return [*found, *(value for value in model.state_dict().values() if value.is_floating_point())]
+
+
+@pytest.mark.parametrize("fails", [on_other_shapes, in_backward, when_frozen])
+@pytest.mark.parametrize("make", [NormedLeNet, LeNet])
+def test_whenever_compiling_fails_all_goes_on(
+    make: type[nn.Module], fails: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch, "compile", fails)
+    plain = settled(make)
+    quick = copy.deepcopy(plain)
+    speed_up(plain, noise())  # so that the two differ by the compiler alone
+    speed_up(quick, noise(), compile=True)
+    for ours, theirs in zip(losses(quick), losses(plain), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+    said = capsys.readouterr().err.splitlines()
+    assert 1 <= len(said) <= 3
+    assert all(SAID in line for line in said)
+    assert len(set(said)) == len(said), "each part says so once"
+
+
+def test_the_trial_of_a_new_kind_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[int] = []
+
+    def counted(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+        def run(x: Tensor) -> Any:
+            calls.append(len(x))
+            return forward(x)
+
+        return run
+
+    monkeypatch.setattr(torch, "compile", counted)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(0.5), nn.Linear(64, 10))
+    plain, compiled = copy.deepcopy(model), Compiled(model.forward, model, "it")
+    streams = Streams()
+    ours = compiled(noise(12))
+    after = Streams()
+    streams.restore()
+    theirs = plain(noise(12))
+    assert torch.equal(ours, theirs)
+    assert not after.moved()
+    assert calls == [12, 12], "the first of its kind is tried"
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert torch.equal(model.state_dict()["1.running_mean"], plain.state_dict()["1.running_mean"])
+    compiled(noise(12))
+    with torch.no_grad():
+        compiled(noise(12))
+    assert calls == [12] * 4, "one that was seen, or has no backward, is not"
+    compiled(noise(5))
+    assert calls == [12] * 4 + [5] * 2
+
+
+@pytest.fixture
+def rearranging(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A compiler that only rearranges graphs; the real one is tried among the slow tests."""
+    original: Any = torch.compile
+    monkeypatch.setattr(torch, "compile", lambda forward: original(forward, backend="aot_eager"))
+
+
+@pytest.mark.usefixtures("rearranging")
+def test_attacks_are_compiled_where_nothing_folds(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = settled(LeNet)
+    model = copy.deepcopy(plain)
+    assert speed_up(plain, noise()) is None
+    assert speed_up(model, noise(), compile=True) is None
+    network = crafting_copy(model)
+    assert isinstance(network, Through)
+    counter, reference = PassCounter(model), PassCounter(plain)
+    y = torch.arange(12) % 10
+    with crafting(model) as ours, crafting(plain) as theirs:
+        assert ours is network
+        found, expected = (PGD(steps=3)(net, batch(12).x, y) for net in (ours, theirs))
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+    assert counter.counts == reference.counts
+    assert counter.counts["input_backward"] == 36
+    for net in (model, plain):
+        METHODS["trades"].build(SPEC)(net, batch(12), Clock(1, 0, 2)).total.backward()
+    for weight, expected in zip(model.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(weight.grad, expected.grad, rtol=1e-4, atol=1e-5)
+    assert counter.counts == reference.counts
+    assert counter.counts["weight_backward"] == 24
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("rearranging")
+def test_a_copy_that_is_dropped_leaves_a_compiled_network() -> None:
+    model = settled(NormedLeNet)
+    assert speed_up(model, noise(), compile=True) is not None
+    model.first = nn.Conv2d(1, 4, 3, dilation=1)
+    assert not still_same(model, noise())
+    with crafting(model) as network, torch.no_grad():
+        assert isinstance(network, Through)
+        torch.testing.assert_close(network(noise()), model(noise()))
+
+
+@pytest.mark.usefixtures("rearranging")
+@pytest.mark.parametrize("make", [NormedLeNet, LeNet])
+def test_a_compiled_network_that_is_gone_takes_all_along(make: type[nn.Module]) -> None:
+    model = settled(make)
+    speed_up(model, noise(), compile=True)
+    METHODS["sat"].build(SPEC)(model, batch(12), Clock(1, 0, 2)).total.backward()
+    gone = [weakref.ref(part) for part in (model, crafting_copy(model), forward_of(model), model.linear)]
+    del model
+    gc.collect()
+    assert [part() for part in gone] == [None] * 4
