@@ -5,12 +5,12 @@ can do itself. While weights stand still (an evaluation, or the steps of one att
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any, NamedTuple, cast
 from weakref import ref
 
 import torch
 from torch import Tensor, fx, nn
-from torch.nn.utils import skip_init
 
 from uiat.models.compiled import Compiled
 from uiat.models.shared import Shared, Tracer, separate
@@ -225,19 +225,7 @@ def _calls(traced: fx.GraphModule, node: fx.Node) -> int:
 
 
 def _empty_like(conv: nn.Conv2d) -> nn.Conv2d:
-    """Return a convolution with a bias whose values are whatever lies in memory; nothing is drawn for them."""
-    empty = skip_init(
-        nn.Conv2d,
-        conv.in_channels,
-        conv.out_channels,
-        conv.kernel_size,
-        conv.stride,
-        conv.padding,
-        conv.dilation,
-        conv.groups,
-        bias=True,
-        padding_mode=conv.padding_mode,
-        device=conv.weight.device,
-        dtype=conv.weight.dtype,
-    )
-    return empty.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[no-any-return]
+    """Return a convolution of the same kind with a bias, to be filled; nothing is drawn for it."""
+    empty = deepcopy(conv)
+    empty.bias = nn.Parameter(conv.weight.new_empty(conv.out_channels))
+    return empty.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[call-overload,no-any-return]

@@ -21,12 +21,13 @@ def to_channels_last(model: nn.Module, x: Tensor | None = None) -> nn.Module:
     Args:
         model: the classifier, which stays as it is but for the layout.
         x: two or more samples, to see whether the model computes the same and can be trained; if not, it goes back to
-            the layout it had. Without them nothing is tried.
+            the layout it had. Without them nothing is tried, nor with a bundled network, which the tests have tried.
     """
     strided = any(max(conv.kernel_size) == 1 and max(conv.stride) > 1 for conv in _convolutions(model))
     on_cpu = any(parameter.device.type == "cpu" for parameter in model.parameters())
     if strided and on_cpu:
         return model
+    x = None if _is_bundled(model) else x
     before = [(conv.weight, conv.weight.data) for conv in _convolutions(model)]
     expected = None if x is None else _trial(model, x, training=False)
     for weight, data in before:
@@ -50,6 +51,10 @@ def keeps_channels_last(model: nn.Module) -> bool:
 def close(ours: Tensor, theirs: Tensor, tolerance: float = LOGITS) -> bool:
     """Whether logits are the same up to rounding."""
     return bool((ours - theirs).abs().max() <= tolerance * theirs.abs().max().clamp(min=1e-12))
+
+
+def _is_bundled(model: nn.Module) -> bool:
+    return type(model).__module__.startswith(f"{__package__}.")
 
 
 def _convolutions(model: nn.Module) -> list[nn.Conv2d]:
