@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from math import inf
 from typing import Generic, Literal, TypeVar
 
+from uiat.added import added
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.data.config import DataConfig
@@ -32,7 +33,9 @@ class Training:
     schedule: Schedule = Schedule()
     """The learning rate over the run."""
     momentum: float = 0.9
-    """Nesterov momentum of SGD; not cycled."""
+    """Momentum of SGD; cycled only where the schedule says so."""
+    nesterov: bool = added(True)
+    """Whether SGD's momentum is Nesterov's."""
     weight_decay: float = 5e-4
     """L2 penalty on the parameters."""
     fresh_head: bool = False
@@ -110,7 +113,7 @@ AnyConfig = Config[ModelConfig, MethodConfig]
 LEAST: dict[str, int] = {
     **dict.fromkeys(("epochs", "batch_size", "micro_batch", "helper_epochs"), 1),
     **dict.fromkeys(("eps", "step", "steps", "lr", "momentum", "weight_decay", "log_every", "checkpoint_minutes"), 0),
-    **dict.fromkeys(("decay", "gamma", "warmup", "original"), 0),
+    **dict.fromkeys(("decay", "gamma", "warmup", "original", "low_momentum"), 0),
 }
 """The least value of the fields that no run can do with less of."""
 MOST: dict[str, int] = {"decay": 1, "original": 1}

@@ -6,10 +6,12 @@ from typing import Literal, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _NormBase
 
-Crafting = Literal["eval", "train"]
+Crafting = Literal["eval", "train", "batch"]
 """BatchNorm while crafting: `eval` uses running statistics; `train` leaves the network in its training mode, so that
-batch statistics are used and the running ones move, as in the single-step methods' own code."""
+batch statistics are used and the running ones move, as in the single-step methods' own code; `batch` uses batch
+statistics while the running ones stand still, as in the code of Rebuffi et al. and HAT for generated images."""
 
 
 class Copy(Protocol):
@@ -68,10 +70,14 @@ def crafting(model: nn.Module, mode: Crafting = "eval") -> Iterator[nn.Module]:
     restored one by one because a caller may have frozen layers, or keep some BatchNorm in eval mode, on purpose.
     """
     modes = [(module, module.training) for module in model.modules()]
+    norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.training and m.track_running_stats]
     frozen = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         if mode == "eval":
             model.eval()
+        if mode == "batch":
+            for norm in norms:
+                norm.track_running_stats = False
         for parameter in frozen:
             parameter.requires_grad_(False)
         copy = _COPIES.get(model) if mode == "eval" else None
@@ -83,5 +89,7 @@ def crafting(model: nn.Module, mode: Crafting = "eval") -> Iterator[nn.Module]:
     finally:
         for module, training in modes:
             module.training = training
+        for norm in norms:
+            norm.track_running_stats = True
         for parameter in frozen:
             parameter.requires_grad_(True)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from uiat.added import in_key
 from uiat.config import AnyConfig, Config, Training, Validation
 from uiat.data.config import DataConfig
 from uiat.errors import UserError, unknown
@@ -14,9 +15,9 @@ SCHEMA = 1
 """Grows when a saved configuration changes its meaning."""
 
 
-def to_json(config: AnyConfig) -> dict[str, Any]:
-    """Return a configuration as plain JSON values, with a schema version."""
-    return {"schema": SCHEMA, **encode(config)}
+def to_json(config: AnyConfig, *, key: bool = False) -> dict[str, Any]:
+    """Return a configuration as plain JSON values, with a schema version; `key` as in `encode`."""
+    return {"schema": SCHEMA, **encode(config, key=key)}
 
 
 def from_json(saved: dict[str, Any]) -> AnyConfig:
@@ -29,14 +30,15 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
     return config
 
 
-def encode(value: Any) -> Any:
-    """Return dataclasses as dictionaries with their `kind`, tuples as lists, and all else as it is."""
+def encode(value: Any, *, key: bool = False) -> Any:
+    """Return dataclasses as dictionaries with their `kind`, tuples as lists, and all else as it is.
+
+    With `key`, what identifies a result: fields that were added later and have their defaults are left out.
+    """
     if is_dataclass(value) and not isinstance(value, type):
-        return {
-            "kind": type(value).__name__,
-            **{f.name: encode(getattr(value, f.name)) for f in fields(value)},
-        }
-    return [encode(v) for v in value] if isinstance(value, tuple | list) else value
+        kept = [f for f in fields(value) if not key or in_key(value, f)]
+        return {"kind": type(value).__name__, **{f.name: encode(getattr(value, f.name), key=key) for f in kept}}
+    return [encode(v, key=key) for v in value] if isinstance(value, tuple | list) else value
 
 
 def _decode(value: Any, kinds: dict[str, type]) -> Any:

@@ -26,6 +26,8 @@ class View:
     draws: Draws
     mode: Crafting
     """The mode in which x̂ was crafted and in which x̌ is."""
+    gradient: Tensor | None = None
+    """The gradient of cross-entropy at x, for each sample, where the attack took it and a term uses it (GradAlign)."""
     x_inv: Tensor | None = None
     """x̌, once a target has crafted it."""
     log_p: Tensor | None = None

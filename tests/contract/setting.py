@@ -31,10 +31,11 @@ def network(seed: int = 0, dtype: torch.dtype = torch.float64) -> nn.Module:
     return model
 
 
-def samples(dtype: torch.dtype = torch.float64) -> tuple[Tensor, Tensor]:
-    """Images with many saturated pixels (where the clip matters), and labels of three of the four classes."""
+def samples(dtype: torch.dtype = torch.float64, *, interior: bool = False) -> tuple[Tensor, Tensor]:
+    """Images with many saturated pixels (where the clip matters) or with none, and labels of three of four classes."""
     g = torch.Generator().manual_seed(3)
-    x = (torch.rand(DATA.num_samples, *DATA.shape, generator=g, dtype=torch.float64) * 1.6 - 0.3).clamp(0, 1)
+    x = torch.rand(DATA.num_samples, *DATA.shape, generator=g, dtype=torch.float64)
+    x = x * 0.6 + 0.2 if interior else (x * 1.6 - 0.3).clamp(0, 1)
     return x.to(dtype), torch.arange(DATA.num_samples) % 3
 
 
@@ -99,6 +100,7 @@ class Pair:
     name: str
     config: MethodConfig
     lr: float = 0.05
+    interior: bool = False
     model: nn.Module = field(default_factory=network)
     method: Method = field(init=False)
     twin_model: nn.Module = field(init=False)
@@ -109,7 +111,7 @@ class Pair:
         self.twin_model = copy.deepcopy(self.model)
         z = state_entry(self.method, "z")
         self.state = twins.new_state(torch.zeros(0) if z is None else z.clone())
-        self.x, self.y = samples()
+        self.x, self.y = samples(interior=self.interior)
 
     def step(self, clock: Clock, index: Tensor) -> tuple[Tensor, Tensor]:
         """Advance both by one update; return both losses."""
@@ -139,9 +141,9 @@ def state_entry(method: Method, ending: str) -> Tensor | None:
     return next((v for k, v in method.state_dict().items() if k.split(".")[-1] == ending), None)
 
 
-def check_against_twin(name: str, config: MethodConfig, epochs: int = EPOCHS) -> None:
+def check_against_twin(name: str, config: MethodConfig, epochs: int = EPOCHS, *, interior: bool = False) -> None:
     """Assert equality with the twin at every step: loss, z, p, weights and running statistics."""
-    pair = Pair(name, config)
+    pair = Pair(name, config, interior=interior)
     for clock, index in steps(epochs):
         loss, twin = pair.step(clock, index)
         torch.testing.assert_close(loss, twin, rtol=1e-5, atol=1e-6, msg=f"loss {loss} against {twin} at {clock}")

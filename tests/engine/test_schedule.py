@@ -70,6 +70,38 @@ def test_triangular_by_hand() -> None:
     assert Schedule(name="triangular", lr=0.2, warmup=0.0).at(0, 10) == pytest.approx(0.2)
 
 
+def test_rate_and_momentum_equal_torchs_cyclic_schedule() -> None:
+    """CyclicLR as N-FGSM's authors use it: the momentum falls from 0.9 to 0.8 while the rate rises, and back."""
+    schedule = Schedule(name="triangular", lr=0.2, warmup=0.5, low_momentum=0.8)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.2, momentum=0.9)
+    steps = 12
+    cyclic = torch.optim.lr_scheduler.CyclicLR(
+        optimizer, base_lr=0.0, max_lr=0.2, step_size_up=steps // 2, step_size_down=steps // 2
+    )
+    for step in range(steps):
+        (group,) = optimizer.param_groups
+        assert schedule.at(step, steps) == pytest.approx(group["lr"], abs=1e-12)
+        assert schedule.momentum_at(step, steps, 0.9) == pytest.approx(group["momentum"], abs=1e-12)
+        optimizer.step()
+        cyclic.step()
+
+
+def test_a_run_cycles_its_momentum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+
+    def watched(state: State, *args: Any, **options: Any) -> None:
+        train_step(state, *args, **options)
+        (group,) = state.optimizer.param_groups
+        found.append((group["momentum"], group["nesterov"]))
+
+    monkeypatch.setattr(STEP, watched)
+    schedule = Schedule(name="triangular", lr=0.1, warmup=0.5, low_momentum=0.5)
+    begin(replace(tiny("natural", schedule=schedule, nesterov=False), seed=3), tmp_path / "run")
+    steps = 3 * STEPS
+    assert found == [(schedule.momentum_at(step, steps, 0.9), False) for step in range(steps)]
+    assert min(momentum for momentum, _ in found) < 0.6
+
+
 @pytest.mark.parametrize("name", ["onecycle", "piecewise", "triangular"])
 def test_a_run_follows_it_and_keeps_its_momentum(name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rates, others = [], set()

@@ -37,6 +37,7 @@ NETWORKS: dict[str, tuple[Any, int]] = {
     "resnet": (lambda: ResNet(blocks=(1, 2), width=4).build(SPEC), 8),
     "resnet, SiLU, normalised": (lambda: ResNet((1, 1), 4, activation="silu", normalize=True).build(SPEC), 6),
     "preact": (lambda: PreActResNet(blocks=(1, 1), width=4).build(SPEC), 2),
+    "preact, wide shortcut": (lambda: PreActResNet((2, 1), 4, shortcut="raw-3x3").build(SPEC), 3),
     "preact, raw shortcut": (lambda: PreActResNet((2, 1), 4, shortcut="raw").build(SPEC), 3),
     "wrn": (lambda: WideResNet(depth=10, widen=1).build(SPEC), 3),
     "no bias": (lambda: stack(nn.Conv2d(3, 6, 3, bias=False)), 1),

@@ -53,6 +53,23 @@ def test_a_block_that_changes_the_width(shortcut: Any) -> None:
     assert torch.allclose(block(maps), expected, atol=1e-6)
 
 
+def test_a_wide_shortcut_sees_the_raw_input() -> None:
+    x = torch.rand(3, 3, 12, 12)
+    model = settle(PreActResNet((1, 1), 8, shortcut="raw-3x3").build(data()), x)
+    block = cast(Any, model).layer2[0]
+    maps = torch.randn(2, 8, 6, 6)
+    short = F.conv2d(maps, block.shortcut[0].weight, stride=2, padding=1)
+    expected = block.conv2(F.relu(block.bn2(block.conv1(F.relu(block.bn1(maps)))))) + short
+    assert block.shortcut[0].weight.shape == (16, 8, 3, 3)
+    assert torch.allclose(block(maps), expected, atol=1e-6)
+
+
+def test_the_momentum_of_batchnorm() -> None:
+    model = PreActResNet((1, 1), 8, norm_momentum=0.01).build(data())
+    found = {m.momentum for m in model.modules() if isinstance(m, torch.nn.BatchNorm2d)}
+    assert found == {0.01}
+
+
 def test_an_identity_shortcut_carries_the_raw_input() -> None:
     model = PreActResNet((1,), 8).build(data()).eval()
     block = cast(Any, model).layer1[0]

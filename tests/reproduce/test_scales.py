@@ -105,8 +105,12 @@ def test_table_5(levels: int) -> None:
         config, plus = PAPER.single_step(method, levels), PAPER.single_step(f"{method}-uiat", levels)
         for own in (config, plus):
             assert own.method.attack.eps == levels / 255  # type: ignore[attr-defined]
-            assert (own.train.epochs, own.train.schedule.name, own.train.schedule.lr) == (30, "triangular", 0.2)
-            assert own.model == PreActResNet(blocks=(2, 2, 2, 2), width=64)
+            plan = own.train.schedule
+            rate = (0.3, 0.4, None) if method == "gradalign" else (0.2, 0.5, 0.8)
+            assert (own.train.epochs, plan.name) == (30, "triangular")
+            assert (plan.lr, plan.warmup, plan.low_momentum) == rate, "the code of GradAlign and of N-FGSM"
+            assert own.model == PreActResNet(blocks=(2, 2, 2, 2), width=64, shortcut="raw", normalize=True)
+            assert not own.train.nesterov
             assert (own.data.name, own.data.subset, own.train.batch_size) == ("cifar10", None, 128)
             assert (own.train.momentum, own.train.weight_decay) == (0.9, 5e-4)
         uiat: Any = plus.method.uiat  # type: ignore[attr-defined]
@@ -123,10 +127,11 @@ def test_table_4(data: str, ratio: float, network: str) -> None:
         config = PAPER.generated(method, data, network)
         assert config is not None
         network_of: dict[str, Any] = {
-            "PRN-18": PreActResNet(blocks=(2, 2, 2, 2), width=64, activation="silu", normalize=True),
-            "WRN-28-10": WideResNet(depth=28, widen=10, activation="silu", normalize=True),
+            "PRN-18": PreActResNet(blocks=(2, 2, 2, 2), width=64, shortcut="raw-3x3"),
+            "WRN-28-10": WideResNet(depth=28, widen=10),
         }
-        assert config.model == network_of[network]
+        options: dict[str, Any] = {"activation": "silu", "normalize": True, "norm_momentum": 0.01}
+        assert config.model == replace(network_of[network], **options)
         assert (config.train.epochs, config.train.batch_size) == (400, 512)
         assert (config.train.schedule.name, config.train.schedule.lr) == ("onecycle", 0.2)
         assert config.data.generated.original == ratio

@@ -72,7 +72,7 @@ def tiny_scale() -> Iterator[scales.Scale]:
         patch.setitem(scales.SCALES, "smoke", TINY)
         patch.setitem(configs.CONFIGS, "smoke", tiny_config)
         patch.setitem(
-            configs.SINGLE_STEP, "smoke", lambda m: configs.triangular(tiny_config(m, "CIFAR-10", "ResNet-18"))
+            configs.SINGLE_STEP, "smoke", lambda m: configs.as_single_step(tiny_config(m, "CIFAR-10", "ResNet-18"))
         )
         patch.setitem(configs.GENERATED, "smoke", tiny_generated)
         patch.setattr(timing, "FEWEST", 1)

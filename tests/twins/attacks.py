@@ -80,7 +80,9 @@ def pgd(
         if loss == "kl":
             with torch.no_grad():
                 clean = logits(model, x)
-        x_hat = project(random_start(x, eps, norm, start, draws), x, eps, norm)
+        x_hat = random_start(x, eps, norm, start, draws)
+        if start != "gaussian":  # TRADES, MART and HAT take the first gradient where the noise has led
+            x_hat = project(x_hat, x, eps, norm)
         for _ in range(steps):
             x_hat = x_hat.detach().clone().requires_grad_()
             out = logits(model, x_hat)
@@ -97,11 +99,15 @@ def pgd(
     return x_hat.detach()
 
 
-def sign_at(model: nn.Module, point: Tensor, y: Tensor, mode: str) -> Tensor:
-    """The sign of the gradient of CE at a point."""
+def gradient_at(model: nn.Module, point: Tensor, y: Tensor, mode: str) -> Tensor:
+    """The gradient of CE at a point."""
     with crafting(model, mode):
         point = point.detach().clone().requires_grad_()
-        return gradient(total(cross_entropy(logits(model, point), y)), point).sign()
+        return gradient(total(cross_entropy(logits(model, point), y)), point)
+
+
+def sign_at(model: nn.Module, point: Tensor, y: Tensor, mode: str) -> Tensor:
+    return gradient_at(model, point, y, mode).sign()
 
 
 def rs_fgsm_attack(
@@ -120,6 +126,6 @@ def n_fgsm_attack(
     return (start + alpha * eps * sign_at(model, start, y, mode)).clamp(0, 1)
 
 
-def fgsm_attack(model: nn.Module, x: Tensor, y: Tensor, *, eps: float, alpha: float, mode: str) -> Tensor:
-    """From x itself, one step of alpha * eps (1.25 eps), back into the ball, clip."""
-    return project(x + alpha * eps * sign_at(model, x, y, mode), x, eps, "linf")
+def fgsm_attack(x: Tensor, g: Tensor, *, eps: float, alpha: float) -> Tensor:
+    """From x itself, one step of alpha * eps (1.25 eps) along the sign of its gradient, back into the ball, clip."""
+    return project(x + alpha * eps * g.sign(), x, eps, "linf")

@@ -85,10 +85,14 @@ def epoch_of(when: float, epochs: int) -> int:
 
 @contextmanager
 def crafting(model: nn.Module, mode: str) -> Iterator[None]:
-    """Use running statistics while crafting ("eval"), or leave the model in the mode it is in ("train")."""
-    if mode not in ("eval", "train"):
+    """Use running statistics while crafting ("eval"), or leave the model in the mode it is in ("train").
+
+    With "batch" it stays in its mode, too, but the running statistics are put back afterwards.
+    """
+    if mode not in ("eval", "train", "batch"):
         raise ValueError(mode)
     before = [(module, module.training) for module in model.modules()]
+    buffers = {name: buffer.clone() for name, buffer in model.named_buffers()}
     if mode == "eval":
         model.eval()
     try:
@@ -96,6 +100,9 @@ def crafting(model: nn.Module, mode: str) -> Iterator[None]:
     finally:
         for module, training in before:
             module.training = training
+        if mode == "batch":
+            for name, buffer in model.named_buffers():
+                buffer.copy_(buffers[name])
 
 
 def features(model: nn.Module, x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from .attacks import fgsm_attack, n_fgsm_attack, rs_fgsm_attack
+from .attacks import fgsm_attack, gradient_at, n_fgsm_attack, rs_fgsm_attack
 from .basics import Result, Step, cross_entropy, gradient, logits, mean, twin
 from .inverse import one_off
 from .terms import only_adversarial, pulled
@@ -18,15 +18,16 @@ def n_attack(s: Step) -> Tensor:
     return n_fgsm_attack(s.model, s.x, s.y, s.draws, mode=s.hp["crafting"], **hp)
 
 
-def zero_attack(s: Step) -> Tensor:
-    hp = s.hp
-    return fgsm_attack(s.model, s.x, s.y, eps=hp["eps"], alpha=hp["alpha"], mode=hp["crafting"])
+def zero_attack(s: Step) -> tuple[Tensor, Tensor]:
+    """FGSM from x itself, and the gradient at x that it used."""
+    g = gradient_at(s.model, s.x, s.y, s.hp["crafting"])
+    return fgsm_attack(s.x, g, eps=s.hp["eps"], alpha=s.hp["alpha"]), g
 
 
-def aligned(s: Step, result: Result) -> Result:
-    """Add lambda_align * (1 - mean cosine of the input gradients at x and at a random point of the ball)."""
-    x = s.x.detach().clone().requires_grad_()
-    g = gradient(mean(cross_entropy(logits(s.model, x), s.y)), x).detach()
+def aligned(s: Step, g: Tensor, result: Result) -> Result:
+    """Add lambda_align * (1 - mean cosine of the input gradients at x, FGSM's own, and at a random point near it)."""
+    if s.hp["crafting"] == "eval":  # FGSM used other statistics: take the gradient anew
+        g = gradient_at(s.model, s.x, s.y, "train")
     point = (s.x + s.hp["eps"] * s.draws.uniform("align", s.x)).detach().requires_grad_()
     g_point = gradient(mean(cross_entropy(logits(s.model, point), s.y)), point, create_graph=True)
     cosines = []
@@ -50,7 +51,8 @@ def n_fgsm(s: Step) -> Result:
 
 @twin
 def grad_align(s: Step) -> Result:
-    return aligned(s, only_adversarial(s, zero_attack(s)))
+    x_hat, g = zero_attack(s)
+    return aligned(s, g, only_adversarial(s, x_hat))
 
 
 @twin
@@ -68,5 +70,5 @@ def n_fgsm_uiat(s: Step) -> Result:
 
 @twin
 def grad_align_uiat(s: Step) -> Result:
-    x_hat = zero_attack(s)
-    return aligned(s, pulled(s, x_hat, one_off(s, x_hat)))
+    x_hat, g = zero_attack(s)
+    return aligned(s, g, pulled(s, x_hat, one_off(s, x_hat)))

@@ -1,4 +1,4 @@
-"""The recipes of Table 4 say what the paper's appendix A.2 says."""
+"""The recipes say what the paper's appendix A.2 says, and what the code of the baselines' authors does."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ def test_the_setting(name: str, method: str) -> None:
     assert config.data.name == name.split("-")[0]
     assert config.data.generated.file == f"{config.data.name}_ddpm.npz"
     assert config.data.generated.original == ratio
-    assert (config.model.activation, config.model.normalize) == ("silu", True)
+    assert (config.model.activation, config.model.normalize, config.model.norm_momentum) == ("silu", True, 0.01)
     index = Mixture(48_976, 1_000_000, 512, ratio, 0).at(0)
     assert int((index < 48_976).sum()) == round(512 * ratio)
 
@@ -38,10 +38,18 @@ def test_the_methods() -> None:
     found = one_off
     assert (found.lam, clock.epoch_at(found.one_off.epoch)) == (3.5, 320)
     found = trades
-    assert (found.omega, found.attack.loss) == (6.0, "kl")
+    assert found.omega == 6.0
     found = hat
-    assert (found.beta, found.gamma, found.label_smoothing) == (3.5, 0.5, 0.1)
-    assert (found.attack.start, found.attack.loss, found.attack.steps) == ("uniform", "kl", 10)
+    assert (found.beta, found.gamma) == (3.5, 0.5)
+    baseline: Any
+    for baseline in (trades, hat):
+        assert (baseline.crafting, baseline.label_smoothing) == ("batch", 0.1)
+        assert (baseline.attack.start, baseline.attack.loss, baseline.attack.steps) == ("uniform", "kl", 10)
+
+
+def test_mart_weighs_more_on_wide_networks() -> None:
+    narrow, wide = (recipes.get(f"cifar10-{model}-mart").method for model in ("resnet18", "wrn-34-10"))
+    assert (narrow.beta, wide.beta) == (5.0, 6.0)  # type: ignore[attr-defined]
 
 
 def test_without_the_file(

@@ -36,8 +36,11 @@ def gradient_of(objective: Callable[[Tensor], Tensor], rows: Tensor | None = Non
 def ascend(
     gradient: Gradient, start: Tensor, ball: Ball, *, step: float, steps: int, direction: Literal[1, -1] = 1
 ) -> Tensor:
-    """Take `steps` projected gradient steps from `start`: up for an adversary (+1), down for an inverse one (−1)."""
-    at = start.detach()
+    """Take `steps` projected gradient steps from `start`: up for an adversary (+1), down for an inverse one (−1).
+
+    The start itself need not lie in the ball; the result does.
+    """
+    at = start.detach() if steps else ball.project(start.detach())
     for _ in range(steps):
         at = ball.move(at, gradient(at), direction * step)
     return at

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from uiat.attacks.ascent import ascend, gradient_of
+from uiat.attacks.ascent import Gradient, ascend, gradient_of
 from uiat.balls import Linf
 from uiat.precision import widen
 from uiat.rng import Draws
@@ -27,7 +27,13 @@ class FGSM:
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
         """Return adversarial examples for x."""
-        return _one_step(model, x, y, start=x, step=self.alpha * self.eps, radius=self.radius)
+        return self.with_gradient(model, x, y)[0]
+
+    def with_gradient(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Return adversarial examples for x, and the gradient of the summed cross-entropy at x that led there."""
+        found = _gradient(model, y)(x)
+        step = self.alpha * self.eps
+        return ascend(lambda at: found, x, Linf(x, self.radius), step=step, steps=1), found
 
 
 @dataclass(frozen=True)
@@ -73,5 +79,8 @@ class NFGSM:
 
 
 def _one_step(model: nn.Module, x: Tensor, y: Tensor, *, start: Tensor, step: float, radius: float) -> Tensor:
-    gradient = gradient_of(lambda x_adv: F.cross_entropy(widen(model(x_adv)), y, reduction="none"))
-    return ascend(gradient, start, Linf(x, radius), step=step, steps=1)
+    return ascend(_gradient(model, y), start, Linf(x, radius), step=step, steps=1)
+
+
+def _gradient(model: nn.Module, y: Tensor) -> Gradient:
+    return gradient_of(lambda x_adv: F.cross_entropy(widen(model(x_adv)), y, reduction="none"))

@@ -66,7 +66,9 @@ def need(method: MethodConfig, clock: Clock) -> Need:
         case UIATOneOff():
             return attack + once + _one_off(method, clock, crafting, method.detach_target)
         case SingleStep() | GradAlign():
-            align = Need(train_gradient=1, double=1) if isinstance(method, GradAlign) else Need()
+            # GradAlign's gradient at x is the attack's own, unless that has other statistics.
+            again = 1 if crafting == "eval" else 0
+            align = Need(train_gradient=again, double=1) if isinstance(method, GradAlign) else Need()
             plug_in = _one_off(method.uiat, clock, crafting, True) if method.uiat.enabled else Need()
             return attack + once + align + plug_in
     raise TypeError(f"{type(method).__name__} states no passes: add a case for it")
@@ -97,6 +99,6 @@ def _one_off(holder: Any, clock: Clock, crafting: Crafting, detach: bool) -> Nee
 
 
 def _crafted(gradients: int, forwards: int, crafting: Crafting) -> Need:
-    if crafting == "train":
+    if crafting != "eval":
         return Need(train_gradient=gradients, predict=forwards)
     return Need(craft_gradient=gradients, craft_forward=forwards)

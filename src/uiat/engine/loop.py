@@ -95,7 +95,17 @@ def _train(
                 clock = Clock(state.epoch, step, plan.epochs)
                 lr = plan.schedule.at(now, plan.epochs * steps)
                 skip = plan.on_nonfinite == "skip"
-                fault = train_step(state, batch, clock, lr=lr, micro_batch=plan.micro_batch, undo=skip, awp=plan.awp)
+                momentum = plan.schedule.momentum_at(now, plan.epochs * steps, plan.momentum)
+                fault = train_step(
+                    state,
+                    batch,
+                    clock,
+                    lr=lr,
+                    momentum=momentum,
+                    micro_batch=plan.micro_batch,
+                    undo=skip,
+                    awp=plan.awp,
+                )
                 if fault is not None:
                     respond(fault, state, steps, run.path, skip=skip)
                 state.step = step + 1

@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from math import cos, pi
 from typing import Literal
 
+from uiat.added import added
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -20,6 +22,8 @@ class Schedule:
     """Where the rate drops, as fractions of the run (piecewise)."""
     factor: float = 0.1
     """What it is multiplied with at each milestone (piecewise)."""
+    low_momentum: float | None = added(None)
+    """SGD's momentum where the rate is at its maximum; it moves in proportion to the rate. `None`: not cycled."""
 
     def at(self, step: int, steps: int) -> float:
         """Return the learning rate of `step`, counted from 0, in a run of `steps`."""
@@ -29,6 +33,12 @@ class Schedule:
             top = self.warmup * steps
             return self.lr * (step / top if step < top else (steps - step) / (steps - top))
         return self._one_cycle(step, steps)
+
+    def momentum_at(self, step: int, steps: int, momentum: float) -> float:
+        """Return SGD's momentum at `step`: `momentum` where the rate is 0, `low_momentum` where it is largest."""
+        if self.low_momentum is None:
+            return momentum
+        return momentum + (self.low_momentum - momentum) * self.at(step, steps) / self.lr
 
     def _one_cycle(self, step: int, steps: int) -> float:
         """Smith and Topin's one cycle with torch's constants: from lr/25 to lr to lr/250,000, by cosine."""

@@ -80,7 +80,9 @@ def build_state(
             helper = verified_fold(to_channels_last(helper.eval(), trial), trial) or helper
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     plan = config.train
-    optimizer = make_optimizer(model, plan.momentum, plan.weight_decay, decay_norm=plan.decay_norm)
+    optimizer = make_optimizer(
+        model, plan.momentum, plan.weight_decay, nesterov=plan.nesterov, decay_norm=plan.decay_norm
+    )
     average = Average(model, plan.averaging) if plan.averaging.enabled else None
     torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
     return State(model, method, optimizer, PassCounter(model), average, plan.precision)

@@ -23,6 +23,7 @@ def train_step(
     clock: Clock,
     *,
     lr: float,
+    momentum: float | None = None,
     micro_batch: int | None = None,
     undo: bool = False,
     awp: AWP | None = None,
@@ -56,7 +57,7 @@ def train_step(
             losses.append(Loss(loss.total.detach(), loss.parts))
             correct.append((logits.detach().argmax(dim=1) == part.y).sum())
     fault = find_fault(model, losses, views, clock, gradients=not state.scaler.is_enabled())
-    moved = fault is None and _update(state, lr)
+    moved = fault is None and _update(state, lr, momentum)
     if fault is None and not moved:
         fault = find_fault(model, losses, views, clock) if _is_stuck(state) else None
         state.skipped += fault is None  # a fault is counted by whoever responds to it
@@ -74,13 +75,15 @@ def train_step(
     return fault
 
 
-def _update(state: State, lr: float) -> bool:
-    """Move the weights; return whether they moved.
+def _update(state: State, lr: float, momentum: float | None) -> bool:
+    """Move the weights, with SGD's momentum as it is unless one is given; return whether they moved.
 
     In fp16 a gradient may well be infinite: the scaler leaves the step out, and scales less from then on.
     """
     for group in state.optimizer.param_groups:
         group["lr"] = lr
+        if momentum is not None:
+            group["momentum"] = momentum
     before = state.scaler.get_scale()
     state.scaler.step(state.optimizer)
     state.scaler.update()
@@ -95,15 +98,16 @@ def _is_stuck(state: State) -> bool:
 
 
 def make_optimizer(
-    model: nn.Module, momentum: float, weight_decay: float, *, decay_norm: bool = True
+    model: nn.Module, momentum: float, weight_decay: float, *, nesterov: bool = True, decay_norm: bool = True
 ) -> torch.optim.SGD:
-    """Return SGD with Nesterov momentum, as in A.2; its learning rate is set at every step."""
+    """Return SGD, with Nesterov momentum as in A.2 unless told otherwise; its rate is set at every step."""
     norms = {p for m in model.modules() if isinstance(m, NORMS) for p in m.parameters(recurse=False)}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [{"params": trained}]
     if not decay_norm:
         groups = [{"params": [p for p in trained if p not in norms]}, {"params": [p for p in trained if p in norms]}]
-    optimizer = torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=momentum > 0, weight_decay=weight_decay)
+    nesterov = nesterov and momentum > 0
+    optimizer = torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
     for group in optimizer.param_groups[1:]:
         group["weight_decay"] = 0.0
     return optimizer

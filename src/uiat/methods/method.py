@@ -6,7 +6,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from uiat.attacks import Attack
+from uiat.attacks import FGSM, Attack
 from uiat.crafting import Crafting, crafting
 from uiat.errors import UserError
 from uiat.objectives.terms import Weighted
@@ -48,12 +48,14 @@ class Method(nn.Module):
         crafting: Crafting = "eval",
         seed: int = 0,
         mixed_labels: bool = False,
+        keep_gradient: bool = False,
     ):
         super().__init__()
         self.data, self.attack, self.target, self.terms = data, attack, target, tuple(terms)
         self.crafting: Crafting = crafting
         self.seed = seed
         self.mixed_labels = mixed_labels
+        self.keep_gradient = keep_gradient
         self._checked = False
 
     def forward(self, model: nn.Module, batch: Batch, clock: Clock) -> Loss:
@@ -67,11 +69,15 @@ class Method(nn.Module):
         if not self._checked:
             self._check(batch)
         draws = Draws(self.seed, clock.epoch, clock.step, batch.start, batch.total)
-        x_adv = batch.x
+        x_adv, gradient = batch.x, None
         if self.attack is not None:
             with crafting(model, self.crafting) as network:
-                x_adv = self.attack(network, batch.x, batch.label, draws)
-        return View(model, batch, x_adv, draws, self.crafting)
+                if self.keep_gradient:
+                    assert isinstance(self.attack, FGSM)
+                    x_adv, gradient = self.attack.with_gradient(network, batch.x, batch.label)
+                else:
+                    x_adv = self.attack(network, batch.x, batch.label, draws)
+        return View(model, batch, x_adv, draws, self.crafting, gradient)
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
         """Do once, for all micro-batches of a batch, what must come before p: the update of z."""

@@ -71,11 +71,19 @@ class GradAlign:
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         alignment = Weighted("align", GradientAlignment(self.attack.eps), self.lam_align)
-        return _single_step(self.attack, [alignment], self.uiat, self.crafting, data, seed)
+        # With running statistics the gradient would be another network's than the one that it is compared with.
+        reuse = self.crafting != "eval"
+        return _single_step(self.attack, [alignment], self.uiat, self.crafting, data, seed, keep_gradient=reuse)
 
 
 def _single_step(
-    attack: Attack, own: list[Weighted], uiat: UIATPlugIn, crafting: Crafting, data: DataSpec, seed: int
+    attack: Attack,
+    own: list[Weighted],
+    uiat: UIATPlugIn,
+    crafting: Crafting,
+    data: DataSpec,
+    seed: int,
+    keep_gradient: bool = False,
 ) -> Method:
     terms, target = [Weighted("ce", ce_adversarial)], None
     if uiat.enabled:
@@ -89,4 +97,5 @@ def _single_step(
         crafting=crafting,
         seed=seed,
         mixed_labels=not uiat.enabled,
+        keep_gradient=keep_gradient,
     )

@@ -6,6 +6,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from uiat.added import added
 from uiat.errors import UserError, unknown
 from uiat.models.normalize import normalization
 from uiat.types import DataSpec
@@ -23,6 +24,8 @@ class NetworkOptions:
     """Whether inputs in [0, 1] are normalised inside the model (CIFAR-10's statistics for 3 channels)."""
     features: str = ""
     """The layer whose input is taken as the features; empty for what the last layer sees."""
+    norm_momentum: float = added(0.1)
+    """How much of a batch's statistics BatchNorm's running ones take in at each forward."""
 
 
 class Network(nn.Module):
@@ -48,6 +51,14 @@ class Network(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits (N, classes) of images in [0, 1]."""
         return self.head(self.features(x))
+
+
+def set_norm_momentum(network: nn.Module, momentum: float) -> nn.Module:
+    """Give every BatchNorm of a network this momentum; return the network."""
+    for module in network.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.momentum = momentum
+    return network
 
 
 def activation(name: str) -> nn.Module:

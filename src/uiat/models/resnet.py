@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from uiat.models.network import activation, conv1x1, conv3x3, pool, thinned
+from uiat.models.network import activation, conv1x1, conv3x3, pool, set_norm_momentum, thinned
 from uiat.models.stages import StagedNetwork, StageOptions
 from uiat.types import DataSpec
 
@@ -19,7 +19,7 @@ class ResNet(StageOptions):
 
     def build(self, data: DataSpec) -> nn.Module:
         """Make the network for data of this shape and number of classes."""
-        return ResNetModule(self, data)
+        return set_norm_momentum(ResNetModule(self, data), self.norm_momentum)
 
 
 class BasicBlock(nn.Module):

@@ -10,7 +10,7 @@ from functools import partial
 from torch import Tensor, nn
 
 from uiat.errors import UserError
-from uiat.models.network import Network, NetworkOptions, activation, conv1x1, conv3x3, pool, thinned
+from uiat.models.network import Network, NetworkOptions, activation, conv1x1, conv3x3, pool, set_norm_momentum, thinned
 from uiat.models.stages import stage
 from uiat.types import DataSpec
 
@@ -33,7 +33,7 @@ class WideResNet(NetworkOptions):
             raise UserError(f"the depth of a wide ResNet must be 6n + 4 (16, 22, 28, …), not {self.depth}.")
         if self.widen < 1:
             raise UserError(f"the widening factor of a wide ResNet must be at least 1, not {self.widen}.")
-        return WideResNetModule(self, data)
+        return set_norm_momentum(WideResNetModule(self, data), self.norm_momentum)
 
 
 class WideBlock(nn.Module):

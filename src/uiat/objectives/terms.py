@@ -74,7 +74,10 @@ class HelperCrossEntropy:
 
 @dataclass(frozen=True)
 class GradientAlignment:
-    """GradAlign's 1 − cos(∇ℓ(x), ∇ℓ(x + U(−ε, ε))), with a double backward through the second gradient."""
+    """GradAlign's 1 − cos(∇ℓ(x), ∇ℓ(x + U(−ε, ε))), with a double backward through the second gradient.
+
+    The first gradient is the one that FGSM took in the view's crafting, if that used batch statistics.
+    """
 
     eps: float
 
@@ -85,8 +88,11 @@ class GradientAlignment:
 
     def _misalignment(self, view: View) -> Tensor:
         x, y = view.batch.x, view.batch.label
-        with crafting(view.model, "train"):
-            at_x = _input_gradient(view.model, x, y, create_graph=False).flatten(1)
+        if view.gradient is None:
+            with crafting(view.model, "train"):
+                at_x = _input_gradient(view.model, x, y, create_graph=False).flatten(1)
+        else:
+            at_x = view.gradient.flatten(1)
         near = x + self.eps * view.draws.uniform("align", x)
         at_near = _input_gradient(view.model, near, y, create_graph=True).flatten(1)
         squares = (at_x * at_x).sum(dim=1) * (at_near * at_near).sum(dim=1)

@@ -28,7 +28,7 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """The digest of the configuration and of the version of the numbers."""
-        facts = stamped({"config": to_json(self.config), "watch": encode(self.watch)})
+        facts = stamped({"config": to_json(self.config, key=True), "watch": encode(self.watch)})
         text = json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 

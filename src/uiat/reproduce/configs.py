@@ -6,9 +6,9 @@ from typing import Any
 from uiat import methods, recipes
 from uiat.config import AnyConfig
 from uiat.data.config import Generated
-from uiat.engine.schedule import Schedule
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
+from uiat.recipes.paper import as_single_step
 from uiat.recipes.scale import at_radius
 from uiat.reproduce.stand_in import stand_in_name
 
@@ -53,14 +53,8 @@ def _cpu(method: str, data: str, network: str) -> AnyConfig:
     return replace(small.cifar10(method), model=_SMALL[network])
 
 
-def triangular(config: AnyConfig) -> AnyConfig:
-    """Return a run with the schedule of Table 5."""
-    schedule = Schedule(name="triangular", lr=0.2, warmup=0.5)
-    return replace(config, train=replace(config.train, schedule=schedule))
-
-
 def _cpu_single_step(method: str) -> AnyConfig:
-    return triangular(small.cifar10(method))
+    return as_single_step(small.cifar10(method))
 
 
 # --- smoke: digits and the smallest network, so that everything takes minutes ---
@@ -89,7 +83,7 @@ def smoke(method: str, data: str, network: str) -> AnyConfig:
 
 
 def _smoke_single_step(method: str) -> AnyConfig:
-    return triangular(smoke(method, "CIFAR-10", "ResNet-18"))
+    return as_single_step(smoke(method, "CIFAR-10", "ResNet-18"))
 
 
 # --- Table 4: its recipes, and small relatives of them ---

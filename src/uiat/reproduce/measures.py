@@ -46,7 +46,7 @@ class Measure(Protocol):
 
 def measure_key(measure: Measure) -> str:
     """Return the name of a measurement's file, which tells it from all others."""
-    text = json.dumps(stamped(encode(measure)), sort_keys=True)
+    text = json.dumps(stamped(encode(measure, key=True)), sort_keys=True)
     return f"{measure.title}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-RESULTS_VERSION = 1
+RESULTS_VERSION = 2
 """Raise it with any change after which the same configuration gives other numbers beyond the order of floats: to a
 method, an attack, a network, the data, the loop, or a measurement. Finished runs and measurements of before are then
 made anew beside the old ones."""

@@ -24,7 +24,7 @@ SEED = 0
 
 def stand_in_name(config: DataConfig) -> str:
     """Return the file's name, with a digest of all it is made from: other numbers or digits are another file."""
-    facts = {"count": COUNT, "shift": SHIFT, "noise": NOISE, "seed": SEED, "data": encode(_originals(config))}
+    facts = {"count": COUNT, "shift": SHIFT, "noise": NOISE, "seed": SEED, "data": encode(_originals(config), key=True)}
     return f"{PREFIX}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]}.npz"
 
 

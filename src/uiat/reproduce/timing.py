@@ -49,7 +49,7 @@ class Timing:
     @property
     def name(self) -> str:
         """The network's kind, and a key of all that is raced; the same on every machine."""
-        text = json.dumps(encode(self), sort_keys=True)
+        text = json.dumps(encode(self, key=True), sort_keys=True)
         return f"{type(self.model).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     def file(self, out: Path, device: torch.device) -> Path:

@@ -39,7 +39,7 @@ class InstanceInverse:
         """Return the inverse adversaries x̌ of x, against the model in the mode it is in (normally `eval`)."""
         ball = BALLS[self.norm](x, self.eps)
         loss = inverse_loss(model, x, y, x_adv, beta=self.beta, reduction=self.reduction)
-        start = starting_point(self.start, ball, x, draws or Draws(), "inverse")
+        start = ball.project(starting_point(self.start, ball, x, draws or Draws(), "inverse"))
         gradient = gradient_of(loss)
         return ascend(gradient, start, ball, step=self.step, steps=self.steps, direction=-1)
 
