@@ -6,7 +6,7 @@ from typing import Literal, Protocol, cast
 from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _NormBase
+from torch.nn.modules.batchnorm import _BatchNorm
 
 Crafting = Literal["eval", "train", "batch"]
 """BatchNorm while crafting: `eval` uses running statistics; `train` leaves the network in its training mode, so that
@@ -70,7 +70,7 @@ def crafting(model: nn.Module, mode: Crafting = "eval") -> Iterator[nn.Module]:
     restored one by one because a caller may have frozen layers, or keep some BatchNorm in eval mode, on purpose.
     """
     modes = [(module, module.training) for module in model.modules()]
-    norms = [m for m in model.modules() if isinstance(m, _NormBase) and m.training and m.track_running_stats]
+    norms = [m for m in model.modules() if isinstance(m, _BatchNorm) and m.training and m.track_running_stats]
     frozen = [parameter for parameter in model.parameters() if parameter.requires_grad]
     try:
         if mode == "eval":

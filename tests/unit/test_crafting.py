@@ -9,7 +9,7 @@ from uiat.crafting import Crafting, crafting
 
 def network() -> nn.Sequential:
     torch.manual_seed(0)
-    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.InstanceNorm2d(3, track_running_stats=True)).train()
+    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.BatchNorm2d(3)).train()
 
 
 def statistics(model: nn.Module) -> dict[str, Tensor]:
