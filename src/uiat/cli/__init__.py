@@ -46,7 +46,8 @@ def main(args: list[str] | None = None) -> int:
         return 0
 
 
-def _dispatch(words: list[str]) -> int:
+def _dispatch(given: list[str]) -> int:
+    imports, words = take_imports(given)
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0
@@ -55,9 +56,8 @@ def _dispatch(words: list[str]) -> int:
 
         print(__version__)
         return 0
-    imports, words = take_imports(words)
-    if not words or words[0] not in COMMANDS:
-        raise unknown("command", words[0] if words else "", COMMANDS)
+    if words[0] not in COMMANDS:
+        raise unknown("command", words[0], COMMANDS)
     # Imported only now, so that `uiat --help` need not wait for torch and a command for another's imports.
     command = import_module(COMMANDS[words[0]][0])
     for sentence in load_installed():
