@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.docs.pages import ROOT, blocks
+from tests.engine.processes import finish, spawn
 from uiat import attacks, data, methods, models, recipes
 from uiat.engine.run import RunFolder
 from uiat.serialize import from_json, to_json
@@ -80,13 +81,42 @@ def test_the_target_gives_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_the_run_is_trained_and_evaluated(script: str, run: str, kind: dict[str, str]) -> None:
-    runpy.run_path(script, run_name="__main__")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(script, run_name="__main__")
+    assert ended.value.code == 0
     folder = RunFolder(run)
     saved = json.loads(folder.config.read_text(encoding="utf-8"))
+    assert saved.pop("imports") == [{"name": script, "folder": str(Path.cwd())}]
     assert {part: saved[part]["kind"] for part in kind} == kind
     assert to_json(from_json(saved)) == saved  # so a resume finds its parts, too
     evaluations = json.loads(folder.result.read_text(encoding="utf-8"))["evaluations"]
     assert [evaluation["attack"] for evaluation in evaluations] == ["natural", "pgd-20"]
+
+
+def test_a_script_passes_on_how_its_command_ended() -> None:
+    Path("runs").write_text("a file where a folder should be")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path("mixed.py", run_name="__main__")
+    assert ended.value.code == 2
+
+
+def test_the_commands_work_in_processes_of_their_own(folder: Path) -> None:
+    """Every command of the page: a run's own import is said where it is used, and only there."""
+    (block,) = [b for b in blocks(ROOT / "docs" / "extending.md") if b.language == "bash"]
+    tiny = ["--validate.steps", "2", "--model.width", "4"]
+    said = {}
+    for words in block.commands():
+        assert words[0] == "uiat"
+        small = tiny if words[1:3] == ["train", "digits-resnet8-mixed"] else []
+        code, out, err = finish(spawn("uiat", *words[1:], *small, cwd=folder))
+        assert code == 0, err
+        said[words[1], "--resume" in words] = (out, err)
+    notice = f"importing mixed.py from {folder}, as runs/mine/config.json says\n"
+    assert [key for key, (_, err) in said.items() if notice in err] == [("train", True), ("bench", False)]
+    assert all(err.count(notice) == 1 for _, err in said.values() if notice in err)
+    assert "runs/mine: passes were counted" in said["bench", False][0]
+    assert "UIAT's loss, p half clean" in said["list", False][0]
+    assert json.loads((folder / "handover" / "card.json").read_text())["method"]["kind"] == "Mixed"
 
 
 def test_the_registries_are_as_they_were() -> None:
