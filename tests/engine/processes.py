@@ -8,12 +8,12 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def spawn(module: str, *args: str, **environment: str) -> subprocess.Popen[str]:
-    """Start `python -m MODULE ARGS…` with one thread, from the root of the repository."""
+def spawn(module: str, *args: str, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
+    """Start `python -m MODULE ARGS…` with one thread, from the root of the repository or another folder."""
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "120", **environment}
     return subprocess.Popen(
         [sys.executable, "-m", module, *args],
-        cwd=ROOT,
+        cwd=cwd,
         env=settings,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -5,6 +5,7 @@ from importlib import import_module
 
 from uiat.cli.refusal import refuse, refused
 from uiat.errors import PeerLost, UserError, unknown
+from uiat.plugins import load_installed, take_imports
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("uiat.cli.train", "train a robust classifier, or go on with a run"),
@@ -17,6 +18,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data": ("uiat.cli.data", "look at data, pack a folder of images, or download a data set"),
     "list": ("uiat.cli.listing", "methods, recipes, models, data sets and attacks, a line each"),
 }
+
+HANDS_ON = ("train", "reproduce")
+"""Commands that are told what was imported: a run keeps it, and worker processes import it, too."""
 
 
 def main(args: list[str] | None = None) -> int:
@@ -42,7 +46,8 @@ def main(args: list[str] | None = None) -> int:
         return 0
 
 
-def _dispatch(words: list[str]) -> int:
+def _dispatch(given: list[str]) -> int:
+    imports, words = take_imports(given)
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0
@@ -55,9 +60,14 @@ def _dispatch(words: list[str]) -> int:
         raise unknown("command", words[0], COMMANDS)
     # Imported only now, so that `uiat --help` need not wait for torch and a command for another's imports.
     command = import_module(COMMANDS[words[0]][0])
-    return int(command.main(words[1:]))
+    for sentence in load_installed():
+        print(f"uiat: {sentence}", file=sys.stderr)
+    for each in imports:
+        each.load()
+    return int(command.main(words[1:], imports) if words[0] in HANDS_ON else command.main(words[1:]))
 
 
 def _usage() -> str:
     lines = [f"  {name:<10} {line}" for name, (_, line) in COMMANDS.items()]
-    return "usage: uiat COMMAND [--help]\n\n" + "\n".join(lines)
+    own = "--import MODULE, with any command: first import code of your own (docs/extending.md); may be repeated"
+    return "usage: uiat COMMAND [--help]\n\n" + "\n".join(lines) + f"\n\n{own}"

@@ -10,6 +10,7 @@ import tyro
 from uiat.engine.setup import pick_device
 from uiat.errors import UserError, unknown
 from uiat.methods import METHODS
+from uiat.plugins import Import, import_words
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS, Experiment
@@ -48,6 +49,8 @@ class Reproduce:
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
     """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
+    imports: tyro.conf.Suppress[tuple[Import, ...]] = ()
+    """What --import named."""
 
 
 @dataclass(frozen=True)
@@ -102,4 +105,4 @@ def job_command(options: Reproduce) -> list[str]:
         value = getattr(options, flag)
         if value and value != "auto":
             words += [f"--{flag.replace('_', '-')}", str(value)]
-    return words
+    return words + import_words(options.imports)

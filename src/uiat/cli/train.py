@@ -11,6 +11,7 @@ from rich.console import Console
 
 from uiat import data, models, recipes
 from uiat.cli.choose import take
+from uiat.cli.kept import import_kept, read_known
 from uiat.cli.launch import launch
 from uiat.cli.numbers import REGISTRY
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
@@ -21,6 +22,7 @@ from uiat.engine.loop import rehearse, train
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
 from uiat.errors import UserError
+from uiat.plugins import Import
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
@@ -61,12 +63,13 @@ class Command(Generic[ModelT, MethodT]):
     where: Annotated[Where, tyro.conf.arg(name="")]
 
 
-def main(args: list[str]) -> int:
-    """Run the command."""
-    return resume_run(args) if any(a.split("=")[0] == "--resume" for a in args) else new_run(args)
+def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
+    """Run the command; a run keeps the imports."""
+    resume = any(a.split("=")[0] == "--resume" for a in args)
+    return resume_run(args, imports) if resume else new_run(args, imports)
 
 
-def new_run(args: list[str]) -> int:
+def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     """Begin a run: the recipe first, then what the flags change."""
     name, rest = name_recipe(args)
     rest = [SHORT.get(flag := word.split("=")[0], flag) + word[len(flag) :] for word in rest]
@@ -79,10 +82,10 @@ def new_run(args: list[str]) -> int:
         # Under torchrun the name is fixed: a process that is started again must find the run of the one that died.
         out = where.out or str(folder if launched() > 1 else _free(folder))
         if restarted() and RunFolder(out).config.exists():
-            return resume_run(["--resume", out, *_flags(where)])
+            return resume_run(["--resume", out, *_flags(where)], imports)
         splits = _load(config, where)
         rehearse(config, splits, device)
-        run = RunFolder.create(out, config) if is_main() else RunFolder(out)
+        run = RunFolder.create(out, config, imports) if is_main() else RunFolder(out)
         keep_identity(run, splits)
         return _train(config, run, splits, device, where)
 
@@ -96,14 +99,16 @@ def name_recipe(args: list[str]) -> tuple[str, list[str]]:
     return recipes.OWN if own else recipes.DEFAULT, args
 
 
-def resume_run(args: list[str]) -> int:
-    """Go on with a run, from its own configuration."""
+def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
+    """Go on with a run, from its own configuration; imports that are given take the place of its own."""
     with REGISTRY:
         chosen = tyro.cli(Resume, args=args, prog="uiat train --resume RUN", description=Resume.__doc__)
     if chosen.out:
         raise UserError("--out cannot be given with --resume: the run stays in its own folder.")
     run = RunFolder.open(chosen.resume)
-    config = run.read_config()
+    if not imports:
+        import_kept(run)
+    config = read_known(run)
     check(config)
     if chosen.on_nonfinite is not None:
         config = replace(config, train=replace(config.train, on_nonfinite=chosen.on_nonfinite))
@@ -112,8 +117,8 @@ def resume_run(args: list[str]) -> int:
         splits = _load(config, chosen)
         check_same(run, splits, config.data.name)
         keep_identity(run, splits)
-        if chosen.on_nonfinite is not None and is_main():
-            run.change_config(config)
+        if (chosen.on_nonfinite is not None or imports) and is_main():
+            run.change_config(config, imports or run.read_imports())
         wait()
         return _train(config, run, splits, device, chosen)
 

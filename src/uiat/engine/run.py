@@ -8,13 +8,15 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from uiat.config import AnyConfig
 from uiat.engine.files import WriteError, reason, write_json
 from uiat.errors import UserError
-from uiat.serialize import from_json, to_json
+from uiat.plugins import Import
+from uiat.serialize import IMPORTS, from_json, to_json
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How the system says that a disk takes no more: full, a quota, a limit, broken."""
@@ -42,12 +44,12 @@ class RunFolder:
         self.helper = self.path / "helper"
 
     @staticmethod
-    def create(path: str | Path, config: AnyConfig) -> "RunFolder":
-        """Begin a run in a new or empty folder."""
+    def create(path: str | Path, config: AnyConfig, imports: tuple[Import, ...] = ()) -> "RunFolder":
+        """Begin a run in a new or empty folder; `imports` are the modules of one's own that it needs."""
         run = RunFolder(path)
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            write_json(run.config, to_json(config), exclusive=True)
+            write_json(run.config, _content(config, imports), exclusive=True)
         except FileExistsError:
             raise UserError(
                 f"{run.path} already holds a run: go on with `uiat train --resume {run.path}`, or choose another --out."
@@ -72,10 +74,21 @@ class RunFolder:
         """Return the configuration the run was begun with."""
         return from_json(read_json(self.config))
 
-    def change_config(self, config: AnyConfig) -> None:
+    def read_imports(self) -> tuple[Import, ...]:
+        """Return the modules of one's own that the run was made with."""
+        saved = read_json(self.config)
+        found = saved.get(IMPORTS, []) if isinstance(saved, dict) else []
+        try:
+            if not all(isinstance(text, str) for each in found for text in each.values()):
+                raise TypeError
+            return tuple(Import(**each) for each in found)
+        except (TypeError, AttributeError):
+            raise UserError(f"the imports in {self.config} are not a list of names and folders: mend them.") from None
+
+    def change_config(self, config: AnyConfig, imports: tuple[Import, ...]) -> None:
         """Write another configuration for the rest of the run, so that the folder tells what was done."""
         with self.lock():
-            write_json(self.config, to_json(config))
+            write_json(self.config, _content(config, imports))
 
     def weights(self, which: Weights = "best") -> Path:
         """Return the file of a run's weights."""
@@ -137,6 +150,11 @@ class RunFolder:
 
     def _saved(self) -> bool:
         return self.checkpoint.exists() or self.previous.exists()
+
+
+def _content(config: AnyConfig, imports: tuple[Import, ...]) -> dict[str, Any]:
+    """Return what config.json holds; without imports, the configuration alone."""
+    return {**to_json(config), **({IMPORTS: [asdict(each) for each in imports]} if imports else {})}
 
 
 def _living(words: str) -> str:

@@ -42,7 +42,8 @@ def caption(filled: "Filled") -> str:
     attacked = [entry.column for entry in table.entries if entry.column in ("AA", "Robust")]
     parts = [f"Scale {scale.name}; {seeds}in parentheses the paper's figure, which belongs to the paper's setting."]
     parts += [f"{' and '.join(dict.fromkeys(attacked))}: {scale.robust} on {robust}."] if attacked else []
-    parts += [f"Times on {' and '.join(filled.devices)}."] if filled.devices else []
+    parts += [f"Times of the fastest round, on {' and '.join(filled.devices)}."] if filled.devices else []
+    parts += [f"A warning: {doubt}" for doubt in filled.doubts]
     parts += ["The best of ours in each column is bold; – is not measured."]
     return " ".join([*parts, *table.notes])
 

@@ -86,7 +86,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Number:
-    """Mean and spread over the seeds that are finished (over rounds, for times)."""
+    """Mean and spread over the seeds that are finished."""
 
     values: tuple[float, ...]
 
@@ -110,6 +110,8 @@ class Filled:
     seeds: int
     devices: tuple[str, ...] = ()
     """What its times were taken on."""
+    doubts: tuple[str, ...] = ()
+    """Why they cannot be trusted."""
 
     def rows(self) -> list[tuple[str, str]]:
         """Return (section, row) in order."""
@@ -150,4 +152,5 @@ def fill(table: Table, out: Path, seeds: int) -> Filled:
         values = tuple(entry.reading.values(entry.cell, out, seeds))
         if values:
             numbers[entry] = Number(values)
-    return Filled(table, numbers, seeds, tuple(dict.fromkeys(filter(None, (t.device(out) for t in table.timings)))))
+    devices, doubts = [t.device(out) for t in table.timings], [t.doubt(out) for t in table.timings]
+    return Filled(table, numbers, seeds, *(tuple(dict.fromkeys(filter(None, words))) for words in (devices, doubts)))
