@@ -13,14 +13,16 @@ from rich.table import Table
 from torch import Tensor
 
 from uiat.cli.numbers import show_number
+from uiat.cli.output import check_file
 from uiat.cli.subject import Ready, SubjectField, parse, prepare
 from uiat.config import ModelT
 from uiat.data.fetch import cache_folder
 from uiat.distributed import is_main, local_device, process_group, rank, wait, world
 from uiat.engine.files import write_json, write_tensors
-from uiat.engine.run import read_json
+from uiat.engine.run import RunFolder, read_json
 from uiat.engine.setup import pick_device
 from uiat.errors import UserError
+from uiat.evaluation import suite
 from uiat.evaluation.accuracy import Accuracy
 from uiat.evaluation.card import environment
 from uiat.evaluation.intervals import wilson
@@ -51,9 +53,13 @@ class Evaluate(Generic[ModelT]):
 def main(args: list[str]) -> int:
     """Run the command."""
     target, options = parse(Evaluate, args, "uiat evaluate")
-    for place in filter(None, (options.json, options.save_adversaries)):  # before hours of work, not after
-        if not Path(place).absolute().parent.is_dir():
-            raise UserError(f"cannot write {place}: there is no such folder, make it first.")
+    if not options.attacks:
+        names = ", ".join(suite.DESCRIPTIONS)
+        raise UserError(f"--attacks names none: give some of {names} (see `uiat list attacks`).")
+    check_file(options.json)
+    check_file(options.save_adversaries)
+    if target.is_dir():
+        check_file(str(RunFolder(target).result))
     with process_group(local_device(pick_device(options.subject.device))):
         return _evaluate(target, options)
 

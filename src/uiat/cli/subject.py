@@ -115,7 +115,9 @@ def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
     model: ModelConfig | None = models.get(chosen["--model"]) if "--model" in chosen else None
     if target.is_dir():
         config = RunFolder.open(target).read_config()
-        images = replace(config.data, name=chosen["--data"]) if "--data" in chosen else config.data
+        images, name = config.data, chosen.get("--data", config.data.name)
+        if name != images.name:  # how the run cut its own data says nothing of others
+            images = DataConfig(name, size=images.size, download=images.download)
         return Subject(images, model or config.model)
     if not target.exists():
         raise UserError(f"there is no {target}: give a run folder, or a weights file with --model and --data.")
@@ -147,7 +149,7 @@ def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = No
     images = _sample(splits.test, options)
     model = options.model.build(splits.spec).to(device)
     ready = Ready(target, run, options, model, model, images, splits.train, base, device, 0)
-    load_weights(model, ready.weights_file)
+    load_weights(model, run.find_weights(options.weights) if run is not None else target)
     model.eval().requires_grad_(False)
     if options.exact:
         return ready

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Generic, Literal
 
 import torch
 import tyro
-from rich.console import Console
 
 from uiat import data, models, recipes
 from uiat.cli.choose import take
@@ -20,7 +19,8 @@ from uiat.engine.identity import check_same, keep_identity
 from uiat.engine.loop import rehearse, train
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
-from uiat.errors import UserError
+from uiat.errors import UserError, quoted
+from uiat.progress import PatientConsole
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
@@ -164,12 +164,12 @@ def _free(path: Path) -> Path:
 
 
 def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch.device, where: Where) -> int:
-    console = Console(stderr=True, highlight=False, quiet=not is_main())
+    console = PatientConsole(highlight=False, quiet=not is_main())
     if where.processes > 1 and launched() == 1:
         return launch(run.path, where.processes, where.restarts, _flags(where))
     console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
     if train(config, run, splits, device):
-        console.print(f"done; next: uiat evaluate {run.path}", markup=False, soft_wrap=True)
+        console.print(f"done; next: uiat evaluate {quoted(run.path)}", markup=False, soft_wrap=True)
     else:
-        console.print(f"go on with: uiat train --resume {run.path}", markup=False, soft_wrap=True)
+        console.print(f"go on with: uiat train --resume {quoted(run.path)}", markup=False, soft_wrap=True)
     return 0

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from uiat.config import AnyConfig
 from uiat.engine.files import WriteError, reason, write_json
-from uiat.errors import UserError
+from uiat.errors import UserError, quoted
 from uiat.serialize import from_json, to_json
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -50,7 +50,8 @@ class RunFolder:
             write_json(run.config, to_json(config), exclusive=True)
         except FileExistsError:
             raise UserError(
-                f"{run.path} already holds a run: go on with `uiat train --resume {run.path}`, or choose another --out."
+                f"{run.path} already holds a run: go on with `uiat train --resume {quoted(run.path)}`, "
+                "or choose another --out."
                 if run.config.exists()
                 else f"cannot make the run folder {run.path}: there is a file of that name; choose another --out."
             ) from None
@@ -83,6 +84,27 @@ class RunFolder:
         if which.endswith("-raw") or not self.read_config().train.averaging.enabled:
             return self.best if best else self.last
         return self.best_averaged if best else self.last_averaged
+
+    def find_weights(self, which: Weights = "best") -> Path:
+        """Return the file of a run's weights; where it is gone, say what can be used instead."""
+        file = self.weights(which)
+        if file.is_file():
+            return file
+        choices: tuple[Weights, ...] = ("last", "best", "last-raw", "best-raw")
+        others = [other for other in choices if self.weights(other).is_file()]
+        if others:
+            advice = f"use {self.weights(others[0])} instead (--weights {others[0]})"
+        elif self.is_finished:
+            advice = "the run is finished and does not write it again; train anew, in another folder"
+        else:
+            advice = f"the run writes it after its first epoch; go on with `uiat train --resume {quoted(self.path)}`"
+        raise UserError(f"{self.path} has no {file.name}: {advice}.")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its card is written, which is the last thing a training does: nothing of it has to be locked then."""
+        found = read_json(self.result) if self.result.exists() else None
+        return isinstance(found, dict) and "config" in found
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl, epoch and step lines alike."""
@@ -133,7 +155,10 @@ class RunFolder:
     def _full(self, error: OSError) -> str:
         path = error.path if isinstance(error, WriteError) else error.filename or f"a file in {self.path}"
         kept = "the last good checkpoint is kept" if self._saved() else "there is no checkpoint yet"
-        return f"cannot write {path}: {reason(error)}; {kept}, make room and `uiat train --resume {self.path}` goes on."
+        return (
+            f"cannot write {path}: {reason(error)}; {kept}, make room and "
+            f"`uiat train --resume {quoted(self.path)}` goes on."
+        )
 
     def _saved(self) -> bool:
         return self.checkpoint.exists() or self.previous.exists()

@@ -66,9 +66,7 @@ def load_subject(path: Path, weights: Weights, data_dir: str | None) -> Subject:
     """Load a run's network; the data itself is read only where a run that is not finished has no card yet."""
     run = RunFolder.open(path)
     config = run.read_config()
-    file = run.weights(weights)
-    if not file.is_file():
-        raise UserError(f"{run.path} has no {file.name} yet: it is written after the first epoch.")
+    file = run.find_weights(weights)
     result = read_json(run.result) if run.result.exists() else {}
     facts = result.get("data") or _read_data(config, data_dir)
     try:

@@ -47,7 +47,7 @@ def print_plan(
     )
     say("and count measurements as if no attack ever succeeded early.")
     if warning := mixed(cells, out):
-        say(warning)
+        Console(stderr=True, highlight=False).print(warning, markup=False, soft_wrap=True)
     for race in races:
         duration = clock_time(race.seconds if race.is_left else 0.0)
         say(f"{race.what} · {race.state} · {duration} · {' '.join(race.timing.methods)}")
