@@ -64,15 +64,15 @@ def _has(font: "FT2Font", letter: str) -> bool:
 @cache
 def _font_with(letter: str) -> str:
     """Return the name of an installed font that has a letter; empty where there is none."""
-    from matplotlib.font_manager import FontProperties, findfont, fontManager, get_font
+    from matplotlib.font_manager import fontManager, get_font
 
-    for name in sorted({entry.name for entry in fontManager.ttflist}):
-        if "last resort" in name.lower():  # it has a box for every letter
-            continue
+    upright = [entry for entry in fontManager.ttflist if (entry.style, entry.weight) == ("normal", 400)]
+    for entry in sorted(upright, key=lambda entry: entry.name):
         with suppress(OSError, RuntimeError):  # a file that is gone, or damaged
-            font = get_font(findfont(FontProperties(family=name)))
-            if font.scalable and _has(font, letter):
-                return name
+            font = get_font(entry.fname)
+            # The font of last resort has a box for every letter.
+            if font.scalable and "last resort" not in entry.name.lower() and _has(font, letter):
+                return entry.name
     return ""
 
 
