@@ -146,9 +146,11 @@ def _parse(args: list[str]) -> Bench[Any]:
         )
     for name in found.methods:
         methods.get(name)
-    for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples"):
-        if getattr(found, flag) < 1:
-            raise UserError(f"--{flag.replace('_', '-')} is {getattr(found, flag)}: give at least 1.")
+    if not found.methods:
+        raise UserError(f"--methods names none: give some of {', '.join(methods.METHODS)}.")
+    for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples", "threads"):
+        if (value := getattr(found, flag)) is not None and value < 1:
+            raise UserError(f"--{flag.replace('_', '-')} is {value}: give at least 1.")
     if found.samples < found.batch_size:
         raise UserError(f"--samples is {found.samples}, less than a batch of {found.batch_size}: give more.")
     check_file(found.json)

@@ -88,6 +88,7 @@ def main(args: list[str]) -> int:
 def _own_flags(sentence: str) -> str:
     """Name the flags of these commands where a sentence names those of training: `data.size` is `--size` here."""
     flag = r"(?<![\w/.-])(?:--)?data\.(size|test_fraction|test)\b"
+    sentence = sentence.replace("--data PATH with ", "").replace("allow its download", "use `uiat data fetch`")
     return re.sub(flag, lambda found: f"--{found[1].replace('_', '-')}", sentence)
 
 

@@ -71,7 +71,11 @@ class RunFolder:
 
     def read_config(self) -> AnyConfig:
         """Return the configuration the run was begun with."""
-        return from_json(read_json(self.config))
+        found = read_json(self.config)
+        try:
+            return from_json(found)
+        except UserError as error:
+            raise UserError(f"cannot read {self.config}: {error}") from None
 
     def change_config(self, config: AnyConfig) -> None:
         """Write another configuration for the rest of the run, so that the folder tells what was done."""
@@ -103,17 +107,40 @@ class RunFolder:
     @property
     def is_finished(self) -> bool:
         """Whether its card is written, which is the last thing a training does: nothing of it has to be locked then."""
-        found = read_json(self.result) if self.result.exists() else None
-        return isinstance(found, dict) and "config" in found
+        return "config" in self.read_card()
+
+    def read_card(self) -> dict[str, Any]:
+        """Return what result.json says; it has a list of evaluations, which may be empty."""
+        card = read_json(self.result) if self.result.exists() else {"schema": 1}
+        entries = card.setdefault("evaluations", []) if isinstance(card, dict) else None
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise UserError(f"{self.result} is not the card of a run: move it away, and measure again.")
+        return dict(card)
+
+    @contextmanager
+    def changed_card(self) -> Iterator[dict[str, Any]]:
+        """Yield the card to be changed, then write it; commands that do so at once wait for each other."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            card = self.read_card()
+            yield card
+            write_json(self.result, card)
+        finally:
+            os.close(handle)
 
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl, epoch and step lines alike."""
         if not self.metrics.exists():
             return []
         try:
-            return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+            lines = [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"cannot read {self.metrics}: {error}.") from None
+        if not all(isinstance(line, dict) for line in lines):
+            raise UserError(f"cannot read {self.metrics}: it has lines that are no records.")
+        return lines
 
     @contextmanager
     def lock(self) -> Iterator[None]:

@@ -9,7 +9,7 @@ from torch import nn
 
 from uiat import data
 from uiat.config import AnyConfig
-from uiat.engine.run import RunFolder, Weights, read_json
+from uiat.engine.run import RunFolder, Weights
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.types import DataSpec
@@ -67,7 +67,7 @@ def load_subject(path: Path, weights: Weights, data_dir: str | None) -> Subject:
     run = RunFolder.open(path)
     config = run.read_config()
     file = run.find_weights(weights)
-    result = read_json(run.result) if run.result.exists() else {}
+    result = run.read_card()
     facts = result.get("data") or _read_data(config, data_dir)
     try:
         spec = DataSpec(len(facts["classes"]), int(facts["train"]), tuple(facts["shape"]))

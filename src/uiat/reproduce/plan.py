@@ -29,7 +29,8 @@ def print_plan(
     totals, left_over = [0, 0, 0], 0.0
     commands = []
     say(
-        "run · what it is · state · millions of passes (forward, input-backward, weight-backward) · time left · measurements"
+        "run · what it is · state · millions of passes (forward, input-backward, weight-backward) · time left · "
+        "measurements"
     )
     for cell in cells:
         store, cost, passes = Store(cell, out), seconds(cell, device), training_passes(cell.config)
