@@ -26,7 +26,7 @@ USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
 """Flags that may be given without their part's name."""
 FEW_STEPS = 30
-"""A run of fewer steps gets a note: the first BatchNorm statistics would still weigh 5 % (0.9 to the 28th) at its end."""
+"""A run of fewer steps gets a note: the first BatchNorm statistics would still weigh 5 % (0.9 to the 28th)."""
 
 
 @dataclass(frozen=True)
