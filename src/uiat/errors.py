@@ -1,6 +1,7 @@
 """What a person gets wrong: one clear sentence, no traceback."""
 
 import difflib
+import shlex
 from collections.abc import Iterable
 
 
@@ -13,6 +14,11 @@ class UserError(ValueError):
 
 class PeerLost(RuntimeError):
     """Another process of the run is gone: nobody's mistake, and the run can go on from its last checkpoint."""
+
+
+def quoted(name: object) -> str:
+    """Return a name as a word of a shell: every command that a message suggests can be copied as it stands."""
+    return shlex.quote(str(name))
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:

@@ -131,6 +131,6 @@ def test_bad_places(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtur
     run.best.write_bytes(b"damaged")
     assert "not a readable safetensors file" in stopped(capsys, "evaluate", str(run.path))
     run.best.unlink()
-    assert f"there are no weights at {run.best}" in stopped(capsys, "evaluate", str(run.path))
+    assert f"{run.path} has no best.safetensors" in stopped(capsys, "evaluate", str(run.path))
     assert "is not a run folder" in stopped(capsys, "evaluate", str(tmp_path))
     assert f"there is no {tmp_path / 'nothing'}" in stopped(capsys, "evaluate", str(tmp_path / "nothing"))

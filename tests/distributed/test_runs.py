@@ -37,8 +37,8 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("unbroken") / "run"
     done = uiat("train", "--processes", "2", "--out", str(out), *TINY)
     assert done.returncode == 0, done.stderr
-    assert "done; next: uiat evaluate" in done.stderr
-    assert done.stderr.count("epoch 4/4") == 1, "one process speaks"
+    assert "done; next: uiat evaluate" in done.stdout
+    assert done.stdout.count("epoch 4/4") == 1, "one process speaks"
     return out
 
 

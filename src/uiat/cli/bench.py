@@ -1,5 +1,6 @@
 """`uiat bench`: what a step of each method costs here, in seconds, passes and memory."""
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -17,6 +18,7 @@ from uiat.bench.summary import Line, doubts, lines, to_content
 from uiat.cli.choose import take
 from uiat.cli.kept import import_kept, read_known
 from uiat.cli.numbers import REGISTRY
+from uiat.cli.output import check_file
 from uiat.config import ModelT, Training
 from uiat.crafting import crafting_copy
 from uiat.engine.files import write_json
@@ -96,9 +98,7 @@ def main(args: list[str]) -> int:
         save_figure(draw_bench(found, title), Path(options.figure))
     unfolded = [entrant.name for entrant in entrants if _is_unfolded(entrant)]
     if options.fast and unfolded:
-        print(
-            f"the attacks of {', '.join(unfolded)} ran through the network as it is: no BatchNorm in it can be folded"
-        )
+        _note(f"the attacks of {', '.join(unfolded)} ran through the network as it is: no BatchNorm can be folded")
     if options.compile:
         cold = ", ".join(f"{line.name} {line.first_seconds:.0f} s" for line in found if line.bare_seconds is not None)
         print(f"first steps, with compiling: {cold}")
@@ -109,8 +109,12 @@ def main(args: list[str]) -> int:
         print(doubt)
     wrong = [line.name for line in found if not line.as_stated]
     if wrong:
-        print(f"the passes of {', '.join(wrong)} are not those that the method states")
+        _note(f"the passes of {', '.join(wrong)} are not those that the method states")
     return 1 if wrong else 0
+
+
+def _note(line: str) -> None:
+    print(f"note: {line}", file=sys.stderr)
 
 
 def _peak(entrant: Entrant, device: torch.device) -> int:
@@ -161,14 +165,17 @@ def _parse(args: list[str]) -> Bench[Any]:
         )
     for name in found.methods:
         _method(name)
-    for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples"):
-        if getattr(found, flag) < 1:
-            raise UserError(f"--{flag.replace('_', '-')} is {getattr(found, flag)}: give at least 1.")
+    if not found.methods:
+        raise UserError(f"--methods names none: give some of {', '.join(methods.METHODS)}.")
+    for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples", "threads"):
+        if (value := getattr(found, flag)) is not None and value < 1:
+            raise UserError(f"--{flag.replace('_', '-')} is {value}: give at least 1.")
     if found.samples < found.batch_size:
         raise UserError(f"--samples is {found.samples}, less than a batch of {found.batch_size}: give more.")
-    for place in filter(None, (found.json, found.figure)):
-        if not Path(place).absolute().parent.is_dir():
-            raise UserError(f"cannot write {place}: there is no such folder, make it first.")
+    check_file(found.json)
+    check_file(found.figure)
+    if found.figure is not None and Path(found.figure).suffix.lower() not in (".png", ".svg"):
+        raise UserError(f"--figure is {found.figure}: give a name that ends in .png or .svg.")
     return found
 
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 import tyro
 
 from uiat.cli.numbers import REGISTRY
+from uiat.cli.output import check_folder
 from uiat.cli.reproduce_job import Job, Reproduce, job_command, settle
 from uiat.cli.reproduce_output import all_races, say, write
 from uiat.engine.signals import StopSignal
@@ -30,6 +31,7 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     if options.plan:
         print_plan(job.cells, all_races(job), job.out, job.device, job_command(options))
         return 0
+    check_folder(job.out)
     if options.submit is not None:
         return hand_over(job, options.submit)
     with StopSignal() as stop:

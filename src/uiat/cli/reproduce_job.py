@@ -86,8 +86,13 @@ def settle(options: Reproduce) -> Job:
     experiments = tuple(build(scale) for name, build in EXPERIMENTS.items() if everything or name in options.names)
     cells = merge(cell for experiment in experiments for cell in experiment.cells(seeds))
     out = Path(options.out or f"runs/reproduce-{scale.name}")
+    known_cells = bool(cells)
     only = (cell for cell in cells if not options.only or method_name(cell.config) in options.only)
     cells = with_helpers(only, out)
+    if known_cells and not cells:
+        raise UserError(
+            f"no run of {', '.join(options.names)} is of the methods in --only: leave it out, or name others."
+        )
     if options.cell:
         known = {cell.key: cell for cell in cells}
         for key in options.cell:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Generic, Literal
 
 import torch
 import tyro
-from rich.console import Console
 
 from uiat import data, models, recipes
 from uiat.cli.choose import take
@@ -20,13 +19,16 @@ from uiat.distributed import is_main, launched, local_device, process_group, res
 from uiat.engine.identity import check_same, keep_identity
 from uiat.engine.loop import rehearse, train
 from uiat.engine.run import RunFolder
-from uiat.engine.setup import pick_device
-from uiat.errors import UserError
+from uiat.engine.setup import build_loader, pick_device
+from uiat.errors import UserError, quoted
 from uiat.plugins import Import
+from uiat.progress import PatientConsole
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
 """Flags that may be given without their part's name."""
+FEW_STEPS = 30
+"""A run of fewer steps gets a note: the first BatchNorm statistics would still weigh 5 % (0.9 to the 28th)."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +89,20 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         rehearse(config, splits, device)
         run = RunFolder.create(out, config, imports) if is_main() else RunFolder(out)
         keep_identity(run, splits)
+        _note_few_steps(config, splits)
         return _train(config, run, splits, device, where)
+
+
+def _note_few_steps(config: AnyConfig, splits: data.Splits) -> None:
+    """Say so where a run is too short to learn anything, as one on a few images in large batches may be."""
+    epochs = config.train.epochs
+    steps = build_loader(config, splits.train, torch.device("cpu"), splits.generated).steps_per_epoch
+    if is_main() and epochs * steps < FEW_STEPS:
+        note = (
+            f"note: {epochs * steps} steps in all ({steps} an epoch) are few to learn from: give smaller batches "
+            f"(--train.batch-size) or more epochs (--train.epochs {-(-FEW_STEPS // steps)})"
+        )
+        PatientConsole(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
 
 
 def name_recipe(args: list[str]) -> tuple[str, list[str]]:
@@ -169,12 +184,12 @@ def _free(path: Path) -> Path:
 
 
 def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch.device, where: Where) -> int:
-    console = Console(stderr=True, highlight=False, quiet=not is_main())
+    console = PatientConsole(highlight=False, quiet=not is_main())
     if where.processes > 1 and launched() == 1:
         return launch(run.path, where.processes, where.restarts, _flags(where))
     console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
     if train(config, run, splits, device):
-        console.print(f"done; next: uiat evaluate {run.path}", markup=False, soft_wrap=True)
+        console.print(f"done; next: uiat evaluate {quoted(run.path)}", markup=False, soft_wrap=True)
     else:
-        console.print(f"go on with: uiat train --resume {run.path}", markup=False, soft_wrap=True)
+        console.print(f"go on with: uiat train --resume {quoted(run.path)}", markup=False, soft_wrap=True)
     return 0

@@ -25,7 +25,7 @@ from uiat.distributed import is_main, tell, wait
 from uiat.engine.files import append, digest, sealed, settled_length, write_sealed, write_tensors
 from uiat.engine.run import RunFolder
 from uiat.engine.state import State
-from uiat.errors import UserError
+from uiat.errors import UserError, quoted
 from uiat.methods import Method
 from uiat.targets import PredictionTable
 
@@ -126,7 +126,7 @@ class Checkpointer:
                 self._notice(problems[0] if problems else f"{self.run.checkpoint} is missing", saved)
             return path.name, saved
         away = " and ".join(path.name for path in there)
-        advice = f"move {away} away and `uiat train --resume {self.run.path}` begins the run anew."
+        advice = f"move {away} away and `uiat train --resume {quoted(self.run.path)}` begins the run anew."
         return (f"{' and '.join(problems)}: {advice}" if there else ""), None
 
     def _notice(self, problem: str, saved: dict[str, Any]) -> None:

@@ -74,6 +74,15 @@ def check_classes(run: RunFolder, classes: tuple[str, ...], name: str) -> None:
     )
 
 
+def check_channels(run: RunFolder, channels: int, name: str) -> None:
+    """Refuse images in colour for a network of grey ones, and the other way round."""
+    shape = _known(run).get("shape")
+    if isinstance(shape, list) and shape and shape[0] != channels:
+        raise UserError(
+            f"{run.path} was trained on images of {shape[0]} channels, but those of {name} have {channels}."
+        )
+
+
 def _numbered(names: list[str] | tuple[str, ...]) -> bool:
     return list(names) == [str(k) for k in range(len(names))]
 

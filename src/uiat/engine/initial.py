@@ -54,7 +54,7 @@ def weights_at(given: str) -> Path:
         return place / WEIGHTS
     if not RunFolder(place).config.is_file():
         raise UserError(f"the folder {place} is neither a run nor an export: give one of these, or a weights file.")
-    return RunFolder(place).weights()
+    return RunFolder(place).find_weights()
 
 
 def head_of(model: nn.Module, classes: int) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from uiat.config import AnyConfig
 from uiat.engine.files import WriteError, reason, write_json
-from uiat.errors import UserError
+from uiat.errors import UserError, quoted
 from uiat.plugins import Import
 from uiat.serialize import IMPORTS, from_json, to_json
 
@@ -52,7 +52,8 @@ class RunFolder:
             write_json(run.config, _content(config, imports), exclusive=True)
         except FileExistsError:
             raise UserError(
-                f"{run.path} already holds a run: go on with `uiat train --resume {run.path}`, or choose another --out."
+                f"{run.path} already holds a run: go on with `uiat train --resume {quoted(run.path)}`, "
+                "or choose another --out."
                 if run.config.exists()
                 else f"cannot make the run folder {run.path}: there is a file of that name; choose another --out."
             ) from None
@@ -72,7 +73,11 @@ class RunFolder:
 
     def read_config(self) -> AnyConfig:
         """Return the configuration the run was begun with."""
-        return from_json(read_json(self.config))
+        found = read_json(self.config)
+        try:
+            return from_json(found)
+        except UserError as error:
+            raise UserError(f"cannot read {self.config}: {error}") from None
 
     def read_imports(self) -> tuple[Import, ...]:
         """Return the modules of one's own that the run was made with."""
@@ -97,14 +102,58 @@ class RunFolder:
             return self.best if best else self.last
         return self.best_averaged if best else self.last_averaged
 
+    def find_weights(self, which: Weights = "best") -> Path:
+        """Return the file of a run's weights; where it is gone, say what can be used instead."""
+        file = self.weights(which)
+        if file.is_file():
+            return file
+        choices: tuple[Weights, ...] = ("last", "best", "last-raw", "best-raw")
+        others = [other for other in choices if self.weights(other).is_file()]
+        if others:
+            advice = f"use {self.weights(others[0])} instead (--weights {others[0]})"
+        elif self.is_finished:
+            advice = "the run is finished and does not write it again; train anew, in another folder"
+        else:
+            advice = f"the run writes it after its first epoch; go on with `uiat train --resume {quoted(self.path)}`"
+        raise UserError(f"{self.path} has no {file.name}: {advice}.")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its card is written, which is the last thing a training does: nothing of it has to be locked then."""
+        return "config" in self.read_card()
+
+    def read_card(self) -> dict[str, Any]:
+        """Return what result.json says; it has a list of evaluations, which may be empty."""
+        card = read_json(self.result) if self.result.exists() else {"schema": 1}
+        entries = card.setdefault("evaluations", []) if isinstance(card, dict) else None
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise UserError(f"{self.result} is not the card of a run: move it away, and measure again.")
+        return dict(card)
+
+    @contextmanager
+    def changed_card(self) -> Iterator[dict[str, Any]]:
+        """Yield the card to be changed, then write it; commands that do so at once wait for each other."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            card = self.read_card()
+            yield card
+            write_json(self.result, card)
+        finally:
+            os.close(handle)
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl, epoch and step lines alike."""
         if not self.metrics.exists():
             return []
         try:
-            return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+            lines = [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"cannot read {self.metrics}: {error}.") from None
+        if not all(isinstance(line, dict) for line in lines):
+            raise UserError(f"cannot read {self.metrics}: it has lines that are no records.")
+        return lines
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -146,7 +195,10 @@ class RunFolder:
     def _full(self, error: OSError) -> str:
         path = error.path if isinstance(error, WriteError) else error.filename or f"a file in {self.path}"
         kept = "the last good checkpoint is kept" if self._saved() else "there is no checkpoint yet"
-        return f"cannot write {path}: {reason(error)}; {kept}, make room and `uiat train --resume {self.path}` goes on."
+        return (
+            f"cannot write {path}: {reason(error)}; {kept}, make room and "
+            f"`uiat train --resume {quoted(self.path)}` goes on."
+        )
 
     def _saved(self) -> bool:
         return self.checkpoint.exists() or self.previous.exists()

@@ -9,7 +9,7 @@ from torch import nn
 
 from uiat import data
 from uiat.config import AnyConfig
-from uiat.engine.run import RunFolder, Weights, read_json
+from uiat.engine.run import RunFolder, Weights
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.types import DataSpec
@@ -66,10 +66,8 @@ def load_subject(path: Path, weights: Weights, data_dir: str | None) -> Subject:
     """Load a run's network; the data itself is read only where a run that is not finished has no card yet."""
     run = RunFolder.open(path)
     config = run.read_config()
-    file = run.weights(weights)
-    if not file.is_file():
-        raise UserError(f"{run.path} has no {file.name} yet: it is written after the first epoch.")
-    result = read_json(run.result) if run.result.exists() else {}
+    file = run.find_weights(weights)
+    result = run.read_card()
     facts = result.get("data") or _read_data(config, data_dir)
     try:
         spec = DataSpec(len(facts["classes"]), int(facts["train"]), tuple(facts["shape"]))

@@ -71,8 +71,12 @@ class Table:
 
     def cells(self, seeds: int) -> Iterator[Cell]:
         """Return the runs it needs."""
+        groups = {entry.group for entry in self.entries if entry.cell is not None}
         for entry in self.entries:
-            yield from entry.runs(seeds)
+            section = entry.section if self.name_sections else ""
+            words = (section, entry.row, entry.group if len(groups) > 1 else "")
+            label = f"{self.name}: {', '.join(filter(None, words))}"
+            yield from (cell.labelled(label) for cell in entry.runs(seeds))
 
     def write(self, out: Path, seeds: int) -> list[Path]:
         """Write the four files, with the numbers of the runs that are finished."""
