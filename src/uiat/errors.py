@@ -11,6 +11,10 @@ class UserError(ValueError):
     """
 
 
+class Resumable(UserError):
+    """What ends a run that can go on in its folder as it is: a full disk, or a loss that is not finite."""
+
+
 class PeerLost(RuntimeError):
     """Another process of the run is gone: nobody's mistake, and the run can go on from its last checkpoint."""
 

@@ -21,6 +21,7 @@ from uiat.config import ModelT, Training
 from uiat.crafting import crafting_copy
 from uiat.engine.files import write_json
 from uiat.engine.setup import pick_device
+from uiat.engine.trial import try_network
 from uiat.errors import UserError
 from uiat.evaluation.card import environment
 from uiat.precision import Precision
@@ -76,6 +77,7 @@ def main(args: list[str]) -> int:
     """Run the command."""
     options = _parse(args)
     course = _course(options)
+    try_network(options.model.build(course.spec).to(course.device), options.model, course.spec)
     entrants = [enter(name, course) for name in options.methods]
     others = references(course) if options.references else []
     times = race([*others, *entrants], _needed(bare(course), entrants), options.rounds, course.device)

@@ -1,5 +1,6 @@
 """`uiat train [RECIPE] [--overrides]`, and `uiat train --resume RUN`."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, count
 from pathlib import Path
@@ -82,9 +83,9 @@ def new_run(args: list[str]) -> int:
             return resume_run(["--resume", out, *_flags(where)])
         splits = _load(config, where)
         rehearse(config, splits, device)
-        run = RunFolder.create(out, config) if is_main() else RunFolder(out)
-        keep_identity(run, splits)
-        return _train(config, run, splits, device, where)
+        with RunFolder.begin(out, config) if is_main() else nullcontext(RunFolder(out)) as run:
+            keep_identity(run, splits, config)
+            return _train(config, run, splits, device, where)
 
 
 def name_recipe(args: list[str]) -> tuple[str, list[str]]:
