@@ -38,7 +38,9 @@ def launch(run: Path, processes: int, restarts: int, flags: list[str]) -> int:
             except subprocess.TimeoutExpired:
                 if stop.requested:
                     file.touch()
-                    return _let_end(child)
+                    code = _let_end(child)
+                    raise_refusal(file)
+                    return code
 
 
 def _let_end(child: subprocess.Popen[bytes]) -> int:

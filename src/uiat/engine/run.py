@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from uiat.config import AnyConfig
+from uiat.data.files import nearest
 from uiat.engine.files import WriteError, reason, write_json
 from uiat.errors import PeerLost, Resumable, UserError
 from uiat.serialize import from_json, to_json
@@ -29,6 +30,7 @@ class RunFolder:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.config = self.path / "config.json"
+        self.data = self.path / "data.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoint = self.path / "checkpoint.pt"
         self.previous = self.path / "checkpoint.previous.pt"
@@ -83,9 +85,9 @@ class RunFolder:
         """Find a run that is there."""
         run = RunFolder(path)
         if not run.config.is_file():
-            raise UserError(
-                f"{run.path} is not a run folder (it has no config.json): give the folder of a `uiat train`."
-            )
+            near = "" if run.path.exists() else nearest(run.path)
+            advice = near or "give the folder of a `uiat train`."
+            raise UserError(f"{run.path} is not a run folder (it has no config.json): {advice}")
         return run
 
     def has_trained(self) -> bool:
@@ -106,8 +108,8 @@ class RunFolder:
         return isinstance(found, dict) and "config" in found
 
     def _remove(self, before: set[str], made: list[Path]) -> None:
-        """Remove the files of a run that never began, but for those that were there `before`, and the `made` folders."""
-        files = (self.config, self.metrics, self.initial, self.log, self.path / "data.json", self.path / "lock")
+        """Remove the files of a run that never began, unless they were there `before`, and the `made` folders."""
+        files = (self.config, self.metrics, self.initial, self.log, self.data, self.path / "lock")
         with suppress(OSError):  # the error that ended the run is what a person has to hear of
             for file in files:
                 if file.name not in before:
