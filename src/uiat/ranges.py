@@ -32,8 +32,8 @@ def check_numbers(part: object, path: str = "", norm: str = "linf") -> None:
 
 
 def check_number(name: str, value: float) -> None:
-    """Refuse a number that is not finite, or outside the range that its name (`a.b.name`) has."""
-    key = name.rpartition(".")[2]
+    """Refuse a number that is not finite, or outside the range that its name (`a.b.name`, `--name`) has."""
+    key = name.rpartition(".")[2].lstrip("-")
     if not (isfinite(value) and LEAST.get(key, -inf) <= value <= MOST.get(key, inf)):
         least = f"at least {LEAST[key]}" if key in LEAST else "a finite number"
         most = f" and at most {MOST[key]}" if key in MOST else ""

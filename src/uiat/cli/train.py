@@ -162,7 +162,7 @@ def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
 
 
 def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:
-    """Apply `--data NAME`, `--model NAME` and `--eps E`, which change whole parts, before the flags of single fields."""
+    """Apply `--data NAME`, `--model NAME` and `--eps E`, which change whole parts, before flags of single fields."""
     chosen, rest = take(args, ("--data", "--model", "--eps"))
     if "--data" in chosen:
         config = replace(config, data=replace(config.data, name=chosen["--data"]))
