@@ -110,8 +110,8 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
     [
         ("--n 41", "--n is 41, but the test set has 40 images"),
         ("--n 0", "--n is 0, but the test set has 40 images"),
-        ("--eps -0.1", "ε is -0.1"),
-        ("--eps nan", "ε is nan"),
+        ("--eps -0.1", "--eps is -0.1"),
+        ("--eps nan", "--eps is nan"),
         ("--attacks pdg-20", "unknown attack 'pdg-20': did you mean 'pgd-20'?"),
         ("--attacks natral", "unknown attack 'natral': did you mean 'natural'?"),
         ("--attacks autoatack", "unknown attack 'autoatack': did you mean 'autoattack'?"),

@@ -24,6 +24,7 @@ from uiat.crafting import crafting_copy
 from uiat.engine.files import write_json
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
+from uiat.engine.trial import try_network
 from uiat.errors import UserError
 from uiat.evaluation.card import environment
 from uiat.methods import MethodConfig
@@ -83,6 +84,7 @@ def main(args: list[str]) -> int:
     """Run the command."""
     options = _parse(args)
     course = _course(options)
+    try_network(options.model.build(course.spec).to(course.device), options.model, course.spec)
     passes = bare(course)
     entrants = [enter(name, course, _method(name), passes) for name in options.methods]
     others = references(course) if options.references else []

@@ -17,6 +17,7 @@ from uiat.engine.run import RunFolder
 from uiat.errors import UserError
 from uiat.evaluation.curves import Curve, check_count, default_grid, measure, plan_points
 from uiat.evaluation.ledger import Ledger
+from uiat.ranges import check_radius
 from uiat.report.axis import in_levels, show_radius
 
 
@@ -47,6 +48,8 @@ def main(args: list[str]) -> int:
         subjects.append(_other(subjects[0], options.against))
     first = subjects[0]
     grid = default_grid(first.base.eps) if options.grid is None else options.grid
+    for eps in options.grid or ():
+        check_radius("a radius of --grid", abs(eps), first.base.norm)
     classes, seed = first.images.spec.num_classes, options.subject.seed
     points = plan_points(grid, options.attack, first.base, num_classes=classes, seed=seed)
     check_count(len(first.images))

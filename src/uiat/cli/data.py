@@ -16,7 +16,7 @@ from uiat.cli.data_files import describe, write_npz
 from uiat.cli.numbers import REGISTRY
 from uiat.cli.output import check_file
 from uiat.data import DataConfig, own, packed
-from uiat.data.files import user_path
+from uiat.data.files import nearest, user_path
 from uiat.data.packing import PackOptions, pack
 from uiat.engine.files import write_json
 from uiat.errors import UserError, quoted, unknown
@@ -102,7 +102,9 @@ def _info(options: Info) -> None:
     )
     check_file(options.json)
     parts = data.read(config, options.data_dir)
-    facts = describe(options.source, parts, data.split(parts, config))
+    splits = data.split(parts, config)
+    facts = describe(options.source, parts, splits)
+    facts["notes"] = [*facts["notes"], *filter(None, [data.empty_classes(splits, options.source)])]
     if options.json:
         write_json(Path(options.json), facts)
     _show(facts)
@@ -111,7 +113,9 @@ def _info(options: Info) -> None:
 def _pack(options: Pack) -> None:
     folder = user_path(options.folder)
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}: give one with a sub-folder of images for each class.")
+        advice = "" if folder.exists() else nearest(folder)
+        advice = advice or "give one with a sub-folder of images for each class."
+        raise UserError(f"there is no folder {folder}: {advice}")
     if packed.is_packed(folder):
         raise UserError(f"{folder} is packed already: use it with --data {quoted(folder)}.")
     out = user_path(options.out or f"{str(folder).rstrip('/')}-packed")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from uiat.cli.refusal import refusal_file
+from uiat.cli.refusal import raise_refusal
 from uiat.engine.signals import STOP_FILE, StopSignal
 
 GRACE_SECONDS = 120.0
@@ -18,7 +18,7 @@ def launch(run: Path, processes: int, restarts: int, flags: list[str]) -> int:
     """Run `uiat train --resume RUN` under torchrun; a process that dies is started again up to `restarts` times.
 
     A stop that this process is asked for reaches all of them: they save and end, and that is a success. A mistake that
-    a person must mend is not tried again: it has been said, and gives code 2.
+    a person must mend is not tried again: it is raised here.
     """
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     count = [f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
@@ -33,11 +33,14 @@ def launch(run: Path, processes: int, restarts: int, flags: list[str]) -> int:
         while True:
             try:
                 code = child.wait(timeout=0.2)
-                return 2 if refusal_file(str(file)).exists() else code
+                raise_refusal(file)
+                return code
             except subprocess.TimeoutExpired:
                 if stop.requested:
                     file.touch()
-                    return _let_end(child)
+                    code = _let_end(child)
+                    raise_refusal(file)
+                    return code
 
 
 def _let_end(child: subprocess.Popen[bytes]) -> int:

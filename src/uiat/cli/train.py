@@ -1,7 +1,9 @@
 """`uiat train [RECIPE] [--overrides]`, and `uiat train --resume RUN`."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, count
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal
 
@@ -12,12 +14,14 @@ from uiat import data, models, recipes
 from uiat.cli.choose import take
 from uiat.cli.kept import import_kept, read_known
 from uiat.cli.launch import launch
-from uiat.cli.numbers import REGISTRY
+from uiat.cli.numbers import REGISTRY, parse_number
+from uiat.cli.radius import too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_path
 from uiat.distributed import is_main, launched, local_device, process_group, restarted, wait
 from uiat.engine.identity import check_same, keep_identity
 from uiat.engine.loop import rehearse, train
+from uiat.engine.places import find_data, find_network
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_loader, pick_device
 from uiat.errors import UserError, quoted
@@ -53,6 +57,8 @@ class Resume(Where):
 
     resume: str = ""
     """The run's folder."""
+    data: str = ""
+    """Where data of one's own lies now, if it was moved; the images must be those that the run was begun with."""
     on_nonfinite: Literal["stop", "skip"] | None = None
     """Change what happens when a loss or a gradient is not finite; else it stays as the run was begun."""
 
@@ -78,6 +84,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     config, rest = _choose(recipes.get(name), rest)
     config, where = parse(config, rest)
     check(config)
+    notes = [too_long(config.method, rest)]
     device = local_device(pick_device(where.device))
     with process_group(device):
         folder = Path("runs") / f"{name}-s{config.seed}"
@@ -87,22 +94,24 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
             return resume_run(["--resume", out, *_flags(where)], imports)
         splits = _load(config, where)
         rehearse(config, splits, device)
-        run = RunFolder.create(out, config, imports) if is_main() else RunFolder(out)
-        keep_identity(run, splits)
-        _note_few_steps(config, splits)
-        return _train(config, run, splits, device, where)
+        notes += [data.empty_classes(splits, config.data.name), _few_steps(config, splits)]
+        for note in filter(None, notes if is_main() else []):
+            PatientConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
+        with RunFolder.begin(out, config, imports) if is_main() else nullcontext(RunFolder(out)) as run:
+            keep_identity(run, splits, config)
+            return _train(config, run, splits, device, where)
 
 
-def _note_few_steps(config: AnyConfig, splits: data.Splits) -> None:
-    """Say so where a run is too short to learn anything, as one on a few images in large batches may be."""
+def _few_steps(config: AnyConfig, splits: data.Splits) -> str:
+    """Return one line where a run is too short to learn anything, as one on a few images in large batches may be."""
     epochs = config.train.epochs
     steps = build_loader(config, splits.train, torch.device("cpu"), splits.generated).steps_per_epoch
-    if is_main() and epochs * steps < FEW_STEPS:
-        note = (
-            f"note: {epochs * steps} steps in all ({steps} an epoch) are few to learn from: give smaller batches "
-            f"(--train.batch-size) or more epochs (--train.epochs {-(-FEW_STEPS // steps)})"
-        )
-        PatientConsole(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
+    if epochs * steps >= FEW_STEPS:
+        return ""
+    return (
+        f"{epochs * steps} steps in all ({steps} an epoch) are few to learn from: give smaller batches "
+        f"(--train.batch-size) or more epochs (--train.epochs {-(-FEW_STEPS // steps)})"
+    )
 
 
 def name_recipe(args: list[str]) -> tuple[str, list[str]]:
@@ -129,9 +138,11 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         config = replace(config, train=replace(config.train, on_nonfinite=chosen.on_nonfinite))
     device = local_device(pick_device(chosen.device))
     with process_group(device):
-        splits = _load(config, chosen)
-        check_same(run, splits, config.data.name)
-        keep_identity(run, splits)
+        find_network(run, config.model)
+        images = replace(config.data, name=chosen.data or config.data.name)
+        splits = _load(replace(config, data=find_data(run, images)), chosen)
+        check_same(run, splits, images.name)
+        keep_identity(run, splits, config, moved=chosen.data)
         if (chosen.on_nonfinite is not None or imports) and is_main():
             run.change_config(config, imports or run.read_imports())
         wait()
@@ -149,7 +160,8 @@ def _load(config: AnyConfig, where: Where) -> data.Splits:
 
 
 def _flags(where: Where) -> list[str]:
-    return ["--device", where.device, *(["--data-dir", where.data_dir] if where.data_dir else [])]
+    moved = ["--data", where.data] if isinstance(where, Resume) and where.data else []
+    return ["--device", where.device, *(["--data-dir", where.data_dir] if where.data_dir else []), *moved]
 
 
 def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
@@ -161,20 +173,33 @@ def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
             default=Command(config, Where()),
             args=args,
             prog=USAGE,
-            description="Train a robust classifier: a recipe (see `uiat list`), and what you change of it.",
+            description="Train a robust classifier: a recipe (see `uiat list`), and what you change of it. "
+            "--data NAME, --model NAME and --eps E come first: E scales every length of the attack and the inverse.",
             config=(tyro.conf.AvoidSubcommands,),
         )
     return found.recipe, found.where
 
 
 def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:
-    """Apply `--data NAME` and `--model NAME`, which choose a whole part, before the flags that change its fields."""
-    chosen, rest = take(args, ("--data", "--model"))
+    """Apply `--data NAME`, `--model NAME` and `--eps E`, which change whole parts, before flags of single fields."""
+    chosen, rest = take(args, ("--data", "--model", "--eps"))
     if "--data" in chosen:
         config = replace(config, data=replace(config.data, name=chosen["--data"]))
     if "--model" in chosen:
         config = replace(config, model=models.get(chosen["--model"]))
+    if "--eps" in chosen:
+        config = with_radius(config, _number("--eps", chosen["--eps"]))
     return config, rest
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        value = parse_number(text)
+    except ValueError as error:
+        raise UserError(f"{flag}: {error}.") from None
+    if not isfinite(value) or value < 0:
+        raise UserError(f"{flag} is {value}: give at least 0.")
+    return value
 
 
 def _free(path: Path) -> Path:

@@ -37,7 +37,7 @@ def keep_initial(config: AnyConfig, run: RunFolder, data: DataSpec) -> Path | No
 
     `None` without such weights, and where a checkpoint says more.
     """
-    if not config.init or run.checkpoint.exists() or run.previous.exists():
+    if not config.init or run.has_checkpoint():
         return None
     if is_main() and not run.initial.exists():
         write_tensors(run.initial, initial_model(config, data).state_dict())

@@ -27,6 +27,7 @@ from uiat.engine.setup import build_loader, build_state, look_again
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
+from uiat.engine.trial import try_network
 from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.card import environment
 from uiat.methods import HAT
@@ -41,9 +42,9 @@ AfterEpoch = Callable[[State], None]
 
 
 def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
-    """Build what a run is made of and forget it: a mistake shows before there is a run folder."""
+    """Build what a run is made of, try the network, and forget both: a mistake shows before there is a run folder."""
     build_loader(config, splits.train, torch.device("cpu"), splits.generated)
-    initial_model(config, splits.spec)
+    try_network(initial_model(config, splits.spec).to(device), config.model, splits.spec)
     if isinstance(config.method, HAT) and config.method.helper:
         given_helper(config, config.method, splits.spec, device)
 

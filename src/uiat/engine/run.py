@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from uiat.config import AnyConfig
+from uiat.data.files import nearest
 from uiat.engine.files import WriteError, reason, write_json
-from uiat.errors import UserError, quoted
+from uiat.errors import PeerLost, Resumable, UserError, quoted
 from uiat.plugins import Import
 from uiat.serialize import IMPORTS, from_json, to_json
 
@@ -31,6 +32,7 @@ class RunFolder:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.config = self.path / "config.json"
+        self.data = self.path / "data.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoint = self.path / "checkpoint.pt"
         self.previous = self.path / "checkpoint.previous.pt"
@@ -62,14 +64,58 @@ class RunFolder:
         return run
 
     @staticmethod
+    @contextmanager
+    def begin(path: str | Path, config: AnyConfig, imports: tuple[Import, ...] = ()) -> Iterator["RunFolder"]:
+        """Create a run; an error within, before anything was trained, removes what the run has put there.
+
+        What was there before stays, and so does a run that can go on as it is (`Resumable`, `PeerLost`).
+        """
+        run = RunFolder(path)
+        made = [folder for folder in (run.path, *run.path.parents) if not os.path.lexists(folder)]
+        before = set() if run.path in made else set(os.listdir(run.path)) if run.path.is_dir() else None
+        RunFolder.create(path, config, imports)
+        try:
+            yield run
+        except (Resumable, PeerLost):
+            raise
+        except Exception:
+            if not (run.has_trained() or RunFolder(run.helper).has_trained()):
+                run._remove(before or set(), made)
+            raise
+
+    @staticmethod
     def open(path: str | Path) -> "RunFolder":
         """Find a run that is there."""
         run = RunFolder(path)
         if not run.config.is_file():
-            raise UserError(
-                f"{run.path} is not a run folder (it has no config.json): give the folder of a `uiat train`."
-            )
+            near = "" if run.path.exists() else nearest(run.path)
+            advice = near or "give the folder of a `uiat train`."
+            raise UserError(f"{run.path} is not a run folder (it has no config.json): {advice}")
         return run
+
+    def has_trained(self) -> bool:
+        """Whether there is anything of a past step: a checkpoint, or a line of metrics."""
+        return self.has_checkpoint() or (self.metrics.exists() and self.metrics.stat().st_size > 0)
+
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint, be it whole or not."""
+        return self.checkpoint.exists() or self.previous.exists()
+
+    def past_epochs(self) -> bool:
+        """Whether the metrics tell of more epochs than a run can have before its first checkpoint."""
+        return self.metrics.exists() and self.metrics.read_bytes().count(b'"kind": "epoch"') > 1
+
+    def _remove(self, before: set[str], made: list[Path]) -> None:
+        """Remove the files of a run that never began, unless they were there `before`, and the `made` folders."""
+        files = (self.config, self.metrics, self.initial, self.log, self.data, self.path / "lock")
+        with suppress(OSError):  # the error that ended the run is what a person has to hear of
+            for file in files:
+                if file.name not in before:
+                    file.unlink(missing_ok=True)
+            if self.helper.name not in before and not self.helper.is_symlink() and self.helper.is_dir():
+                RunFolder(self.helper)._remove(set(), [self.helper])
+            for folder in made:
+                folder.rmdir()
 
     def read_config(self) -> AnyConfig:
         """Return the configuration the run was begun with."""
@@ -170,7 +216,7 @@ class RunFolder:
             yield
         except OSError as error:
             if isinstance(error, WriteError) or error.errno in DISK:
-                raise UserError(self._full(error)) from None
+                raise Resumable(self._full(error)) from None
             raise
         finally:
             os.close(handle)
@@ -194,14 +240,11 @@ class RunFolder:
 
     def _full(self, error: OSError) -> str:
         path = error.path if isinstance(error, WriteError) else error.filename or f"a file in {self.path}"
-        kept = "the last good checkpoint is kept" if self._saved() else "there is no checkpoint yet"
+        kept = "the last good checkpoint is kept" if self.has_checkpoint() else "there is no checkpoint yet"
         return (
             f"cannot write {path}: {reason(error)}; {kept}, make room and "
             f"`uiat train --resume {quoted(self.path)}` goes on."
         )
-
-    def _saved(self) -> bool:
-        return self.checkpoint.exists() or self.previous.exists()
 
 
 def _content(config: AnyConfig, imports: tuple[Import, ...]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from typing import Any
 
 from uiat.attacks import PGD
 from uiat.errors import UserError
+from uiat.ranges import check_radius
 from uiat.targets import InstanceInverse, UniversalInverse
 
 STEPS = 5
@@ -47,6 +48,7 @@ def inverse_settings(
     if not 0 <= weight < inf:
         raise UserError(f"--beta is {weight}: give a number from 0 on.")
     shared: dict[str, Any] = {"eps": radius, "beta": weight, "norm": base.norm if own is None else own.norm}
+    check_radius("the inverse radius ε'", radius, shared["norm"])
     if own is not None:
         shared["reduction"] = own.reduction
     instance = InstanceInverse(step=radius / 2, steps=STEPS, **shared)
