@@ -1,7 +1,14 @@
 """The command line: a thin edge over the objects."""
 
+import os
+import signal
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from types import FrameType
+from typing import NoReturn
 
 from uiat.cli.refusal import refuse, refused
 from uiat.errors import PeerLost, UserError, unknown
@@ -18,6 +25,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("uiat.cli.listing", "methods, recipes, models, data sets and attacks, a line each"),
 }
 
+GOES_ON = "; the same command goes on where it stopped"
+AFTER_INTERRUPT = {
+    "train": "; a run that was begun goes on from its last checkpoint: uiat train --resume RUN",
+    "evaluate": GOES_ON,
+    "curves": GOES_ON,
+    "reproduce": GOES_ON,
+    "inverse": "; the same command begins again",
+}
+"""How to go on with a command that Ctrl-C interrupted."""
+
 
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code; what a person got wrong is one sentence and code 2."""
@@ -29,14 +46,11 @@ def main(args: list[str] | None = None) -> int:
     except UserError as error:
         return refuse(error)
     except PeerLost as error:
-        if refused():
-            return 0
-        print(f"uiat: {error}", file=sys.stderr)
-        return 1
+        _leave(error)
     except SystemExit as stop:  # tyro's own usage errors and --help
         return stop.code if isinstance(stop.code, int) else 2
     except KeyboardInterrupt:
-        print("uiat: interrupted", file=sys.stderr)
+        print(f"uiat: interrupted{AFTER_INTERRUPT.get(words[0], '')}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 0
@@ -54,8 +68,48 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in COMMANDS:
         raise unknown("command", words[0], COMMANDS)
     # Imported only now, so that `uiat --help` need not wait for torch and a command for another's imports.
-    command = import_module(COMMANDS[words[0]][0])
+    with _quiet_interrupts():
+        command = import_module(COMMANDS[words[0]][0])
     return int(command.main(words[1:]))
+
+
+@contextmanager
+def _quiet_interrupts() -> Iterator[None]:
+    """Within it, Ctrl-C ends the process with one line.
+
+    Nothing is to be saved while modules are imported, and libraries that are half imported may swallow a
+    KeyboardInterrupt, or report it with a traceback of their own.
+    """
+    default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if not default or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    signal.signal(signal.SIGINT, _end_at_once)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _end_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
+    os.write(2, b"uiat: interrupted\n")
+    os._exit(130)
+
+
+def _leave(error: PeerLost) -> NoReturn:
+    """Say that another process is gone, and end without freeing anything.
+
+    The frames of the error own the gloo group by now, through DistributedDataParallel. Who frees it last waits for
+    gloo's threads with Python's lock held, while one of them may wait for that lock (pytorch#56297): the process would
+    never end. All that it had to save is on the disk, and the lock of the run ends with it.
+    """
+    known = refused()
+    with suppress(OSError):  # nobody may be reading any more
+        if not known:
+            print(f"uiat: {error}", file=sys.stderr)
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0 if known else 1)
 
 
 def _usage() -> str:

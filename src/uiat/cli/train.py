@@ -11,7 +11,7 @@ from rich.console import Console
 
 from uiat import data, models, recipes
 from uiat.cli.choose import take
-from uiat.cli.launch import launch
+from uiat.cli.launch import check_processes, launch, stopped
 from uiat.cli.numbers import REGISTRY
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_path
@@ -20,6 +20,7 @@ from uiat.engine.identity import check_same, keep_identity
 from uiat.engine.loop import rehearse, train
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
+from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 
 USAGE = "uiat train [RECIPE]"
@@ -38,7 +39,7 @@ class Where:
     data_dir: str | None = None
     """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
     processes: int = 1
-    """Processes of this machine that share the run; each batch is divided between them."""
+    """Processes of this machine that share the run, at most one a core or GPU; each batch is divided between them."""
     restarts: int = 3
     """With several processes: how often one that died is started again, from the last checkpoint."""
 
@@ -74,6 +75,7 @@ def new_run(args: list[str]) -> int:
     config, where = parse(config, rest)
     check(config)
     device = local_device(pick_device(where.device))
+    check_processes(where.processes, where.restarts, device)
     with process_group(device):
         folder = Path("runs") / f"{name}-s{config.seed}"
         # Under torchrun the name is fixed: a process that is started again must find the run of the one that died.
@@ -108,6 +110,7 @@ def resume_run(args: list[str]) -> int:
     if chosen.on_nonfinite is not None:
         config = replace(config, train=replace(config.train, on_nonfinite=chosen.on_nonfinite))
     device = local_device(pick_device(chosen.device))
+    check_processes(chosen.processes, chosen.restarts, device)
     with process_group(device):
         splits = _load(config, chosen)
         check_same(run, splits, config.data.name)
@@ -168,8 +171,10 @@ def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch
     if where.processes > 1 and launched() == 1:
         return launch(run.path, where.processes, where.restarts, _flags(where))
     console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
-    if train(config, run, splits, device):
+    with StopSignal() as stop:
+        finished = train(config, run, splits, device, stop=stop)
+    if finished:
         console.print(f"done; next: uiat evaluate {run.path}", markup=False, soft_wrap=True)
-    else:
-        console.print(f"go on with: uiat train --resume {run.path}", markup=False, soft_wrap=True)
-    return 0
+        return 0
+    console.print(f"go on with: uiat train --resume {run.path}", markup=False, soft_wrap=True)
+    return stopped(stop)
