@@ -78,4 +78,4 @@ def compare(path: Path, expected: dict[str, Any], tally: Tally, tolerance: float
     odd = differences(final_state(RunFolder.open(path)), expected, tolerance)
     tally.add("runs")
     tally.add("equal", int(not odd))
-    assert odd == []
+    assert odd == [], odd

@@ -42,7 +42,7 @@ def parent(process: Path) -> str:
 
 def workers(launcher: int) -> dict[str, int]:
     """Return the processes that torchrun has started for a launcher, by rank."""
-    found = {}
+    found: dict[str, int] = {}
     for process in PROC.glob("[0-9]*"):
         try:
             if parent(PROC / parent(process)) == str(launcher):

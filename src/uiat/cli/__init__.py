@@ -1,17 +1,11 @@
-"""The command line: a thin edge over the objects."""
+"""The command line: a thin edge over the objects.
+
+Nothing slow is imported here: `main` first makes Ctrl-C harmless, then imports what a command needs.
+"""
 
 import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from importlib import import_module
-from types import FrameType
-from typing import NoReturn
-
-from uiat.cli.refusal import refuse, refused
-from uiat.errors import PeerLost, UserError, unknown
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("uiat.cli.train", "train a robust classifier, or go on with a run"),
@@ -38,25 +32,60 @@ AFTER_INTERRUPT = {
 
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code; what a person got wrong is one sentence and code 2."""
+    imports = Imports()
+    from uiat.cli.refusal import refuse, refused
+    from uiat.errors import PeerLost, UserError
+
     words = sys.argv[1:] if args is None else args
-    if refused():
-        return 0
     try:
-        return _dispatch(words)
+        return 0 if refused() else _dispatch(words, imports)
     except UserError as error:
         return refuse(error)
     except PeerLost as error:
-        _leave(error)
+        return _leave(error, known=refused())
     except SystemExit as stop:  # tyro's own usage errors and --help
         return stop.code if isinstance(stop.code, int) else 2
     except KeyboardInterrupt:
-        print(f"uiat: interrupted{AFTER_INTERRUPT.get(words[0], '')}", file=sys.stderr)
+        print(f"uiat: interrupted{AFTER_INTERRUPT.get(words[0], '') if words else ''}", file=sys.stderr)
         return 130
     except BrokenPipeError:
         return 0
+    finally:
+        imports.done()
 
 
-def _dispatch(words: list[str]) -> int:
+class Imports:
+    """From its making until it is done, Ctrl-C ends the process with one line.
+
+    Nothing is to be saved while modules are imported, and libraries that are half imported may swallow a
+    KeyboardInterrupt, or report it with a traceback of their own.
+    """
+
+    def __init__(self) -> None:
+        self.quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        try:
+            if self.quiet:
+                signal.signal(signal.SIGINT, self._end)
+        except ValueError:  # only the main thread may set handlers, and hears signals
+            self.quiet = False
+
+    def done(self) -> None:
+        """Let Ctrl-C be a KeyboardInterrupt again."""
+        if self.quiet:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self.quiet = False
+
+    @staticmethod
+    def _end(_number: int, _frame: object) -> None:
+        os.write(2, b"uiat: interrupted\n")
+        os._exit(130)
+
+
+def _dispatch(words: list[str], imports: Imports) -> int:
+    from importlib import import_module
+
+    from uiat.errors import unknown
+
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0
@@ -68,42 +97,20 @@ def _dispatch(words: list[str]) -> int:
     if words[0] not in COMMANDS:
         raise unknown("command", words[0], COMMANDS)
     # Imported only now, so that `uiat --help` need not wait for torch and a command for another's imports.
-    with _quiet_interrupts():
-        command = import_module(COMMANDS[words[0]][0])
+    command = import_module(COMMANDS[words[0]][0])
+    imports.done()
     return int(command.main(words[1:]))
 
 
-@contextmanager
-def _quiet_interrupts() -> Iterator[None]:
-    """Within it, Ctrl-C ends the process with one line.
-
-    Nothing is to be saved while modules are imported, and libraries that are half imported may swallow a
-    KeyboardInterrupt, or report it with a traceback of their own.
-    """
-    default = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    if not default or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    signal.signal(signal.SIGINT, _end_at_once)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def _end_at_once(_number: int, _frame: FrameType | None) -> NoReturn:
-    os.write(2, b"uiat: interrupted\n")
-    os._exit(130)
-
-
-def _leave(error: PeerLost) -> NoReturn:
-    """Say that another process is gone, and end without freeing anything.
+def _leave(error: Exception, *, known: bool) -> int:
+    """Say that another process is gone, unless it is `known` why, and end without freeing anything.
 
     The frames of the error own the gloo group by now, through DistributedDataParallel. Who frees it last waits for
     gloo's threads with Python's lock held, while one of them may wait for that lock (pytorch#56297): the process would
     never end. All that it had to save is on the disk, and the lock of the run ends with it.
     """
-    known = refused()
+    from contextlib import suppress
+
     with suppress(OSError):  # nobody may be reading any more
         if not known:
             print(f"uiat: {error}", file=sys.stderr)
