@@ -13,8 +13,10 @@ from tests.engine.processes import finish, spawn
 from tests.engine.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, tiny
 from uiat.cli import main
 from uiat.cli.launch import stopped
+from uiat.cli.refusal import refuse
 from uiat.engine.run import RunFolder
 from uiat.engine.signals import STOP_FILE, StopSignal
+from uiat.errors import UserError
 
 COMMAND = ["train", "digits-resnet8-uiat", *TINY, "--method.attack.steps", "2", "--method.momentum.start", "2"]
 
@@ -96,6 +98,8 @@ def test_a_launcher_that_is_gone_is_a_stop(tmp_path: Path, monkeypatch: pytest.M
     folder.rmdir()
     assert stop.requested
     assert stopped(stop) == 0
+    assert main(["train", "--resume", str(tmp_path / "none")]) == 0, "torchrun must not start it again"
+    assert refuse(UserError("a mistake")) == 0
 
 
 def test_another_thread_sets_no_handlers() -> None:

@@ -14,9 +14,9 @@ def refusal_file(stop_file: str) -> Path:
 
 
 def refused() -> bool:
-    """Whether a process of this launch has met a mistake that a person must mend."""
+    """Whether a process of this launch has met a mistake that a person must mend, or the launcher is gone."""
     stop_file = os.environ.get(STOP_FILE)
-    return stop_file is not None and refusal_file(stop_file).exists()
+    return stop_file is not None and (refusal_file(stop_file).exists() or not Path(stop_file).parent.exists())
 
 
 def refuse(error: UserError) -> int:
@@ -33,7 +33,7 @@ def refuse(error: UserError) -> int:
         return 2
     try:
         refusal_file(stop_file).touch(exist_ok=False)
-    except FileExistsError:
+    except (FileExistsError, FileNotFoundError):  # another process has said it, or the launcher is gone
         return 0
     print(f"uiat: {error}", file=sys.stderr)
     return 0
