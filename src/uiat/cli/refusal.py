@@ -15,9 +15,9 @@ def refusal_file(stop_file: str) -> Path:
 
 
 def refused() -> bool:
-    """Whether a process of this launch has met a mistake that a person must mend."""
+    """Whether a process of this launch has met a mistake that a person must mend, or the launcher is gone."""
     stop_file = os.environ.get(STOP_FILE)
-    return stop_file is not None and refusal_file(stop_file).exists()
+    return stop_file is not None and (refusal_file(stop_file).exists() or not Path(stop_file).parent.exists())
 
 
 def refuse(error: UserError) -> int:
@@ -32,7 +32,11 @@ def refuse(error: UserError) -> int:
         if os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"uiat: {error}", file=sys.stderr)
         return 2
-    with suppress(FileExistsError), refusal_file(stop_file).open("x", encoding="utf-8") as file:
+    # Another process may have said it, and the launcher may be gone.
+    with (
+        suppress(FileExistsError, FileNotFoundError),
+        refusal_file(stop_file).open("x", encoding="utf-8") as file,
+    ):
         file.write(f"{'resumable' if isinstance(error, Resumable) else ''}\n{error}")
     return 0
 

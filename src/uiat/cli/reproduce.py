@@ -41,7 +41,7 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
             failures = make(job, stop, [*args, *import_words(imports)])
         except Stopped:
             say(f"stopped; all is saved in {job.out}, and the same command goes on")
-            return STOPPED if options.cell else 0
+            return STOPPED if options.cell else stop.exit_code
     if failures:
         say(f"{len(failures)} of {len(job.cells)} runs failed; the same command tries them again")
     unwritten = [] if options.cell else write(job)

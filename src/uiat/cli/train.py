@@ -13,7 +13,7 @@ import tyro
 from uiat import data, models, recipes
 from uiat.cli.choose import take
 from uiat.cli.kept import import_kept, read_known
-from uiat.cli.launch import launch
+from uiat.cli.launch import check_processes, launch, stopped
 from uiat.cli.numbers import REGISTRY, parse_number
 from uiat.cli.radius import too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
@@ -24,6 +24,7 @@ from uiat.engine.loop import rehearse, train
 from uiat.engine.places import find_data, find_network
 from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_loader, pick_device
+from uiat.engine.signals import StopSignal
 from uiat.errors import UserError, quoted
 from uiat.plugins import Import
 from uiat.progress import PatientConsole
@@ -46,7 +47,7 @@ class Where:
     data_dir: str | None = None
     """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
     processes: int = 1
-    """Processes of this machine that share the run; each batch is divided between them."""
+    """Processes of this machine that share the run, at most one a core or GPU; each batch is divided between them."""
     restarts: int = 3
     """With several processes: how often one that died is started again, from the last checkpoint."""
 
@@ -86,6 +87,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     check(config)
     notes = [too_long(config.method, rest)]
     device = local_device(pick_device(where.device))
+    check_processes(where.processes, where.restarts, device)
     with process_group(device):
         folder = Path("runs") / f"{name}-s{config.seed}"
         # Under torchrun the name is fixed: a process that is started again must find the run of the one that died.
@@ -137,6 +139,7 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     if chosen.on_nonfinite is not None:
         config = replace(config, train=replace(config.train, on_nonfinite=chosen.on_nonfinite))
     device = local_device(pick_device(chosen.device))
+    check_processes(chosen.processes, chosen.restarts, device)
     with process_group(device):
         find_network(run, config.model)
         images = replace(config.data, name=chosen.data or config.data.name)
@@ -213,8 +216,10 @@ def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch
     if where.processes > 1 and launched() == 1:
         return launch(run.path, where.processes, where.restarts, _flags(where))
     console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
-    if train(config, run, splits, device):
+    with StopSignal() as stop:
+        finished = train(config, run, splits, device, stop=stop)
+    if finished:
         console.print(f"done; next: uiat evaluate {quoted(run.path)}", markup=False, soft_wrap=True)
-    else:
-        console.print(f"go on with: uiat train --resume {quoted(run.path)}", markup=False, soft_wrap=True)
-    return 0
+        return 0
+    console.print(f"go on with: uiat train --resume {quoted(run.path)}", markup=False, soft_wrap=True)
+    return stopped(stop)
