@@ -24,5 +24,5 @@ def spawn(module: str, *args: str, cwd: Path = ROOT, **environment: str) -> subp
 
 def finish(process: subprocess.Popen[str], words: str = "") -> tuple[int, str, str]:
     """Give a process its input, wait for it, and return (exit code, stdout, stderr)."""
-    out, err = process.communicate(words, timeout=300)
+    out, err = process.communicate(words, timeout=1800)
     return process.returncode, out, err

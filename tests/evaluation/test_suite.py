@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.evaluation.uiat_run import Precise
 from uiat.attacks import PGD
 from uiat.data import Splits
 from uiat.data.images import Images, balanced
@@ -30,7 +31,7 @@ def plain_loop(model: nn.Module, images: Images, attack: PGD | None, seed: int) 
 
 @pytest.mark.parametrize("batch_size", [7, 64])
 def test_verdicts_equal_a_plain_loop(robust_run: Path, load: Load, digits: Splits, batch_size: int) -> None:
-    model, images = load(robust_run), digits.test.take(torch.arange(60))
+    model, images = Precise(load(robust_run)).eval(), digits.test.take(torch.arange(60))
     found = run_suite(
         model, images, ["natural", "pgd-5", "cw"], PGD(eps=0.15, step=None), batch_size=batch_size, seed=2
     )
