@@ -77,7 +77,7 @@ def test_option_equals_the_twins(option: str) -> None:
 
 @pytest.mark.parametrize("name", ["uiat", "uiat-oneoff", "n-fgsm-uiat"])
 def test_z_in_single_precision(name: str) -> None:
-    """In float32 another order of summation may turn a slope near zero, or a term of |·| near its kink: a few entries."""
+    """In float32 another order of summation may turn a slope near zero, or a term of |·| near its kink."""
     data = DataSpec(num_classes=10, num_samples=64, shape=(3, 16, 16))
     config: Any = METHODS[name]
     if name == "n-fgsm-uiat":
