@@ -1,5 +1,6 @@
 """The command line: a thin edge over the objects."""
 
+import os
 import sys
 from importlib import import_module
 
@@ -61,7 +62,8 @@ def _dispatch(given: list[str]) -> int:
     # Imported only now, so that `uiat --help` need not wait for torch and a command for another's imports.
     command = import_module(COMMANDS[words[0]][0])
     for sentence in load_installed():
-        print(f"uiat: {sentence}", file=sys.stderr)
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one speaks
+            print(f"uiat: {sentence}", file=sys.stderr)
     for each in imports:
         each.load()
     return int(command.main(words[1:], imports) if words[0] in HANDS_ON else command.main(words[1:]))
