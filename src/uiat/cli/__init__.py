@@ -103,7 +103,8 @@ def _dispatch(given: list[str], importing: Imports) -> int:
     # Imported only now, so that `uiat --help` need not wait for torch and a command for another's imports.
     command = import_module(COMMANDS[words[0]][0])
     for sentence in load_installed():
-        print(f"uiat: {sentence}", file=sys.stderr)
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one speaks
+            print(f"uiat: {sentence}", file=sys.stderr)
     for each in imports:
         each.load()
     importing.done()
