@@ -42,14 +42,17 @@ def main(args: list[str] | None = None) -> int:
     try:
         return 0 if refused() else _dispatch(words, importing)
     except UserError as error:
-        return refuse(error)
+        return _failed(refuse(error))
     except PeerLost as error:
-        return _leave(error, known=refused())
+        known = refused()
+        if not known:
+            print(f"uiat: {error}", file=sys.stderr)
+        return _failed(0 if known else 1)
     except SystemExit as stop:  # tyro's own usage errors and --help
         return stop.code if isinstance(stop.code, int) else 2
     except KeyboardInterrupt:
         print(f"uiat: interrupted{AFTER_INTERRUPT.get(words[0], '') if words else ''}", file=sys.stderr)
-        return 130
+        return _failed(130)
     except BrokenPipeError:
         return 0
     finally:
@@ -111,21 +114,20 @@ def _dispatch(given: list[str], importing: Imports) -> int:
     return int(command.main(words[1:], imports) if words[0] in HANDS_ON else command.main(words[1:]))
 
 
-def _leave(error: Exception, *, known: bool) -> int:
-    """Say that another process is gone, unless it is `known` why, and end without freeing anything.
+def _failed(code: int) -> int:
+    """Return the exit code of an error that has been said; one of several processes ends with it here and now.
 
-    The frames of the error own the gloo group by now, through DistributedDataParallel. Who frees it last waits for
+    The frames of its error own the gloo group, through DistributedDataParallel. Who frees the group last waits for
     gloo's threads with Python's lock held, while one of them may wait for that lock (pytorch#56297): the process would
-    never end. All that it had to save is on the disk, and the lock of the run ends with it.
+    never end. All that it had to save is on the disk, and the lock of its run ends with it.
     """
-    from contextlib import suppress
-
-    with suppress(OSError):  # nobody may be reading any more
-        if not known:
-            print(f"uiat: {error}", file=sys.stderr)
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return code
+    try:
         sys.stdout.flush()
         sys.stderr.flush()
-    os._exit(0 if known else 1)
+    finally:
+        os._exit(code)
 
 
 def _usage() -> str:
