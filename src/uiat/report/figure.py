@@ -2,7 +2,6 @@
 
 import unicodedata
 from contextlib import suppress
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,24 +43,24 @@ def _use_fonts(figure: "Figure") -> None:
     from matplotlib.font_manager import findfont, get_font
     from matplotlib.text import Text
 
+    found: dict[str, str] = {}
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         base = get_font(findfont(text.get_fontproperties()))
         missing = sorted({letter for letter in text.get_text() if letter != "\n" and not _has(base, letter)})
         if not missing:
             continue
-        found = {letter: _font_with(letter) for letter in missing}
-        families = dict.fromkeys(name for name in found.values() if name)
-        text.set_fontfamily([base.family_name, *families])
-        shown = {ord(letter): _escaped(letter) for letter, name in found.items() if not name}
-        text.set_text(text.get_text().translate(shown))
+        found |= {letter: _font_with(letter) for letter in missing if letter not in found}
+        names = dict.fromkeys(found[letter] for letter in missing if found[letter])
+        text.set_fontfamily([base.family_name, *names])
+        escapes = {ord(letter): _escaped(letter) for letter in missing if not found[letter]}
+        text.set_text(text.get_text().translate(escapes))
 
 
 def _has(font: "FT2Font", letter: str) -> bool:
     return font.get_char_index(ord(letter)) != 0
 
 
-@cache
 def _font_with(letter: str) -> str:
     """Return the name of an installed font that has a letter; empty where there is none."""
     from matplotlib.font_manager import fontManager, get_font
