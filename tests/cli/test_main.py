@@ -30,7 +30,7 @@ def test_an_unknown_command(typed: str, meant: str, capsys: pytest.CaptureFixtur
 
 
 def test_an_interrupt_is_no_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(args: list[str]) -> int:
+    def interrupt(*args: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("uiat.cli.listing.main", interrupt)
@@ -51,7 +51,7 @@ def test_an_interrupt_is_no_traceback(capsys: pytest.CaptureFixture[str], monkey
 def test_an_interrupted_command_says_how_to_go_on(
     command: str, how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupt(args: list[str]) -> int:
+    def interrupt(*args: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(f"{COMMANDS[command][0]}.main", interrupt)

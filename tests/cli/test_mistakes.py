@@ -38,8 +38,8 @@ MISTAKES = {
     "evaluate run --json /proc/x.json": "cannot write /proc/x.json: ",
     "evaluate run --json ''": "cannot write a file without a name",
     "evaluate run --save-adversaries photos": "cannot write photos: give the path of a file, not of a folder.",
-    "evaluate run --step -1": "--step is -1.0, but a step is a number from 0 on.",
-    "evaluate run --step nan": "--step is nan, but a step is a number from 0 on.",
+    "evaluate run --step -1": "--step is -1.0: give at least 0.",
+    "evaluate run --step nan": "--step is nan: give at least 0.",
     "evaluate run --n -3": "--n is -3, but the test set has 40 images: give 1 to 40.",
     "evaluate run --n 999": "--n is 999, but the test set has 40 images: give 1 to 40.",
     "evaluate run --data": "no data is named: give --data PATH",
@@ -161,9 +161,7 @@ def test_weights_that_are_gone(here: Path, capsys: pytest.CaptureFixture[str]) -
     Path("run/result.json").unlink()
     Path("run/checkpoint.pt").unlink()
     Path("run/checkpoint.previous.pt").unlink()
-    assert "go on with `uiat train --resume run`." in refused(capsys, "evaluate", "run")
-    assert call(capsys, "train", "--resume", "run").code == 0
-    assert call(capsys, "evaluate", "run", *NATURAL).code == 0
+    assert "train anew, in another folder" in refused(capsys, "evaluate", "run")
 
 
 def test_other_data_is_not_cut_as_the_run_cut_its_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

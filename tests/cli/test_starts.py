@@ -81,7 +81,7 @@ def test_what_was_in_the_folder_before_stays(here: Path, monkeypatch: pytest.Mon
 
 
 def test_what_can_go_on_is_kept(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "train", lambda *_: (_ for _ in ()).throw(Resumable("the disk is full.")))
+    monkeypatch.setattr(train, "train", lambda *_, **__: (_ for _ in ()).throw(Resumable("the disk is full.")))
     assert main([*NATURAL, "--out", "a"]) == 2
     assert (here / "a" / "config.json").exists()
 
@@ -241,7 +241,7 @@ def test_radii_of_the_commands_that_examine(finished_run: RunFolder, capsys: pyt
     assert refused(capsys, "evaluate", run, "--step", "nan") == "--step is nan: give at least 0."
     assert refused(capsys, "curves", run, "--grid", "-8", "0").endswith("did you mean 8/255?")
     assert refused(capsys, "inverse", run, "--inverse-eps", "4").endswith("did you mean 4/255?")
-    assert refused(capsys, "inverse", run, "--beta", "nan") == "beta is nan: give a finite number."
+    assert refused(capsys, "inverse", run, "--beta", "nan") == "--beta is nan: give a number from 0 on."
 
 
 def test_an_l2_radius_above_1_is_taken() -> None:
@@ -268,7 +268,7 @@ def test_an_l2_radius_above_1_is_taken() -> None:
 def test_lengths_that_a_smaller_radius_leaves_behind(
     recipe: str, words: str, note: str, monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(train, "train", lambda *_: True)
+    monkeypatch.setattr(train, "train", lambda *_, **__: True)
     lines = call(capsys, "train", recipe, *TINY, *words.split(), "--out", "run").err.splitlines()
     notes = [line for line in lines if line.startswith("note: ")]
     assert len(notes) == bool(note)
@@ -277,7 +277,7 @@ def test_lengths_that_a_smaller_radius_leaves_behind(
 
 @pytest.mark.parametrize("recipe", ["digits-resnet8-iat", "digits-resnet8-n-fgsm-uiat", "digits-resnet8-natural"])
 def test_eps_scales_every_length(recipe: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(train, "train", lambda *_: True)
+    monkeypatch.setattr(train, "train", lambda *_, **__: True)
     assert main(["train", recipe, *TINY, "--eps", "1/30", "--out", "run"]) == 0
     config, base = RunFolder.open("run").read_config(), recipes.get(recipe)
     assert config.validate.attack(config.method).eps == 1 / 30

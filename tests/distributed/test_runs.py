@@ -88,15 +88,15 @@ def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tm
     out = tmp_path / "run"
     slow = ["--train.epochs", "400", "--train.checkpoint-minutes", "1"]
     command = [sys.executable, "-m", "uiat", "train", "--processes", "2", "--out", str(out), *TINY, *slow]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=ENVIRONMENT)
     deadline = time.monotonic() + 1800
     while not (out / "checkpoint.pt").exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=1800)
+    said, errors = process.communicate(timeout=1800)
     assert process.returncode == 130, errors
     assert "all is saved" in errors
-    assert errors.count(f"go on with: uiat train --resume {out}") == 1
+    assert said.count(f"go on with: uiat train --resume {out}") == 1
     assert "Traceback" not in errors
     stopped = torch.load(out / "checkpoint.pt", weights_only=True)
     config = json.loads((out / "config.json").read_text())

@@ -1,6 +1,7 @@
 """Starting the command line in a process of its own."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,10 @@ ROOT = Path(__file__).parents[2]
 
 
 def spawn(module: str, *args: str, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
-    """Start `python -m MODULE ARGS…` with one thread, from the root of the repository or another folder."""
+    """Start `python -m MODULE ARGS…` with one thread, from the root of the repository or another folder.
+
+    It hears Ctrl-C, also where the tests themselves run in the background, where shells let SIGINT be ignored.
+    """
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "120", **environment}
     return subprocess.Popen(
         [sys.executable, "-m", module, *args],
@@ -19,6 +23,7 @@ def spawn(module: str, *args: str, cwd: Path = ROOT, **environment: str) -> subp
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 

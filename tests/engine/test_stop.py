@@ -31,10 +31,10 @@ def test_a_signal_to_a_process(number: signal.Signals, tmp_path: Path) -> None:
         time.sleep(0.02)
     process.send_signal(number)
     go.touch()
-    code, _, err = finish(process)
+    code, out_lines, err = finish(process)
     assert code == 128 + number, "a stopped training is not a finished one"
     assert "stopped in epoch 2 after step 2; all is saved" in err
-    assert f"go on with: uiat train --resume {out}" in err
+    assert f"go on with: uiat train --resume {out}" in out_lines
     assert "Traceback" not in err
 
     run = RunFolder.open(out)

@@ -16,7 +16,7 @@ from uiat.evaluation import autoattack
 from uiat.evaluation.suite import plan_attack, run_suite
 from uiat.models.folding import fold
 
-EPS, BATCH, SEED = 0.2, 80, 3
+EPS, BATCH, SEED = 0.2, 110, 3
 
 
 def test_verdicts_equal_the_authors_driver(robust_run: Path, load: Callable[[Path], nn.Module], digits: Splits) -> None:

@@ -78,7 +78,10 @@ def test_strengths_are_ordered_and_tell_robust_from_natural(
     names = ["natural", "fgsm", "pgd-20", "cw", "autoattack"]
     base = PGD(eps=0.15, step=None)
     assert len(digits.test) >= 300
-    robust, natural = (run_suite(load(run), digits.test, names, base).attacks for run in (robust_run, natural_run))
+    robust, natural = (
+        run_suite(load(run), digits.test, names, base, batch_size=len(digits.test)).attacks
+        for run in (robust_run, natural_run)
+    )
     for found in (robust, natural):
         for weaker, stronger in [
             ("natural", "fgsm"),

@@ -33,6 +33,7 @@ class Net(nn.Module):
         with torch.no_grad():
             signs = torch.randint(0, 2, (3, WIDE), generator=g) * 2.0 - 1
             self.layer.weight.copy_(signs * (0.5 + torch.rand(3, WIDE, generator=g)))
+            self.layer.bias.zero_()
         self.eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:

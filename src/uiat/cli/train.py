@@ -97,9 +97,9 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         splits = _load(config, where)
         rehearse(config, splits, device)
         notes += [data.empty_classes(splits, config.data.name), _few_steps(config, splits)]
-        for note in filter(None, notes if is_main() else []):
-            PatientConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
         with RunFolder.begin(out, config, imports) if is_main() else nullcontext(RunFolder(out)) as run:
+            for note in filter(None, notes if is_main() else []):
+                PatientConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
             keep_identity(run, splits, config)
             return _train(config, run, splits, device, where)
 

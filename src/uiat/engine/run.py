@@ -159,6 +159,8 @@ class RunFolder:
             advice = f"use {self.weights(others[0])} instead (--weights {others[0]})"
         elif self.is_finished:
             advice = "the run is finished and does not write it again; train anew, in another folder"
+        elif self.past_epochs() and not self.has_checkpoint():
+            advice = "its checkpoints are gone, too; train anew, in another folder"
         else:
             advice = f"the run writes it after its first epoch; go on with `uiat train --resume {quoted(self.path)}`"
         raise UserError(f"{self.path} has no {file.name}: {advice}.")
