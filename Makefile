@@ -46,7 +46,7 @@ test-slow: $(VENV)/.done
 
 # The folder is named so that the counts of all workers are summed up at the end.
 test-faults: $(VENV)/.done
-	$(PYTEST) -m faults tests/faults tests/distributed
+	$(PYTEST) -m faults tests/faults tests/distributed tests/engine
 
 lint: $(VENV)/.done
 	$(BIN)/ruff check .

@@ -270,7 +270,7 @@ def test_lengths_that_a_smaller_radius_leaves_behind(
 ) -> None:
     monkeypatch.setattr(train, "train", lambda *_, **__: True)
     lines = call(capsys, "train", recipe, *TINY, *words.split(), "--out", "run").err.splitlines()
-    notes = [line for line in lines if line.startswith("note: ")]
+    notes = [line for line in lines if line.startswith("note: method.")]
     assert len(notes) == bool(note)
     assert note in "".join(notes)
 

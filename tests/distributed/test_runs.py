@@ -58,6 +58,7 @@ def test_a_run_on_two_processes_is_a_run(unbroken: Path) -> None:
     assert uiat("evaluate", str(unbroken)).returncode == 0
 
 
+@pytest.mark.faults
 def test_torchrun_begins_a_run_and_survives_a_death(unbroken: Path, tmp_path: Path) -> None:
     """A rank that is killed is started again by torchrun, once, and the run goes on from its last checkpoint."""
     out = tmp_path / "run"
@@ -107,6 +108,7 @@ def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tm
     assert [line["epoch"] for line in lines(out) if line["kind"] == "epoch"] == list(range(1, stopped["epoch"] + 1))
 
 
+@pytest.mark.slow
 def test_batch_statistics_of_shares_do_as_well(tmp_path: Path) -> None:
     """With BatchNorm two processes are not one to the last digit (tests/distributed/test_equality.py has none); they
     learn all the same: chance is 0.1, and five epochs reach some 0.9 and 0.5."""

@@ -34,6 +34,7 @@ def measure(model: nn.Module, digits: Splits, ledger: Ledger | None = None) -> d
     return {**{name: a.correct for name, a in found.items()}, **kept}
 
 
+@pytest.mark.usefixtures("short_autoattack")
 def test_killed_at_any_batch_it_ends_the_same(
     robust_run: Path,
     load: Callable[[Path], nn.Module],

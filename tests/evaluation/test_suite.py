@@ -72,6 +72,7 @@ def test_cw_is_about_as_strong_as_pgd(robust_run: Path, load: Load, many: Images
     assert found["cw"].value <= found["pgd-20"].value + 0.01
 
 
+@pytest.mark.usefixtures("short_autoattack")
 def test_strengths_are_ordered_and_tell_robust_from_natural(
     robust_run: Path, natural_run: Path, load: Load, digits: Splits
 ) -> None:

@@ -14,13 +14,16 @@ from uiat.config import Validation
 from uiat.data import Splits
 from uiat.data.config import DataConfig
 from uiat.engine.run import RunFolder
+from uiat.engine.schedule import Schedule
 from uiat.engine.setup import build_model
 from uiat.engine.weights import load_weights
 from uiat.methods import UIAT
 from uiat.models import ResNet
 
 DATA = DataConfig(name="digits", subset=600, test_subset=120, crop=0, flip=False)
-SMALL = replace(tiny("uiat", epochs=4, batch_size=64), data=DATA, model=ResNet(blocks=(1, 1), width=8))
+SMALL = replace(
+    tiny("uiat", epochs=6, batch_size=32, schedule=Schedule(lr=0.05)), data=DATA, model=ResNet(blocks=(1, 1), width=8)
+)
 CONFIG = replace(SMALL, validate=Validation(eps=0.2, steps=3))
 EPS, INNER = 0.2, 0.1
 """ε and ε' of the recipe."""
