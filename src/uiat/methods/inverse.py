@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from uiat.added import added
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.methods.method import Method
-from uiat.objectives.terms import Weighted, ce_adversarial, kl_to_target
+from uiat.objectives.terms import AdversarialCrossEntropy, Weighted, kl_to_target
 from uiat.targets import (
     InstanceInverse,
     InstanceInverseTarget,
@@ -42,6 +43,8 @@ class IAT:
     """Whether no gradient flows through p."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and x̌."""
+    label_smoothing: float = added(0.0)
+    """Mass spread over all classes in CE(f(x̂), y)."""
 
     @property
     def takes_mixed_labels(self) -> bool:
@@ -52,7 +55,7 @@ class IAT:
         """Return the method for this data."""
         target = with_momentum(InstanceInverseTarget(self.inverse, self.detach_target), self.momentum, data)
         mixed = self.takes_mixed_labels
-        return _towards(target, self.lam, self.attack, self.crafting, data, seed, mixed_labels=mixed)
+        return _towards(target, self, data, seed, mixed_labels=mixed)
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,13 @@ class UIAT:
     """Whether no gradient flows through p."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and z."""
+    label_smoothing: float = added(0.0)
+    """Mass spread over all classes in CE(f(x̂), y)."""
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         universal = UniversalInverseTarget(self.inverse, data, seed=seed, detach=self.detach_target)
-        return _towards(with_momentum(universal, self.momentum, data), self.lam, self.attack, self.crafting, data, seed)
+        return _towards(with_momentum(universal, self.momentum, data), self, data, seed)
 
 
 @dataclass(frozen=True)
@@ -94,11 +99,13 @@ class UIATOneOff:
     """Whether no gradient flows through p in epoch T'."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and z."""
+    label_smoothing: float = added(0.0)
+    """Mass spread over all classes in CE(f(x̂), y)."""
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         target = one_off_universal(self.inverse, self.one_off, data, seed, self.detach_target)
-        return _towards(target, self.lam, self.attack, self.crafting, data, seed)
+        return _towards(target, self, data, seed)
 
 
 def with_momentum(inner: Target, momentum: Momentum, data: DataSpec) -> Target:
@@ -114,22 +121,15 @@ def one_off_universal(
 
 
 def _towards(
-    target: Target,
-    lam: float,
-    attack: PGD,
-    crafting: Crafting,
-    data: DataSpec,
-    seed: int,
-    *,
-    mixed_labels: bool = False,
+    target: Target, own: IAT | UIAT | UIATOneOff, data: DataSpec, seed: int, *, mixed_labels: bool = False
 ) -> Method:
-    terms = [Weighted("ce", ce_adversarial), Weighted("kl", kl_to_target, lam)]
+    ce = AdversarialCrossEntropy(own.label_smoothing)
     return Method(
         data,
-        attack=attack,
+        attack=own.attack,
         target=target,
-        terms=terms,
-        crafting=crafting,
+        terms=[Weighted("ce", ce), Weighted("kl", kl_to_target, own.lam)],
+        crafting=own.crafting,
         seed=seed,
         mixed_labels=mixed_labels,
     )
