@@ -81,6 +81,8 @@ def twin_settings(name: str, config: Any) -> dict[str, object]:
                 hp[theirs] = getattr(part, ours)
     if name in ("sat", "iat", "uiat", "uiat-oneoff"):
         hp["smoothing"] = config.label_smoothing
+    if hasattr(config, "target_statistics"):
+        hp["running"] = config.target_statistics == "running"
     if name in ("mart", "hat"):
         hp["lam"] = config.beta
     if name == "hat":

@@ -11,7 +11,15 @@ _PGD: HP = {
     "crafting": "eval",
 }
 _GAUSSIAN: HP = {**_PGD, "start": "gaussian"}
-_INVERSE: HP = {"smoothing": 0.0, "lam": 3.5, "beta": 1.0, "l1": "mean", "inv_eps": 4 / 255, "detach_target": True}
+_INVERSE: HP = {
+    "smoothing": 0.0,
+    "running": False,
+    "lam": 3.5,
+    "beta": 1.0,
+    "l1": "mean",
+    "inv_eps": 4 / 255,
+    "detach_target": True,
+}
 _UNIVERSAL: HP = {**_INVERSE, "inv_step": 4 / 255}
 _MOMENTUM: HP = {"gamma": 0.9, "momentum_start": 0.75}
 _ONE_OFF: HP = {**_UNIVERSAL, "one_off_at": 0.8, "detach_clean": True}
