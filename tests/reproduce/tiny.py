@@ -10,6 +10,7 @@ import pytest
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.models import ResNet
+from uiat.recipes.paper import as_single_step
 from uiat.reproduce import configs, scales, timing, workers
 from uiat.reproduce.learning import Watch
 from uiat.reproduce.stand_in import stand_in_name
@@ -71,9 +72,7 @@ def tiny_scale() -> Iterator[scales.Scale]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scales.SCALES, "smoke", TINY)
         patch.setitem(configs.CONFIGS, "smoke", tiny_config)
-        patch.setitem(
-            configs.SINGLE_STEP, "smoke", lambda m: configs.as_single_step(tiny_config(m, "CIFAR-10", "ResNet-18"))
-        )
+        patch.setitem(configs.SINGLE_STEP, "smoke", lambda m: as_single_step(tiny_config(m, "CIFAR-10", "ResNet-18")))
         patch.setitem(configs.GENERATED, "smoke", tiny_generated)
         patch.setattr(timing, "FEWEST", 1)
         patch.setattr(timing, "CHEAP_SECONDS", 0.0)

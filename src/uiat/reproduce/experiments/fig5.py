@@ -37,7 +37,7 @@ def differences(scale: Scale, out: Path, seeds: int) -> Tensor | None:
 
 def build(scale: Scale) -> Figure:
     """Return the figure at a scale."""
-    title = "One-off UIAT against TRADES under AutoAttack"
+    title = "One-off UIAT against TRADES by the attack's ε"
     notes = (f"Attack: {scale.robust}. Above 0 one-off UIAT is ahead, below TRADES.",)
     points, cells = partial(_points, scale), difference_cells(scale)
     return Figure("fig5", title, scale, cells, points, _draw, notes, "ε", "paired 95 % intervals over seeds and images")
