@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 WORKERS ?= 2
 # One thread a worker: two test processes on two cores must not wait for each other's threads.
-PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-slow test-faults lint format clean
+.PHONY: help demo test test-cpus test-slow test-faults lint format clean
 
 help:
 	@echo "make demo       train UIAT on digits, evaluate it, show the result (about a minute)"
 	@echo "make test       lint, types and all tests but the slow ones"
+	@echo "make test-cpus  the same tests as other CPUs would compute them (four times as long)"
 	@echo "make test-slow  the slow tests"
 	@echo "make test-faults  kills, torn files and full disks by the hundred (docs/reliability.md)"
 	@echo "make lint       ruff and mypy"
@@ -33,12 +34,19 @@ demo: $(VENV)/.done
 test: lint
 	$(PYTEST) -m "not slow and not faults"
 
+# Kernels for other CPUs round otherwise: no test may rest on those of the machine it was written on.
+test-cpus: $(VENV)/.done
+	ATEN_CPU_CAPABILITY=default $(PYTEST) -m "not slow and not faults"
+	ATEN_CPU_CAPABILITY=avx2 $(PYTEST) -m "not slow and not faults"
+	ONEDNN_MAX_CPU_ISA=SSE41 $(PYTEST) -m "not slow and not faults"
+	ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow and not faults"
+
 test-slow: $(VENV)/.done
 	$(PYTEST) -m slow
 
 # The folder is named so that the counts of all workers are summed up at the end.
 test-faults: $(VENV)/.done
-	$(PYTEST) -m faults tests/faults tests/distributed
+	$(PYTEST) -m faults tests/faults tests/distributed tests/engine
 
 lint: $(VENV)/.done
 	$(BIN)/ruff check .

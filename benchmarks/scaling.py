@@ -7,15 +7,14 @@ its own network, so that the larger head of the network does not count; against 
 """
 
 import argparse
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from statistics import median
 
 import torch
 
-from uiat.bench.bare import Pass
 from uiat.bench.entrants import EPOCHS, LATE, LR, Course, Entrant, Phase, bare, enter
 from uiat.bench.race import Times, race
+from uiat.bench.summary import doubts
 from uiat.config import Training
 from uiat.data.images import Images
 from uiat.data.loader import Loader
@@ -23,6 +22,7 @@ from uiat.engine.files import write_json
 from uiat.engine.state import State
 from uiat.engine.step import train_step
 from uiat.evaluation.card import environment
+from uiat.methods import METHODS
 from uiat.models import ResNet
 from uiat.types import Batch, Clock, DataSpec
 
@@ -34,28 +34,20 @@ def course(options: argparse.Namespace, classes: int = 10, samples: int = 50_000
     return Course(ResNet(width=options.width), spec, batch or options.batch, CPU, Training())
 
 
-def named(entrant: Entrant, name: str) -> Entrant:
-    return Entrant(name, entrant.phases, entrant.state)
-
-
-def over_bare(times: Times, entrant: Entrant, passes: Mapping[str, Pass]) -> list[float]:
-    kinds = [kind for kind in passes if kind.endswith(f"@{entrant.name}")]
-    rounds = range(len(times.steps[entrant.name]))
-    need = entrant.need
-    totals = [sum(getattr(need, kind.split("@")[0]) * times.passes[kind][k] for kind in kinds) for k in rounds]
-    return [step / total for step, total in zip(times.steps[entrant.name], totals, strict=True)]
+def raced(entrants: list[Entrant], options: argparse.Namespace) -> Times:
+    times = race(entrants, options.rounds, CPU)
+    if doubt := doubts(times):
+        print(doubt)
+    return times
 
 
 def classes(options: argparse.Namespace) -> dict[str, float]:
     """Return (step / bare passes) at each number of classes by that at 10."""
     values = (10, 100, 1000)
     courses = {str(v): course(options, classes=v) for v in values}
-    entrants = [named(enter("uiat", c), name) for name, c in courses.items()]
-    used = ("craft_forward", "craft_gradient", "predict", "update")
-    passes = {f"{kind}@{name}": run for name, c in courses.items() for kind, run in bare(c).items() if kind in used}
-    times = race(entrants, passes, options.rounds, CPU)
-    ratios = {entrant.name: over_bare(times, entrant, passes) for entrant in entrants}
-    return {name: median(a / b for a, b in zip(ratio, ratios["10"], strict=True)) for name, ratio in ratios.items()}
+    entrants = [enter(name, c, METHODS["uiat"], bare(c)) for name, c in courses.items()]
+    times = raced(entrants, options)
+    return {name: times.over_bare(name) / times.over_bare("10") for name in courses}
 
 
 def samples(options: argparse.Namespace) -> dict[str, float]:
@@ -71,8 +63,8 @@ def samples(options: argparse.Namespace) -> dict[str, float]:
         assert entrant.state is not None
         phase = Phase(1.0, entrant.need, _both(batches, entrant.state))
         entrants.append(Entrant(str(size), (phase,)))
-    times = race(entrants, {}, options.rounds, CPU)
-    return {entrant.name: times.ratio(entrant.name, times.steps["50000"]) for entrant in entrants}
+    times = raced(entrants, options)
+    return {entrant.name: times.ratio(entrant.name, "50000") for entrant in entrants}
 
 
 def _both(batches: Iterator[tuple[int, Batch]], state: State) -> Callable[[], object]:
@@ -88,12 +80,9 @@ def _both(batches: Iterator[tuple[int, Batch]], state: State) -> Callable[[], ob
 def batches(options: argparse.Namespace) -> dict[str, float]:
     """Return the time of an image at each batch size by that at the largest."""
     sizes = (options.batch // 4, options.batch // 2, options.batch, 2 * options.batch)
-    entrants = [named(enter("uiat", course(options, batch=size)), str(size)) for size in sizes]
-    times = race(entrants, {}, options.rounds, CPU)
-    largest = [seconds / sizes[-1] for seconds in times.steps[str(sizes[-1])]]
-    return {
-        str(size): median(a / size / b for a, b in zip(times.steps[str(size)], largest, strict=True)) for size in sizes
-    }
+    entrants = [enter(str(size), course(options, batch=size), METHODS["uiat"]) for size in sizes]
+    times = raced(entrants, options)
+    return {str(size): times.ratio(str(size), str(sizes[-1])) * sizes[-1] / size for size in sizes}
 
 
 def main() -> None:

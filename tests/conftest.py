@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 from tests.engine.runs import begin, tiny
 from uiat.engine.run import RunFolder
 
 torch.set_num_threads(1)
+# No example is too slow on a busy machine, and all machines see the same ones.
+settings.register_profile("tests", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("tests")
 
 
 @pytest.fixture(scope="session")

@@ -6,21 +6,35 @@ The plug-in use, in anyone's own loop:
     loss = method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total
 """
 
-from uiat.errors import UserError
-from uiat.methods import (
-    HAT,
-    IAT,
-    MART,
-    METHODS,
-    SAT,
-    TRADES,
-    UIAT,
-    GradAlign,
-    Natural,
-    SingleStep,
-    UIATOneOff,
-)
-from uiat.types import Batch, Clock, DataSpec, Loss
+TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import: nothing at all is imported here
+
+if TYPE_CHECKING:
+    from uiat.errors import UserError
+    from uiat.methods import (
+        HAT,
+        IAT,
+        MART,
+        METHODS,
+        SAT,
+        TRADES,
+        UIAT,
+        GradAlign,
+        Natural,
+        SingleStep,
+        UIATOneOff,
+    )
+    from uiat.types import Batch, Clock, DataSpec, Loss
+else:
+
+    def __getattr__(name: str) -> object:
+        """Import a public name when it is first asked for: the command line starts without waiting for torch."""
+        from importlib import import_module
+
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        places = {"UserError": "errors", **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types")}
+        return getattr(import_module(f"uiat.{places.get(name, 'methods')}"), name)
+
 
 __version__ = "0.1.0"
 

@@ -4,11 +4,13 @@ A ball knows three verbs: `move` along a gradient, `project` back inside, and a 
 climbs or descends in this package moves through these.
 """
 
+from math import inf
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
+from uiat.errors import UserError
 from uiat.rng import Draws
 
 Norm = Literal["linf", "l2"]
@@ -34,7 +36,7 @@ class Linf:
     """{a : |a − centre| ≤ ε in every entry}, cut to `box`."""
 
     def __init__(self, center: Tensor, eps: float, box: tuple[float, float] | None = PIXELS):
-        self.center, self.eps = center, eps
+        self.center, self.eps = center, _radius(eps)
         self.lower, self.upper = center - eps, center + eps
         if box is not None:
             self.lower, self.upper = self.lower.clamp_(min=box[0]), self.upper.clamp_(max=box[1])
@@ -57,7 +59,7 @@ class L2:
     """{a : ‖a − centre‖₂ ≤ ε, sample by sample}, cut to `box`."""
 
     def __init__(self, center: Tensor, eps: float, box: tuple[float, float] | None = PIXELS):
-        self.center, self.eps, self.box = center, eps, box
+        self.center, self.eps, self.box = center, _radius(eps), box
 
     def project(self, at: Tensor) -> Tensor:
         """Shrink a perturbation that is too long, then clip (which only shortens it, as the centre is inside)."""
@@ -78,6 +80,12 @@ class L2:
 
 
 BALLS: dict[str, type[Linf] | type[L2]] = {"linf": Linf, "l2": L2}
+
+
+def _radius(eps: float) -> float:
+    if not 0 <= eps < inf:
+        raise UserError(f"ε is {eps}, but a radius is a number from 0 on.")
+    return eps
 
 
 def _norm(a: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """A run's configuration: one frozen dataclass that is enough to repeat it."""
 
-from dataclasses import dataclass, field, fields, is_dataclass
-from math import inf
+from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 from uiat.added import added
@@ -15,6 +14,7 @@ from uiat.errors import UserError
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
 from uiat.precision import Precision
+from uiat.ranges import check_numbers
 
 ModelT = TypeVar("ModelT", bound=ModelConfig)
 MethodT = TypeVar("MethodT", bound=MethodConfig)
@@ -110,29 +110,15 @@ class Config(Generic[ModelT, MethodT]):
 
 AnyConfig = Config[ModelConfig, MethodConfig]
 
-LEAST: dict[str, int] = {
-    **dict.fromkeys(("epochs", "batch_size", "micro_batch", "helper_epochs"), 1),
-    **dict.fromkeys(("eps", "step", "steps", "lr", "momentum", "weight_decay", "log_every", "checkpoint_minutes"), 0),
-    **dict.fromkeys(("decay", "gamma", "warmup", "original", "low_momentum"), 0),
-}
-"""The least value of the fields that no run can do with less of."""
-MOST: dict[str, int] = {"decay": 1, "original": 1}
-"""The largest value of the fields that no run can do with more of."""
 
-
-def check(part: object, path: str = "") -> None:
+def check(config: AnyConfig) -> None:
     """Raise a `UserError` that names the first number or choice of a configuration that no run can be made with."""
-    if isinstance(part, Training) and part.compile and not part.fast:
-        raise UserError(f"{path}compile needs the fast path: leave {path}fast on, or leave out --compile.")
-    for entry in fields(part):  # type: ignore[arg-type]
-        name, value = f"{path}{entry.name}", getattr(part, entry.name)
-        if is_dataclass(value):
-            check(value, f"{name}.")
-        elif isinstance(value, int | float) and not _fits(value, entry.name):
-            least = f"at least {LEAST[entry.name]}" if entry.name in LEAST else "a finite number"
-            most = f" and at most {MOST[entry.name]}" if entry.name in MOST else ""
-            raise UserError(f"{name} is {value}: give {least}{most}.")
+    check_training(config.train)
+    check_numbers(config, norm=getattr(getattr(config.method, "attack", None), "norm", "linf"))
 
 
-def _fits(value: float, name: str) -> bool:
-    return LEAST.get(name, -inf) <= value <= MOST.get(name, inf) and value < inf
+def check_training(train: Training) -> None:
+    """Raise a `UserError` that names the first number or choice that no training can be made with."""
+    if train.compile and not train.fast:
+        raise UserError("train.compile needs the fast path: leave train.fast on, or leave out --compile.")
+    check_numbers(train, "train.")

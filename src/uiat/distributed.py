@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from importlib import import_module
 
 import torch
 import torch.distributed as dist
@@ -71,6 +72,8 @@ def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
         torch.cuda.set_device(own)  # where "cuda" means, from now on; otherwise all would meet on the first GPU
     backend = "gloo" if own is None else "nccl"
     timeout = timedelta(minutes=minutes)
+    # DistributedDataParallel would import it while there is a group, which its default arguments would then keep.
+    import_module("torch.distributed.nn")
     try:
         store, number, count = next(rendezvous("env://", timeout=timeout))
         met = meet(store, number, count)

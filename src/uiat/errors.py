@@ -1,6 +1,7 @@
 """What a person gets wrong: one clear sentence, no traceback."""
 
 import difflib
+import shlex
 from collections.abc import Iterable
 
 
@@ -11,19 +12,32 @@ class UserError(ValueError):
     """
 
 
+class Resumable(UserError):
+    """What ends a run that can go on in its folder as it is: a full disk, or a loss that is not finite."""
+
+
 class PeerLost(RuntimeError):
     """Another process of the run is gone: nobody's mistake, and the run can go on from its last checkpoint."""
 
 
-def unknown(kind: str, name: str, known: Iterable[str]) -> UserError:
-    """Name the closest known word for an unknown one: `unknown("method", "uait", METHODS)`."""
+def quoted(name: object) -> str:
+    """Return a name as a word of a shell: every command that a message suggests can be copied as it stands."""
+    return shlex.quote(str(name))
+
+
+def unknown(kind: str, name: str, known: Iterable[str], *, others: Iterable[str] = (), advice: str = "") -> UserError:
+    """Name the closest known word for an unknown one: `unknown("method", "uait", METHODS)`.
+
+    `others` are as good but not listed where none is close; `advice` follows that list.
+    """
     names = sorted(known)
-    close = difflib.get_close_matches(name.lower(), [n.lower() for n in names], n=1, cutoff=0.5)
-    closest = [n for n in names if n.lower() in close]
+    candidates = [*names, *sorted(others)]
+    close = difflib.get_close_matches(name.lower(), [n.lower() for n in candidates], n=1, cutoff=0.5)
+    closest = [n for n in candidates if n.lower() in close]
     if closest:
         hint = f"did you mean {closest[0]!r}?"
     elif len(names) <= 80:
-        hint = "known are " + ", ".join(names) + "."
+        hint = "known are " + ", ".join(names) + (f"; {advice}" if advice else ".")
     else:
         hint = "see `uiat list`."
     return UserError(f"unknown {kind} {name!r}: {hint}")

@@ -6,6 +6,8 @@ from math import ceil, floor, prod
 import torch
 from torch import Tensor
 
+from uiat.errors import UserError
+
 
 @dataclass(frozen=True)
 class DataSpec:
@@ -87,6 +89,14 @@ class Clock:
     epoch: int
     step: int
     epochs: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.epoch <= self.epochs:
+            raise UserError(
+                f"the clock is in epoch {self.epoch} of {self.epochs}: epochs count from 1 to the planned total."
+            )
+        if self.step < 0:
+            raise UserError(f"the clock is at step {self.step}: steps count from 0 within each epoch.")
 
     def epoch_at(self, when: float) -> int:
         """Turn a moment into an epoch: 75 is epoch 75, 0.75 is that fraction of the run (rounded down, at least 1)."""

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from uiat.crafting import Crafting, crafting, forward_of
+from uiat.logits import check_logits
 from uiat.precision import widen
 from uiat.rng import Draws
 from uiat.types import Batch
@@ -32,6 +33,8 @@ class View:
     """x̌, once a target has crafted it."""
     log_p: Tensor | None = None
     """The target distribution, once the method has asked for it."""
+    classes: int | None = None
+    """How many logits a sample must have; `None` where nobody knows."""
 
     def predict(self, x: Tensor, *, detach: bool, running: bool = False) -> Tensor:
         """Return log f(x), with no graph when the target is detached.
@@ -46,7 +49,8 @@ class View:
 
     def logits(self, x: Tensor) -> Tensor:
         """Return f(x), compiled if the model is, in at least float32."""
-        return widen(forward_of(self.model)(x))
+        found = forward_of(self.model)(x)
+        return widen(found if self.classes is None else check_logits(found, len(x), self.classes))
 
     @cached_property
     def clean(self) -> Tensor:

@@ -1,6 +1,5 @@
 """The bare passes: precision and compiled forward of the steps they are held against, and nothing else timed."""
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -64,18 +63,29 @@ def test_bare_passes_run_through_what_is_compiled() -> None:
         assert calls == ([6] if kind in ("predict", "update") else []), kind
 
 
-def test_attack_steps_are_timed_in_a_row_and_without_their_frame() -> None:
+def test_a_steps_passes_are_timed_in_a_row_and_without_their_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     words: list[str] = []
+    clock = [0.0]
 
     @contextmanager
     def within() -> Iterator[nn.Module]:
         words.append("in")
-        time.sleep(0.2)
+        clock[0] += 100.0
         yield nn.Identity()
         words.append("out")
 
-    run = Bare(lambda network: words.append("run"), within, 5)
-    entrant = Entrant("a", (Phase(1.0, Need(), lambda: words.append("step")),))
-    times = race([entrant], {"craft_gradient": run}, 1, CPU, warm_up=0)
-    assert words == ["in", *["run"] * 5, "out", "step"]
-    assert times.passes["craft_gradient"][0] < 0.1
+    def step() -> None:
+        words.append("step")
+        clock[0] += 7.0
+
+    def run(network: nn.Module) -> None:
+        words.append("run")
+        clock[0] += 1.0
+
+    monkeypatch.setattr("time.perf_counter", lambda: clock[0])
+    passes = {"craft_gradient": Bare(run, within), "update": Bare(run, within), "predict": Bare(run, within)}
+    entrant = Entrant("a", (Phase(1.0, Need(craft_gradient=5, update=1.5), step),), passes=passes)
+    times = race([entrant], 1, CPU, warm_up=0)
+    assert words == ["in", *["run"] * 5, "out", "in", *["run"] * 2, "out", "step"]
+    assert times.bare["a"].seconds == [[6.5]]
+    assert times.over_bare("a") == 7 / 6.5

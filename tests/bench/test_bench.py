@@ -1,6 +1,7 @@
 """`uiat bench`: passes as stated, ratios as they must be, files that open."""
 
 import json
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -10,10 +11,11 @@ from torch import nn
 
 from tests.bench.course import COURSE, CPU
 from tests.cli.calls import call, refused
+from uiat.bench.bare import Bare
 from uiat.bench.entrants import Entrant, Phase, counted, enter
 from uiat.bench.memory import peak_bytes
 from uiat.bench.need import Need, need
-from uiat.bench.race import Times, race
+from uiat.bench.race import race
 from uiat.errors import UserError
 from uiat.methods import METHODS
 from uiat.models import MODELS
@@ -31,6 +33,7 @@ class Plain:
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_makes_the_passes_it_states(name: str) -> None:
     entrant = enter(name, COURSE)
+    assert entrant.stated
     for found, stated in counted(entrant):
         assert found == stated
     assert sum(phase.share for phase in entrant.phases) == pytest.approx(1)
@@ -72,21 +75,19 @@ def test_a_step_that_moves_no_weight_is_not_timed() -> None:
     with torch.no_grad():
         next(entrant.state.model.parameters()).fill_(torch.nan)
     with pytest.raises(UserError, match="the part 'ce' of the loss is not finite in a step of sat"):
-        race([entrant], {}, 1, CPU)
-
-
-def test_ratios_are_medians_of_rounds() -> None:
-    times = Times({"a": [1.0, 9.0, 3.0]}, passes={"update": [1.0, 2.0, 1.0], "predict": [0.5, 1.0, 0.5]})
-    assert times.bare(Need(update=1, predict=2)) == [2.0, 4.0, 2.0]
-    assert times.ratio("a", times.bare(Need(update=1, predict=2))) == 1.5
+        race([entrant], 1, CPU)
 
 
 def test_everybody_takes_a_turn_in_every_round() -> None:
     turns: list[str] = []
-    entrants = [Entrant(name, (Phase(1.0, Need(), lambda name=name: turns.append(name)),)) for name in "abc"]  # type: ignore[misc]
-    times = race(entrants, {"update": lambda: turns.append("-")}, 3, CPU)
+    passes = {"update": Bare(lambda network: turns.append("-"), lambda: nullcontext(nn.Identity()))}
+    entrants = [
+        Entrant(name, (Phase(1.0, Need(update=1), lambda name=name: turns.append(name)),), passes=passes)  # type: ignore[misc]
+        for name in "abc"
+    ]
+    times = race(entrants, 3, CPU)
     assert "".join(turns) == "-c-a-b" + "-a-b-c" + "-b-c-a" + "-c-a-b"
-    assert {len(values) for values in times.steps.values()} == {3}
+    assert {len(rounds.seconds) for rounds in (*times.steps.values(), *times.bare.values())} == {3}
 
 
 def test_peak_memory_is_what_was_held_at_once() -> None:
@@ -117,7 +118,9 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert [line["name"] for line in content["lines"]][-2:] == ["sat", "uiat-oneoff"]
     assert all(line["as_stated"] for line in content["lines"])
     assert content["lines"][3]["counts"] == [{"forward": 11, "input_backward": 10, "weight_backward": 1}]
-    assert len(content["rounds"]["steps"]["sat"]) == 2
+    assert len(content["rounds"]["steps"]["sat"]) == len(content["rounds"]["bare_passes"]["sat"]) == 2
+    assert content["doubt"] == "fewer than 3 rounds cannot show whether times agree: take more."
+    assert content["doubt"] in found.out
     assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
     assert "can be folded" not in found.out
 
@@ -131,7 +134,7 @@ def test_the_command_says_what_is_unlike(capsys: pytest.CaptureFixture[str], mon
     assert found.code == 0, found.err
     text = " ".join(found.out.split())
     assert "bf16, literal references in fp32, not compiled" in text
-    assert "attacks of sat, uiat-oneoff ran through the network as it is" in text  # natural training has none
+    assert "attacks of sat, uiat-oneoff ran through the network as it is" in found.err  # natural training has none
     (line,) = [line for line in found.out.splitlines() if line.startswith("│uiat-oneoff")]
     assert line.rstrip("│").split("│")[-1].strip() == "9"
 
@@ -139,5 +142,5 @@ def test_the_command_says_what_is_unlike(capsys: pytest.CaptureFixture[str], mon
 def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "unknown method 'uait': did you mean 'uiat'?" in refused(capsys, "bench", "--methods", "uait")
     assert "--rounds is 0: give at least 1" in refused(capsys, "bench", "--rounds", "0")
-    assert "less than a batch of 128" in refused(capsys, "bench", "--samples", "5")
+    assert "less than a batch of 32" in refused(capsys, "bench", "--samples", "5")
     assert "there is no such folder" in refused(capsys, "bench", "--json", str(tmp_path / "no" / "b.json"))

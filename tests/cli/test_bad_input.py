@@ -4,12 +4,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from tests.cli.calls import call, refused
 from tests.engine.processes import finish, spawn
 from tests.engine.runs import TINY
 from uiat import UserError, methods
 from uiat.cli import main
+from uiat.cli.launch import check_processes
+from uiat.engine.run import RunFolder
 
 
 @pytest.fixture
@@ -36,6 +39,34 @@ def refused_run(capsys: pytest.CaptureFixture[str], out: Path, *args: str) -> st
 )
 def test_an_unknown_name(words: str, sentence: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert refused_run(capsys, out, *words.split()) == sentence
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--processes 0", "--processes is 0: give at least 1."),
+        ("--processes -1", "--processes is -1: give at least 1."),
+        ("--processes 4", "--processes is 4, and there are 3 core(s) here: give at most 3."),
+        ("--processes 2 --restarts -1", "--restarts is -1: give at least 0."),
+    ],
+)
+def test_a_number_of_processes(
+    words: str, sentence: str, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uiat.cli.launch.cores", lambda: 3)
+    assert refused_run(capsys, out, *words.split()) == sentence
+
+
+def test_a_number_of_processes_to_go_on_with(run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    sentence = refused(capsys, "train", "--resume", str(run_copy.path), "--processes", "0")
+    assert sentence == "--processes is 0: give at least 1."
+
+
+def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    check_processes(2, 3, torch.device("cuda"))
+    with pytest.raises(UserError, match=r"--processes is 3, and there are 2 GPU\(s\) here: give at most 2\."):
+        check_processes(3, 3, torch.device("cuda"))
 
 
 def test_an_unknown_method() -> None:

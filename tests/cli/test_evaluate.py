@@ -110,8 +110,8 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
     [
         ("--n 41", "--n is 41, but the test set has 40 images"),
         ("--n 0", "--n is 0, but the test set has 40 images"),
-        ("--eps -0.1", "ε is -0.1"),
-        ("--eps nan", "ε is nan"),
+        ("--eps -0.1", "--eps is -0.1"),
+        ("--eps nan", "--eps is nan"),
         ("--attacks pdg-20", "unknown attack 'pdg-20': did you mean 'pgd-20'?"),
         ("--attacks natral", "unknown attack 'natral': did you mean 'natural'?"),
         ("--attacks autoatack", "unknown attack 'autoatack': did you mean 'autoattack'?"),
@@ -131,6 +131,6 @@ def test_bad_places(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtur
     run.best.write_bytes(b"damaged")
     assert "not a readable safetensors file" in stopped(capsys, "evaluate", str(run.path))
     run.best.unlink()
-    assert f"there are no weights at {run.best}" in stopped(capsys, "evaluate", str(run.path))
+    assert f"{run.path} has no best.safetensors" in stopped(capsys, "evaluate", str(run.path))
     assert "is not a run folder" in stopped(capsys, "evaluate", str(tmp_path))
     assert f"there is no {tmp_path / 'nothing'}" in stopped(capsys, "evaluate", str(tmp_path / "nothing"))

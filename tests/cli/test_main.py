@@ -1,5 +1,9 @@
 """The commands themselves."""
 
+import signal
+import time
+from pathlib import Path
+
 import pytest
 
 import uiat
@@ -26,12 +30,55 @@ def test_an_unknown_command(typed: str, meant: str, capsys: pytest.CaptureFixtur
 
 
 def test_an_interrupt_is_no_traceback(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(args: list[str]) -> int:
+    def interrupt(*args: object) -> int:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("uiat.cli.listing.main", interrupt)
     found = call(capsys, "list")
     assert (found.code, found.err) == (130, "uiat: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "how"),
+    [
+        ("train", "a run that was begun goes on from its last checkpoint: uiat train --resume RUN"),
+        ("evaluate", "the same command goes on where it stopped"),
+        ("curves", "the same command goes on where it stopped"),
+        ("reproduce", "the same command goes on where it stopped"),
+        ("inverse", "the same command begins again"),
+    ],
+)
+def test_an_interrupted_command_says_how_to_go_on(
+    command: str, how: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupt(*args: object) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(f"{COMMANDS[command][0]}.main", interrupt)
+    found = call(capsys, command)
+    assert (found.code, found.err) == (130, f"uiat: interrupted; {how}\n")
+
+
+HALF_IMPORTED = """
+import os, pathlib, time
+pathlib.Path(os.environ["READY"]).touch()
+try:
+    time.sleep(60)
+except BaseException:
+    pass  # as libraries do that are half imported
+raise RuntimeError("no torch")
+"""
+
+
+def test_an_interrupt_during_imports(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text(HALF_IMPORTED)
+    ready = tmp_path / "ready"
+    process = spawn("uiat", "train", READY=str(ready), PYTHONPATH=str(tmp_path))
+    while not ready.exists():
+        assert process.poll() is None, finish(process)
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    assert finish(process) == (130, "", "uiat: interrupted\n")
 
 
 def test_a_mistake_in_a_process_of_its_own() -> None:
@@ -43,7 +90,7 @@ def test_a_mistake_in_a_process_of_its_own() -> None:
 def test_help_does_not_wait_for_the_engine() -> None:
     code, out, _ = finish(spawn("tests.cli.imports", "--help"))
     assert code == 0
-    assert "uiat.engine.loop" not in out.split()
+    assert not {"torch", "numpy", "uiat.engine.loop"} & set(out.split())
     assert "uiat.cli" in out.split()
 
 

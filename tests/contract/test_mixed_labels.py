@@ -100,7 +100,7 @@ def test_a_run_with_all_of_it_goes_on_in_the_same_bits(
     words += ["--train.micro-batch", "20", *flags]
     assert call(capsys, "train", *words, "--out", str(tmp_path / "whole")).code == 0
     monkeypatch.setattr("uiat.engine.loop.anywhere", lambda *flags: [True, False])  # a stop after every step
-    assert call(capsys, "train", *words, "--out", str(tmp_path / "stopped")).code == 0
+    assert call(capsys, "train", *words, "--out", str(tmp_path / "stopped")).code == 143
     monkeypatch.undo()
     assert call(capsys, "train", "--resume", str(tmp_path / "stopped")).code == 0
     one, other = (tmp_path / name / "last.safetensors" for name in ("whole", "stopped"))

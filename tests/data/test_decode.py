@@ -174,7 +174,7 @@ def test_a_program_is_no_image() -> None:
         look(stream)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_damaged_bytes_raise_or_give_an_image(data: st.DataObject) -> None:
     """Whatever happens is an exception that a sentence can be made of, never a crash or a wrong shape."""

@@ -97,7 +97,7 @@ def test_the_size_that_most_images_have(folder: Path, store: Path, capsys: pytes
     picture(0, 0, (100, 20)).save(folder / "blue" / "wide.png")
     assert read(folder, store).spec.shape == (3, 48, 64)
     said = " ".join(capsys.readouterr().err.split())
-    assert "have 2 sizes; all are resized to 48×64 (height×width), which 30 of 31 have; --data.size" in said
+    assert "have 2 sizes; all are resized to 48×64 (height×width), which 30 of 31 have; give a size" in said
 
 
 def test_hidden_files_and_strangers(folder: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> None:

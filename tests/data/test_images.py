@@ -54,7 +54,7 @@ def test_check(changes: dict[str, Tensor], match: str) -> None:
 labels = st.lists(st.integers(0, 6), min_size=1, max_size=80).map(torch.tensor)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(labels, st.data(), st.integers(0, 5))
 def test_stratified_count(y: Tensor, data: st.DataObject, seed: int) -> None:
     count = data.draw(st.integers(0, len(y)))
@@ -74,7 +74,7 @@ def test_stratified_count(y: Tensor, data: st.DataObject, seed: int) -> None:
     assert not up or not down or min(up) >= max(down)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(labels, st.floats(0, 1))
 def test_stratified_fraction(y: Tensor, fraction: float) -> None:
     chosen, _ = stratified(y, fraction, 0)

@@ -73,7 +73,7 @@ def test_every_source_is_described() -> None:
     [
         (DataConfig(name="cifar"), "unknown data set 'cifar': did you mean 'cifar10'"),
         (DataConfig(name="Digits"), "did you mean 'digits'"),
-        (DataConfig(name="zzzzzz"), "known are FILE.npz, FOLDER, cifar10"),
+        (DataConfig(name="zzzzzz"), "known are cifar10, cifar100"),
         (DataConfig(name=""), "no data is named: give --data PATH with a folder of images"),
         (DataConfig(name="/none/own.npz"), "there is no file /none/own.npz"),
         (DataConfig(name="~nobody_here/own.NPZ"), "there is no file ~nobody_here"),

@@ -27,7 +27,7 @@ def indices(loader: Loader, epoch: int) -> list[int]:
     return [int(i) for _, batch in loader.epoch(epoch) if batch.index is not None for i in batch.index]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(sizes, batch_sizes, st.integers(0, 3), st.integers(1, 3))
 def test_every_sample_once_and_no_batch_of_one(count: int, batch_size: int, seed: int, epoch: int) -> None:
     images = make(count)
@@ -46,7 +46,7 @@ def test_every_sample_once_and_no_batch_of_one(count: int, batch_size: int, seed
         assert torch.equal(batch.y, images.y[batch.index])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(sizes, batch_sizes, st.data())
 def test_restart_gives_the_rest_of_the_epoch(count: int, batch_size: int, data: st.DataObject) -> None:
     loader = Loader(make(count), batch_size, seed=1, crop=2, flip=True)
@@ -99,7 +99,7 @@ def literal(x: Tensor, augmentation: Augmentation, padding: int) -> Tensor:
     return out
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     st.integers(1, 4),
     st.sampled_from([1, 3]),
@@ -155,7 +155,7 @@ def test_loader_leaves_images_and_global_stream_alone() -> None:
     assert torch.equal(images.x, before)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(sizes, st.integers(1, 17))
 def test_plain_is_everything_in_order(count: int, batch_size: int) -> None:
     images = make(count)

@@ -39,7 +39,7 @@ def test_the_bytes(save: Any, tmp_path: Path, cache: Path) -> None:
     assert (tmp_path / "a.npz").read_bytes() == before
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(
     shape=st.lists(st.integers(1, 5), min_size=1, max_size=4),
     dtype=st.sampled_from(["u1", "<i4", "<f8", "?"]),

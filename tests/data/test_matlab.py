@@ -18,7 +18,7 @@ from uiat.errors import UserError
 TYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8", "i8", "u8"]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.sampled_from(TYPES),
     st.lists(st.integers(0, 5), min_size=2, max_size=4),

@@ -36,7 +36,7 @@ def images(count: int, classes: int = 3, shape: tuple[int, int, int] = SHAPE) ->
     return Images(x, torch.arange(count) % classes, tuple("abcdef"[:classes]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(2, 9), st.floats(0, 1), st.sampled_from(["any", "class"]), st.integers(0, 99))
 def test_cutmix_is_its_literal_twin(count: int, probability: float, partner: str, seed: int) -> None:
     data = images(count)
@@ -66,7 +66,7 @@ def test_a_partner_of_the_same_class_is_another_image_where_there_is_one() -> No
     assert len(seen) == 2  # the two cycles of three
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(1, 5), st.integers(1, 30), st.integers(0, 99))
 def test_cutout_blackens_a_square(count: int, side: int, seed: int) -> None:
     x = torch.full((count, *SHAPE), 9, dtype=torch.uint8)

@@ -41,7 +41,7 @@ def indices(found: Loader, epochs: int) -> list[Tensor]:
     return kept
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(size=st.integers(4, 60), fraction=st.floats(0.02, 0.5), steps=st.integers(1, 80))
 def test_a_stream_is_passes(size: int, fraction: float, steps: int) -> None:
     """Every sample once in each pass, no sample twice in a batch, and any step by itself is the same."""

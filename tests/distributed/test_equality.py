@@ -28,7 +28,7 @@ def check(found: dict[str, Any], alone: dict[str, Any]) -> None:
         assert ours["robust"] == theirs["robust"], name
 
 
-@pytest.mark.parametrize(("world", "micro_batch"), [(2, 0), (4, 0), (2, 3)])
+@pytest.mark.parametrize(("world", "micro_batch"), [(2, 0), pytest.param(4, 0, marks=pytest.mark.slow), (2, 3)])
 def test_processes_equal_one(world: int, micro_batch: int, alone: dict[str, Any], tmp_path: Path) -> None:
     """Augmentation, random starts, z, the table of p, weights, reported losses: every method, in double precision."""
     found = train(world, tmp_path / "out", NAMES, micro_batch)

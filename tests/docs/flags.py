@@ -15,6 +15,7 @@ from uiat.cli.reproduce_job import Reproduce
 from uiat.cli.subject import Subject
 from uiat.cli.train import Resume
 from uiat.models import MODELS
+from uiat.plugins import FLAG
 
 
 def known_flags() -> set[str]:
@@ -35,7 +36,7 @@ def known_flags() -> set[str]:
         Reproduce,
         Bench,
     )
-    return flags | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
+    return flags | {FLAG} | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
 
 
 def _flags(value: Any, prefix: str) -> Iterator[str]:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 
+from tests.cli.calls import Call, call
 from tests.docs.pages import ROOT, blocks
+from tests.engine.processes import finish, spawn
 from uiat import attacks, data, methods, models, recipes
 from uiat.engine.run import RunFolder
 from uiat.serialize import from_json, to_json
@@ -28,6 +30,7 @@ REGISTRIES: list[dict[str, Any]] = [
     data.SOURCES,
     recipes.RECIPES,
 ]
+BEFORE = [dict(registry) for registry in REGISTRIES]
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +40,17 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    before = [dict(registry) for registry in REGISTRIES]
-    modules = set(sys.modules)
     yield tmp_path
-    for registry, content in zip(REGISTRIES, before, strict=True):
+    forget()
+
+
+def forget() -> None:
+    """Be as a process that has imported no example."""
+    for registry, content in zip(REGISTRIES, BEFORE, strict=True):
         registry.clear()
         registry.update(content)
-    for name in set(sys.modules) - modules:
-        if f"{name}.py" in EXAMPLES:
-            del sys.modules[name]
+    for name in EXAMPLES:
+        sys.modules.pop(name.removesuffix(".py"), None)
 
 
 def test_there_is_one_for_each_kind_of_part() -> None:
@@ -80,13 +85,46 @@ def test_the_target_gives_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_the_run_is_trained_and_evaluated(script: str, run: str, kind: dict[str, str]) -> None:
-    runpy.run_path(script, run_name="__main__")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(script, run_name="__main__")
+    assert ended.value.code == 0
     folder = RunFolder(run)
     saved = json.loads(folder.config.read_text(encoding="utf-8"))
+    assert saved.pop("imports") == [{"name": script, "folder": str(Path.cwd())}]
     assert {part: saved[part]["kind"] for part in kind} == kind
     assert to_json(from_json(saved)) == saved  # so a resume finds its parts, too
     evaluations = json.loads(folder.result.read_text(encoding="utf-8"))["evaluations"]
     assert [evaluation["attack"] for evaluation in evaluations] == ["natural", "pgd-20"]
+
+
+def test_a_script_passes_on_how_its_command_ended() -> None:
+    Path("runs").write_text("a file where a folder should be")
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path("mixed.py", run_name="__main__")
+    assert ended.value.code == 2
+
+
+def test_the_commands_work_for_the_example(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every command of the page: a run's own import is said where it is used, and only there."""
+    (block,) = [b for b in blocks(ROOT / "docs" / "extending.md") if b.language == "bash"]
+    tiny = ["--validate.steps", "2", "--model.width", "4"]
+    said = {}
+    for program, *words in block.commands():
+        assert program == "uiat"
+        small = tiny if "digits-resnet8-mixed" in words else []
+        if "--processes" in words:  # its processes are new ones: nothing but the run tells them what to import
+            found = Call(*finish(spawn("uiat", *words, cwd=folder)))
+        else:
+            found = call(capsys, *words, *small)
+        forget()
+        assert found.code == 0, found.err
+        said[words[0], "--resume" in words] = (found.out, found.err)
+    notice = f"importing mixed.py from {folder}, as runs/mine/config.json says\n"
+    assert [key for key, (_, err) in said.items() if notice in err] == [("train", True), ("bench", False)]
+    assert all(err.count(notice) == 1 for _, err in said.values() if notice in err)
+    assert "runs/mine: passes were counted" in said["bench", False][0]
+    assert "UIAT's loss, p half clean" in said["list", False][0]
+    assert json.loads((folder / "handover" / "card.json").read_text())["method"]["kind"] == "Mixed"
 
 
 def test_the_registries_are_as_they_were() -> None:

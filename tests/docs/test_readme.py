@@ -50,6 +50,8 @@ def run(words: list[str]) -> None:
     if program == "make":
         assert args[0] in make_targets()
         return
+    if words == ["source", ".venv/bin/activate"]:
+        return
     assert program == "uiat", f"no rule for the command {words}"
     if args[0] == "train" and "--resume" not in args and "--help" not in args:
         config = parsed(args[1:])

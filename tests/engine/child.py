@@ -2,7 +2,7 @@
 
 `python -m tests.engine.child kill ARGS…` first runs the command ARGS, unharmed, so that imports and first calls are
 paid for once. Then it reads jobs from its input, a JSON list [MOMENT, TARGET, NUMBER, ARGS] a line, runs each in a
-process of its own (a fork) and prints how each ended, a line each. MOMENT is when SIGKILL falls: `before` or `after`
+process of its own (a fork) and prints `ended CODE` for each. MOMENT is when SIGKILL falls: `before` or `after`
 the call of this number.
 
 `python -m tests.engine.child wait TARGET NUMBER ARGS…` runs one, which after that call makes the file $READY and waits
@@ -38,7 +38,7 @@ if __name__ == "__main__":
     if sys.argv[1] == "kill":
         code = main(sys.argv[2:])
         for line in sys.stdin:
-            print(run_killed(*json.loads(line)), flush=True)
+            print("ended", run_killed(*json.loads(line)), flush=True)
         sys.exit(code)
     with at_call(sys.argv[2], int(sys.argv[3]), wait):
         code = main(sys.argv[4:])

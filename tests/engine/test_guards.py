@@ -245,7 +245,7 @@ def on_two(tmp_path: Path, kind: str, **changes: Any) -> tuple[RunFolder, list[i
         run = RunFolder.create(tmp_path / "run", config(**changes))
     words = [kind, "1", "2-3", str(tmp_path / "end"), "train", "--resume", str(run.path), "--device", "cpu"]
     processes = start(2, "tests.engine.faults", *words)
-    said = [process.communicate(timeout=300)[1] for process in processes]
+    said = [process.communicate(timeout=1800)[1] for process in processes]
     return run, [process.returncode for process in processes], said
 
 

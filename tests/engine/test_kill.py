@@ -38,7 +38,7 @@ def moments(method: str, saving: str) -> list[tuple[str, str, int]]:
     return [*(("after", STEP, step) for step in steps), ("before", RENAME, rename), ("after", LINE, line)]
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["uiat", pytest.param("uiat-oneoff", marks=pytest.mark.faults)])
 def test_a_killed_run_ends_in_the_same_bits(method: str, tmp_path: Path) -> None:
     jobs = [(saving, *moment) for saving in SAVING for moment in moments(method, saving)]
     folders = [tmp_path / "-".join(map(str, job)) for job in jobs]
@@ -47,7 +47,8 @@ def test_a_killed_run_ends_in_the_same_bits(method: str, tmp_path: Path) -> None
     first = command(method, "by-epoch", tmp_path / "first")
     code, ends, err = finish(spawn("tests.engine.child", "kill", *first), "\n".join(lines))
     assert code == 0, err
-    assert ends.split() == [str(-signal.SIGKILL)] * len(jobs)
+    codes = [line.split()[1] for line in ends.splitlines() if line.startswith("ended ")]
+    assert codes == [str(-signal.SIGKILL)] * len(jobs)
 
     whole: dict[str, dict[str, object]] = {}
     for saving in SAVING:

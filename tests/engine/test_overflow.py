@@ -157,7 +157,7 @@ def test_two_processes_leave_a_step_out_together(tmp_path: Path) -> None:
         run = RunFolder.create(tmp_path / "run", half())
     words = ["gradient", "1", "2-3", str(tmp_path / "end"), "train", "--resume", str(run.path), "--device", "cpu"]
     processes = start(2, "tests.engine.faults", *words)
-    said = [process.communicate(timeout=300)[1] for process in processes]
+    said = [process.communicate(timeout=1800)[1] for process in processes]
     assert [process.returncode for process in processes] == [0, 0], said
     one, other = (torch.load(f"{tmp_path / 'end'}.{rank}", weights_only=True) for rank in (0, 1))
     assert all(torch.equal(one[name], other[name]) for name in one)

@@ -128,7 +128,7 @@ def test_a_finished_run_is_left_alone(run: RunFolder, capsys: pytest.CaptureFixt
 
     before = files()
     assert main(["train", "--resume", str(run.path)]) == 0
-    assert "done" in capsys.readouterr().err
+    assert "done" in capsys.readouterr().out
     assert files() == before
 
 

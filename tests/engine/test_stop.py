@@ -12,8 +12,11 @@ from tests.engine.moments import STEP, at_call
 from tests.engine.processes import finish, spawn
 from tests.engine.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, tiny
 from uiat.cli import main
+from uiat.cli.launch import stopped
+from uiat.cli.refusal import refuse
 from uiat.engine.run import RunFolder
-from uiat.engine.signals import StopSignal
+from uiat.engine.signals import STOP_FILE, StopSignal
+from uiat.errors import UserError
 
 COMMAND = ["train", "digits-resnet8-uiat", *TINY, "--method.attack.steps", "2", "--method.momentum.start", "2"]
 
@@ -28,10 +31,10 @@ def test_a_signal_to_a_process(number: signal.Signals, tmp_path: Path) -> None:
         time.sleep(0.02)
     process.send_signal(number)
     go.touch()
-    code, _, err = finish(process)
-    assert code == 0
+    code, out_lines, err = finish(process)
+    assert code == 128 + number, "a stopped training is not a finished one"
     assert "stopped in epoch 2 after step 2; all is saved" in err
-    assert f"go on with: uiat train --resume {out}" in err
+    assert f"go on with: uiat train --resume {out}" in out_lines
     assert "Traceback" not in err
 
     run = RunFolder.open(out)
@@ -75,6 +78,28 @@ def test_a_second_interrupt_is_heard_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_exit_code_is_that_of_the_first_signal() -> None:
+    for first, second in ((signal.SIGINT, signal.SIGTERM), (signal.SIGTERM, signal.SIGTERM)):
+        with StopSignal() as stop:
+            signal.raise_signal(first)
+            signal.raise_signal(second)
+        assert stop.exit_code == 128 + first
+
+
+def test_a_launcher_that_is_gone_is_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes its folder with it: a second Ctrl-C must not leave processes that train on."""
+    folder = tmp_path / "launcher"
+    folder.mkdir()
+    monkeypatch.setenv(STOP_FILE, str(folder / "stop"))
+    stop = StopSignal()
+    assert not stop.requested
+    folder.rmdir()
+    assert stop.requested
+    assert stopped(stop) == 0
+    assert main(["train", "--resume", str(tmp_path / "none")]) == 0, "torchrun must not start it again"
+    assert refuse(UserError("a mistake")) == 0
 
 
 def test_another_thread_sets_no_handlers() -> None:

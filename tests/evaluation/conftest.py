@@ -1,6 +1,7 @@
 """Two tiny networks trained on digits: one robust, one natural."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from uiat.cli import main
 from uiat.data.images import Images
 from uiat.engine.run import RunFolder
 from uiat.engine.weights import load_weights
+from uiat.evaluation import autoattack
 
 TINY = ["--model.width", "4", "--model.blocks", "1", "1", "--train.epochs", "6"]
 
@@ -21,6 +23,17 @@ def _train(folder: Path, method: str) -> Path:
     out = folder / method
     assert main(["train", f"digits-resnet8-{method}", "--out", str(out), *TINY]) == 0
     return out
+
+
+SHORT = {"steps": 15, "queries": 200}
+"""Of AutoAttack's components, which have 100 steps and 5,000 queries."""
+
+
+@pytest.fixture
+def short_autoattack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make AutoAttack's components short: what surrounds them does not depend on their length."""
+    short = partial(autoattack.AutoAttackComponent, **SHORT)  # type: ignore[arg-type]
+    monkeypatch.setattr(autoattack, "AutoAttackComponent", short)
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.evaluation.uiat_run import EPS, images, network
+from tests.evaluation.uiat_run import EPS, images, precise
 from uiat.attacks import PGD
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import accuracy
@@ -40,7 +40,7 @@ def test_one_image_has_no_halves() -> None:
 
 
 def test_losses_are_those_of_a_plain_loop() -> None:
-    model, test = network(), images().test
+    model, test = precise(), images().test
     found = natural_losses(model, test, batch_size=50, device="cpu")
     for place in (0, 7, 119):
         log_p = model(test.x[place, None].float() / 255).log_softmax(dim=1)[0]
@@ -82,7 +82,7 @@ def test_bad_grids(grid: tuple[float, ...], attack: str, sentence: str) -> None:
 
 def plain_inverse(radius: float) -> list[bool]:
     """Help every image on its own, right or wrong."""
-    model, test, verdicts = network(), images().test, []
+    model, test, verdicts = precise(), images().test, []
     inverse = InstanceInverse(eps=radius, step=radius / 4, steps=20, beta=0, start="uniform")
     for place, (x, y) in enumerate(zip(test.x.float() / 255, test.y, strict=True)):
         x_inv = inverse(model, x[None], y[None], x[None], SampleDraws(3, index=(place,)))
@@ -91,7 +91,7 @@ def plain_inverse(radius: float) -> list[bool]:
 
 
 def test_verdicts_are_those_of_a_plain_loop() -> None:
-    model, test = network(), images().test
+    model, test = precise(), images().test
     found = measure(model, test, points(), batch_size=32)
     assert found.grid == GRID
     assert found.correct[0].tolist() == plain_inverse(EPS)
@@ -103,7 +103,7 @@ def test_verdicts_are_those_of_a_plain_loop() -> None:
 
 
 def test_friends_help_and_enemies_harm() -> None:
-    found = measure(network(), images().test, points()).groups()
+    found = measure(precise(), images().test, points()).groups()
     for name, correct in found.items():
         friendly, natural, half, whole = correct.double().mean(dim=1).tolist()
         assert friendly >= natural >= half >= whole, name
@@ -113,7 +113,7 @@ def test_friends_help_and_enemies_harm() -> None:
 
 
 def test_the_batch_size_changes_no_verdict() -> None:
-    few, many = (measure(network(), images().test, points(), batch_size=size) for size in (17, 120))
+    few, many = (measure(precise(), images().test, points(), batch_size=size) for size in (17, 120))
     assert torch.equal(few.correct, many.correct)
     assert torch.equal(few.easier, many.easier)
 
@@ -123,7 +123,7 @@ class Killed(Exception):
 
 
 def test_a_killed_measurement_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, test, file = network(), images().test, tmp_path / "ledger.safetensors"
+    model, test, file = precise(), images().test, tmp_path / "ledger.safetensors"
     whole = measure(model, test, points(), batch_size=32)
     save, calls = Ledger.save, []
 
@@ -144,7 +144,7 @@ def test_a_killed_measurement_goes_on(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_autoattack_is_an_attack_too() -> None:
     few = images().test.take(torch.arange(20))
-    found = measure(network(), few, points((0.0, EPS), "apgd-ce"))
+    found = measure(precise(), few, points((0.0, EPS), "apgd-ce"))
     assert found.points[1].setting["components"] == ["apgd-ce"]
     assert int(found.correct[1].sum()) < int(found.correct[0].sum())
 

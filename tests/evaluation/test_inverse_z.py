@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.engine.runs import load_checkpoint
-from tests.evaluation.uiat_run import CONFIG, EPS, INNER, images, network, trained
+from tests.evaluation.uiat_run import CONFIG, EPS, INNER, images, network, precise, trained
 from uiat.attacks import PGD
 from uiat.attacks.start import GAUSSIAN
 from uiat.engine.run import RunFolder
@@ -74,7 +74,7 @@ def test_a_damaged_checkpoint(content: bytes | str, copy: RunFolder) -> None:
 
 
 def test_one_step_is_that_of_a_loop_over_classes() -> None:
-    model, train = network(), images().train.take(torch.arange(60))
+    model, train = precise(), images().train.take(torch.arange(60))
     found = make_z(model, train, PLAIN, passes=1, count=60, seed=2)
     start = GAUSSIAN * torch.randn((10, 1, 8, 8), generator=generator(2, "z"))
     for label in range(10):

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.evaluation.uiat_run import CONFIG, EPS, INNER, images, network
+from tests.evaluation.uiat_run import CONFIG, EPS, INNER, images, precise
 from uiat.attacks import PGD
 from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
@@ -28,7 +28,7 @@ def make(keep: Tensor | None = None, batch_size: int = 50, **changes: Any) -> In
     everyone = torch.arange(len(test))
     settings = inverse_settings(CONFIG.method, BASE, **changes)
     kept = everyone if keep is None else keep
-    return make_inverses(network(), network(), test, settings, Z, kept, batch_size=batch_size, seed=5)
+    return make_inverses(precise(), precise(), test, settings, Z, kept, batch_size=batch_size, seed=5)
 
 
 def test_settings_of_a_universal_run() -> None:
@@ -75,7 +75,7 @@ def test_examples_stay_near_and_among_images() -> None:
 
 
 def test_losses_and_shares_are_those_of_a_plain_loop() -> None:
-    found, model, lowered, right = make(beta=0.0), network(), dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+    found, model, lowered, right = make(beta=0.0), precise(), dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
     for place, y in enumerate(found.y):
         natural = float(F.cross_entropy(model(found.x["natural"][place, None]), y[None]))
         for kind in KINDS:
@@ -102,7 +102,7 @@ def test_classes_add_up() -> None:
 
 
 def test_the_inverse_loss_is_that_of_equation_4() -> None:
-    found, model, test = make(), network(), images().test
+    found, model, test = make(), precise(), images().test
     x_adv = []
     for place in range(3):
         x, y = test.x[place, None].float() / 255, test.y[place, None]

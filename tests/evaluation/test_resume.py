@@ -26,7 +26,7 @@ class Killed(BaseException):
 
 
 def measure(model: nn.Module, digits: Splits, ledger: Ledger | None = None) -> dict[str, Tensor]:
-    images = digits.test.take(torch.arange(90))
+    images = digits.test.take(torch.arange(32))
     found = run_suite(
         model, images, ATTACKS, PGD(eps=0.15, step=None), batch_size=16, seed=4, ledger=ledger, keep=True
     ).attacks
@@ -34,6 +34,7 @@ def measure(model: nn.Module, digits: Splits, ledger: Ledger | None = None) -> d
     return {**{name: a.correct for name, a in found.items()}, **kept}
 
 
+@pytest.mark.usefixtures("short_autoattack")
 def test_killed_at_any_batch_it_ends_the_same(
     robust_run: Path,
     load: Callable[[Path], nn.Module],
@@ -64,7 +65,7 @@ def test_killed_at_any_batch_it_ends_the_same(
             assert deaths < 200, "it makes no progress"
         else:
             break
-    assert deaths > 10
+    assert deaths >= 8
     assert found.keys() == unbroken.keys()
     for name, verdict in unbroken.items():
         assert torch.equal(found[name], verdict), name

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.evaluation.uiat_run import Precise
 from uiat.attacks import PGD
 from uiat.data import Splits
 from uiat.data.images import Images, balanced
@@ -30,7 +31,7 @@ def plain_loop(model: nn.Module, images: Images, attack: PGD | None, seed: int) 
 
 @pytest.mark.parametrize("batch_size", [7, 64])
 def test_verdicts_equal_a_plain_loop(robust_run: Path, load: Load, digits: Splits, batch_size: int) -> None:
-    model, images = load(robust_run), digits.test.take(torch.arange(60))
+    model, images = Precise(load(robust_run)).eval(), digits.test.take(torch.arange(60))
     found = run_suite(
         model, images, ["natural", "pgd-5", "cw"], PGD(eps=0.15, step=None), batch_size=batch_size, seed=2
     )
@@ -71,13 +72,17 @@ def test_cw_is_about_as_strong_as_pgd(robust_run: Path, load: Load, many: Images
     assert found["cw"].value <= found["pgd-20"].value + 0.01
 
 
+@pytest.mark.usefixtures("short_autoattack")
 def test_strengths_are_ordered_and_tell_robust_from_natural(
     robust_run: Path, natural_run: Path, load: Load, digits: Splits
 ) -> None:
     names = ["natural", "fgsm", "pgd-20", "cw", "autoattack"]
     base = PGD(eps=0.15, step=None)
     assert len(digits.test) >= 300
-    robust, natural = (run_suite(load(run), digits.test, names, base).attacks for run in (robust_run, natural_run))
+    robust, natural = (
+        run_suite(load(run), digits.test, names, base, batch_size=len(digits.test)).attacks
+        for run in (robust_run, natural_run)
+    )
     for found in (robust, natural):
         for weaker, stronger in [
             ("natural", "fgsm"),

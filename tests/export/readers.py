@@ -21,7 +21,7 @@ def read_logits(folders: dict[Path, Tensor]) -> list[Tensor]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=1800,
     )
     assert done.returncode == 0, done.stderr
     return [load_file(folder / "logits.safetensors")["logits"] for folder in folders]

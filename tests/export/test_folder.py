@@ -76,7 +76,7 @@ def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_weights_yet(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     run.best.unlink()
     sentence = refused(capsys, "export", str(run.path))
-    assert sentence == f"{run.path} has no best.safetensors yet: it is written after the first epoch."
+    assert f"{run.path} has no best.safetensors: " in sentence
     assert not (run.path / "export").exists()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.faults.jobs import Warm, train
-from tests.faults.lives import COUNTED, Tally, Unbroken
+from tests.faults.lives import COUNTED, TIMES, Tally, Unbroken
 
 
 @pytest.fixture
@@ -35,12 +35,20 @@ def out(tmp_path: Path) -> Path:
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     reports = [report for group in terminalreporter.stats.values() for report in group]
     totals: Counter[str] = Counter()
+    times: dict[str, list[float]] = {name: [] for name in TIMES}
     for report in reports:
         if getattr(report, "when", "") == "call":
             totals.update({name: 0 for name, _ in report.user_properties if name in COUNTED})
             for name, count in report.user_properties:
                 totals[name] += count if name in COUNTED else 0
+                times.get(name, []).append(count)
     if totals:
         terminalreporter.section("faults")
         for name, words in COUNTED.items():
             terminalreporter.write_line(f"{totals[name]:6d}  {words}")
+        for name, seconds in times.items():
+            if seconds:
+                low, high = min(seconds), max(seconds)
+                terminalreporter.write_line(
+                    f"{TIMES[name]} {low:.1f} to {high:.1f} s after a kill ({len(seconds)} kills)"
+                )

@@ -11,12 +11,15 @@ from tests.faults.jobs import End, Warm, train
 from tests.faults.states import differences, final_state
 from uiat.engine.run import RunFolder
 
+TIMES = {"restarted": "processes started again", "went on": "the first new step saved"}
+"""Seconds after a kill."""
 LARGEST = 37_000
 """Bytes of a checkpoint: a death within a write falls anywhere up to there."""
 COUNTED = {
     "kills": "processes ended by SIGKILL",
     "cut": "processes ended within a write",
     "resumes": "resumes",
+    "restarts": "processes of `uiat train --processes 2` started again within 30 seconds",
     "damaged": "damaged files met",
     "refused": "writes refused by a full disk",
     "runs": "runs and evaluations brought to their end",
@@ -34,6 +37,10 @@ class Tally:
     def add(self, name: str, count: int = 1) -> None:
         assert name in COUNTED
         self.node.user_properties.append((name, count))
+
+    def time(self, name: str, seconds: float) -> None:
+        assert name in TIMES
+        self.node.user_properties.append((name, seconds))
 
 
 class Unbroken:
@@ -58,7 +65,8 @@ def folders(parent: Path) -> Iterator[Path]:
 
 
 def count(end: End, tally: Tally) -> None:
-    """Note how a life ended; an end that is neither a death nor a success loses the run."""
+    """Note how a life ended; an end that is neither a death nor a success loses the run, and all must end."""
+    assert end.stuck == 0, end.words
     tally.add("kills", int(end.killed))
     tally.add("cut", int(end.cut))
     if not (end.finished or end.killed or end.cut):
@@ -70,4 +78,4 @@ def compare(path: Path, expected: dict[str, Any], tally: Tally, tolerance: float
     odd = differences(final_state(RunFolder.open(path)), expected, tolerance)
     tally.add("runs")
     tally.add("equal", int(not odd))
-    assert odd == []
+    assert odd == [], odd

@@ -72,6 +72,10 @@ def watch(children: list[int], job: dict[str, Any], began: float) -> tuple[list[
             after = float("inf")
             if children[job["rank"]] not in codes:
                 os.kill(children[job["rank"]], signal.SIGKILL)
+                # As torchrun does. A process that is killed so early that the others have not met it can only be
+                # missed by who started it; later on, the others finish their step and notice by themselves.
+                for other in set(children) - {children[job["rank"]], *codes}:
+                    os.kill(other, signal.SIGTERM)
         for child in children:
             if child in codes:
                 continue

@@ -39,7 +39,7 @@ def test_a_misspelt_model_is_explained() -> None:
 
 
 @each
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     height=st.integers(8, 40),
     width=st.integers(8, 40),

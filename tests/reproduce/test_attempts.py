@@ -36,7 +36,7 @@ def test_what_cannot_be_written_stops_nothing_else(
 ) -> None:
     monkeypatch.setattr(Table, "write", failing(Table.write, "table6", IndexError("list index\nout of range")))
     monkeypatch.setattr(Figure, "write", failing(Figure.write, "fig3", UserError("cannot write fig3.svg: no room.")))
-    args = ("reproduce", "table1", "table6", "fig3", "fig4", "--only", "natural", "--jobs", "0", "--out", str(tmp_path))
+    args = ("reproduce", "table1", "table6", "fig3", "fig1", "--only", "natural", "--jobs", "0", "--out", str(tmp_path))
     with tiny_scale():
         found = call(capsys, *args)
     assert found.code == 1

@@ -19,7 +19,7 @@ def verdicts(seed: int, n: int, share: float) -> Tensor:
 
 
 @given(st.integers(0, 1000), st.integers(30, 400), st.floats(0.1, 0.9), st.floats(0.1, 0.9))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_one_seed_agrees_with_agresti_and_min(seed: int, n: int, first: float, second: float) -> None:
     a, b = verdicts(seed, n, first), verdicts(seed + 5000, n, second)
     found = paired((a.double() - b.double())[None])
@@ -67,7 +67,7 @@ def test_images_and_seeds_are_combined_in_quadrature() -> None:
 
 
 @given(st.integers(1, 4), st.integers(1, 40), st.sampled_from([0.5, 1.0, 2.0]), st.integers(0, 99))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_an_interval_is_possible_holds_its_value_and_grows(seeds: int, n: int, bound: float, seed: int) -> None:
     values = bound * (2.0 * verdicts(seed, seeds * n, seed / 99).double().reshape(seeds, n) - 1.0)
     found = paired(values, bound)

@@ -148,5 +148,5 @@ def test_a_plan_lists_it_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     with tiny_scale():
         found = call(capsys, "reproduce", "table1", "table3", "--only", "hat", "--plan", "--out", str(tmp_path))
     assert "5 runs, 5 to make" in found.out
-    assert len(re.findall(r"^digits-natural-\S+ · new · 0.00 0.00 0.00 ", found.out, re.M)) == 1
+    assert len(re.findall(r"^digits-natural-\S+ · HAT's helper · new · 0.00 0.00 0.00 ", found.out, re.M)) == 1
     assert found.out.count(" --cell ") == 5

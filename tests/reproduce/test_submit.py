@@ -1,6 +1,7 @@
 """Jobs of a scheduler: one that was stopped is not done, and says so by its exit code."""
 
 import os
+import signal
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,10 +40,10 @@ def test_a_stopped_cell_is_a_temporary_failure(tmp_path: Path, capsys: pytest.Ca
     assert "going on in epoch 2, after step 1" in words
 
 
-def test_a_stopped_plan_is_no_failure(tmp_path: Path) -> None:
+def test_a_stopped_plan_has_the_code_of_its_signal(tmp_path: Path) -> None:
     args = ("reproduce", "fig1", "--only", "natural", "--jobs", "0", "--out", str(tmp_path / "out"))
     code, words = fork(tmp_path / "1.txt", *args, stop_at=f"{STEP}:3").end()
-    assert code == 0, words
+    assert code == 128 + signal.SIGTERM, words
     assert "the same command goes on" in words
 
 

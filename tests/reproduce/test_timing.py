@@ -2,9 +2,9 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -13,15 +13,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.cli.calls import call
+from tests.reproduce.finished import raced
 from tests.reproduce.forks import fork
 from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.bench.race import race as bench_race
+from uiat.bench.rounds import Rounds
 from uiat.methods import METHODS
 from uiat.reproduce import races, timing
 from uiat.reproduce.budget import Pace, passes_per_image
 from uiat.reproduce.cell import Cell
+from uiat.reproduce.readings import EpochTime
 from uiat.reproduce.store import Store, held_here
-from uiat.reproduce.timing import MOST, SHORT_SECONDS, Timing, medians, steps_a_turn
+from uiat.reproduce.timing import MOST, SHORT_SECONDS, Timing, steps_a_turn
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -48,12 +51,6 @@ def test_short_steps_get_an_odd_number_a_turn(seconds: list[float], rounds: int)
     assert steps <= MOST
 
 
-def test_a_hiccup_does_not_show() -> None:
-    steps = [0.1, 0.1, 9.0, 0.1, 7.0, 0.1]
-    assert medians(steps, 3) == [0.1, 0.1]
-    assert medians(steps, 1) == steps
-
-
 def test_a_race_takes_its_rounds(short: Timing, tmp_path: Path) -> None:
     with tiny_scale():
         short.measure(tmp_path, CPU)
@@ -64,7 +61,7 @@ def test_a_race_takes_its_rounds(short: Timing, tmp_path: Path) -> None:
     for method in short.methods:
         assert len(found["seconds_a_step"][method]) == short.rounds
         assert short.epoch_seconds(method, tmp_path) == [short.steps * s for s in found["seconds_a_step"][method]]
-    assert 0 < short.estimate(CPU) < 60
+    assert short.estimate(CPU) > 0
     before = path.stat().st_mtime_ns
     short.measure(tmp_path, CPU)
     assert path.stat().st_mtime_ns == before
@@ -126,9 +123,9 @@ def test_a_plan_has_the_races(made: Path, capsys: pytest.CaptureFixture[str], tm
         done = call(capsys, "reproduce", "table2", "table5", "--plan", "--out", str(made))
         again = call(capsys, "reproduce", "table2", "--plan", "--retime", "--out", str(made))
         without = call(capsys, "reproduce", "table2", "--plan", "--only", "sat", "--out", str(tmp_path / "new"))
-    assert new.out.count(" · new · 0:00:") == 3
+    assert len(re.findall(r" · new · \d+:\d\d:\d\d", new.out)) == 3
     assert done.out.count(" · measured on cpu (") == 4
-    assert again.out.count(" · new · 0:00:") == 3
+    assert len(re.findall(r" · new · \d+:\d\d:\d\d", again.out)) == 3
     assert "times of" not in without.out
     assert not (tmp_path / "new").exists()
 
@@ -199,22 +196,34 @@ def test_two_commands_at_once_do_not_time_under_load(
     assert "–" not in next(r for r in (out / "table2.md").read_text("utf-8").splitlines() if r.startswith("| UIAT |"))
 
 
-def test_a_turn_is_a_median(short: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Against a literal twin: every third of the interleaved steps is slow, and no turn shows it."""
+def test_a_turn_is_its_fastest_step(short: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of three interleaved steps are slow, and no turn shows it."""
     monkeypatch.setattr(timing, "steps_a_turn", lambda seconds, rounds: 3)
 
     def race(*args: Any, **named: Any) -> Any:
         times = bench_race(*args, **named)
-        for steps in times.steps.values():
-            steps[:] = [10.0 if k % 3 == 1 else steps[k] for k in range(len(steps))]
-            seen.append(list(steps))
+        for rounds in times.steps.values():
+            rounds.seconds = [[10.0 if k % 3 else seconds for seconds in each] for k, each in enumerate(rounds.seconds)]
+            seen.append(rounds)
         return times
 
-    seen: list[list[float]] = []
+    seen: list[Rounds] = []
     monkeypatch.setattr(timing, "race", race)
     short.measure(tmp_path, CPU)
-    for method, steps in zip(short.methods, seen[2:], strict=True):  # after the trial's
-        assert len(steps) == 3 * short.rounds
-        turns = [median(steps[3 * r : 3 * r + 3]) for r in range(short.rounds)]
-        assert short.epoch_seconds(method, tmp_path) == [short.steps * turn for turn in turns]
+    for method, rounds in zip(short.methods, seen[2:], strict=True):  # after the trial's
+        assert len(rounds.seconds) == 3 * short.rounds
+        turns = [sum(map(float.__mul__, rounds.shares, rounds.seconds[3 * r])) for r in range(short.rounds)]
+        assert short.epoch_seconds(method, tmp_path) == pytest.approx([short.steps * turn for turn in turns])
         assert max(turns) < 10
+
+
+def test_the_fastest_round_is_shown_and_disagreement_said(short: Timing, tmp_path: Path) -> None:
+    reading = EpochTime(short, "natural", 1.0)
+    assert reading.values(None, tmp_path, 1) == []
+    assert short.doubt(tmp_path) == ""
+    for slow, word in ((1.04, ""), (1.3, "most for natural: 30%")):
+        rounds = [short.steps * seconds for seconds in (slow, 9.0, 1.0, slow, 5.0)]
+        raced(short, {"natural": rounds, "uiat-oneoff": [1.0] * 5}, tmp_path)
+        assert reading.values(None, tmp_path, 1) == [pytest.approx(short.steps)]
+        assert word in short.doubt(tmp_path)
+        assert bool(short.doubt(tmp_path)) == bool(word)

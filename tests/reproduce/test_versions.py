@@ -61,7 +61,7 @@ def test_different_commits_are_warned_of(tmp_path: Path, capsys: pytest.CaptureF
         card.write_text(json.dumps(known), encoding="utf-8")
         again = call(capsys, *args)
         plan = call(capsys, *args, "--plan")
-    for text in (again.err, plan.out):
+    for text in (again.err, plan.err):
         (line,) = [line for line in text.splitlines() if line.startswith("mixed: ")]
         assert "0123456789 (1)" in line
     (line,) = [line for line in (tmp_path / "index.md").read_text("utf-8").splitlines() if "table6" in line]

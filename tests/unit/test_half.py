@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from uiat.attacks import FGSM, PGD
 from uiat.attacks.ascent import gradient_of
 from uiat.attacks.half import BACK_OFF, SMALLEST
+from uiat.objectives.inverse import inverse_loss
 from uiat.precision import ATTACK_SCALE, is_fp16, lowered
 from uiat.rng import Draws
 from uiat.targets import InstanceInverse, UniversalInverse, UniversalInverseTarget
@@ -32,6 +33,7 @@ class Net(nn.Module):
         with torch.no_grad():
             signs = torch.randint(0, 2, (3, WIDE), generator=g) * 2.0 - 1
             self.layer.weight.copy_(signs * (0.5 + torch.rand(3, WIDE, generator=g)))
+            self.layer.bias.zero_()
         self.eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -81,6 +83,19 @@ def test_every_attack_moves(size: float) -> None:
                     target.prepare(model, views, Clock(1, 0, 2))
                     results.append(target.z)
         torch.testing.assert_close(*results, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(("precision", "rounding"), [("bf16", 2.0**-9), ("fp16", 2.0**-12)])
+def test_the_feature_term_is_that_of_float32(precision: Any, rounding: float) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(WIDE, 16), nn.SiLU(), nn.Linear(16, 3)).requires_grad_(False)
+    found = []
+    for each in ("fp32", precision):
+        with lowered(CPU, each):
+            found.append(inverse_loss(model, X, Y, 1 - X, beta=1.0, reduction="sum")(X**2))
+    largest = model[1](model[0](X)).abs().sum()
+    # Two layers, each with rounded input, weights and output, and features of three points.
+    assert (found[1] - found[0]).abs().max() <= 2 * 3 * 3 * rounding * largest
 
 
 def test_a_large_gradient_costs_a_small_one_nothing() -> None:

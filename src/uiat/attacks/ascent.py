@@ -1,6 +1,7 @@
 """The only gradient loop: every attack climbs with it, every inverse attack descends."""
 
 from collections.abc import Callable
+from math import isfinite
 from typing import Literal
 
 import torch
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from uiat.attacks.half import HalfGradient
 from uiat.balls import Ball
+from uiat.errors import UserError
 from uiat.precision import is_fp16
 
 Gradient = Callable[[Tensor], Tensor]
@@ -40,6 +42,8 @@ def ascend(
 
     The start itself need not lie in the ball; the result does.
     """
+    if steps < 0 or not isfinite(step):
+        raise UserError(f"an attack has {steps} steps of length {step}: give 0 or more, of a finite length.")
     at = start.detach() if steps else ball.project(start.detach())
     for _ in range(steps):
         at = ball.move(at, gradient(at), direction * step)

@@ -11,9 +11,6 @@ from torch import Tensor, nn
 from uiat.crafting import Crafting, crafting, forward_of
 from uiat.precision import widen
 
-IN_A_ROW = 5
-"""An attack makes its passes one after the other; one alone, after a pass of another kind, takes longer."""
-
 
 @dataclass(frozen=True)
 class Bare:
@@ -21,21 +18,16 @@ class Bare:
 
     run: Callable[[nn.Module], object]
     within: Callable[[], AbstractContextManager[nn.Module]]
-    times: int = 1
-    """Passes that are made in a row; what is measured is their mean."""
 
     def __call__(self) -> None:
-        """Make them."""
+        """Make one."""
         with self.within() as network:
-            self.repeat(network)
-
-    def repeat(self, network: nn.Module) -> None:
-        """Make them, on the network in its state."""
-        for _ in range(self.times):
             self.run(network)
 
-
-Pass = Bare | Callable[[], object]
+    def repeat(self, network: nn.Module, times: int) -> None:
+        """Make some in a row, on the network in its state, as an attack does."""
+        for _ in range(times):
+            self.run(network)
 
 
 def bare_passes(
@@ -81,7 +73,7 @@ def bare_passes(
 
     return {
         "craft_forward": Bare(forward, crafted),
-        "craft_gradient": Bare(gradient, crafted, IN_A_ROW),
+        "craft_gradient": Bare(gradient, crafted),
         "train_gradient": Bare(gradient, lambda: crafted("train")),
         "predict": Bare(predict, as_it_is),
         "update": Bare(update, as_it_is),

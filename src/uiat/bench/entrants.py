@@ -1,7 +1,7 @@
 """Who runs in a benchmark: every method in each phase of its run, and literal references."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from uiat.engine.setup import build_model, build_state
 from uiat.engine.state import State
 from uiat.engine.step import train_step
 from uiat.errors import UserError
-from uiat.methods import METHODS, MethodConfig
+from uiat.methods import HAT, METHODS, MethodConfig
 from uiat.models import ModelConfig
 from uiat.rng import generator
 from uiat.types import Batch, Clock, DataSpec
@@ -59,6 +59,8 @@ class Phase:
     """Its share of the run's epochs."""
     need: Need
     step: Callable[[], object]
+    stated: bool = True
+    """Whether the method states what it needs; else the passes of a step were counted."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,8 @@ class Entrant:
     state: State | None = None
     batch_size: int = 0
     """Samples in one of its steps."""
+    passes: Mapping[str, Bare] = field(default_factory=dict)
+    """Bare passes to time beside its steps; none: steps alone are timed."""
 
     @property
     def need(self) -> Need:
@@ -79,17 +83,36 @@ class Entrant:
             total = total + phase.need * phase.share
         return total
 
+    @property
+    def stated(self) -> bool:
+        """Whether all of this is stated."""
+        return all(phase.stated for phase in self.phases)
 
-def enter(name: str, course: Course) -> Entrant:
-    """Return a method, ready to make steps."""
-    method = METHODS[name]
+
+def enter(
+    name: str, course: Course, method: MethodConfig | None = None, passes: Mapping[str, Bare] | None = None
+) -> Entrant:
+    """Return a method (the registered one of that name, if none is given), ready to make steps."""
+    method = METHODS[name] if method is None else method
     config = course.config(method)
-    helper = build_model(config, course.spec, course.device).requires_grad_(False) if name == "hat" else None
+    helper = build_model(config, course.spec, course.device).requires_grad_(False) if isinstance(method, HAT) else None
     state = build_state(config, course.spec, course.device, helper)
-    phases = tuple(
-        Phase(share, need(method, clock), _step(name, state, course, clock)) for clock, share in _clocks(method)
-    )
-    return Entrant(name, phases, state, course.batch_size)
+    phases = []
+    for clock, share in _clocks(method):
+        step = _step(name, state, course, clock)
+        try:
+            phases.append(Phase(share, need(method, clock), step))
+        except TypeError:  # a method of one's own states nothing
+            phases.append(Phase(share, _need_of(state, step, course.batch_size), step, stated=False))
+    return Entrant(name, tuple(phases), state, course.batch_size, passes or {})
+
+
+def _need_of(state: State, step: Callable[[], object], batch_size: int) -> Need:
+    """Return the passes that a step makes, as kinds of bare passes; a forward without a backward counts as a p."""
+    made = _made(state, step, batch_size)
+    gradients, updates = made["input_backward"], made["weight_backward"]
+    kind = "train_gradient" if state.method.crafting == "train" else "craft_gradient"
+    return Need(predict=max(0, made["forward"] - gradients - updates), update=updates) + Need(**{kind: gradients})
 
 
 def _clocks(method: Any) -> list[tuple[Clock, float]]:
@@ -120,14 +143,15 @@ def _step(name: str, state: State, course: Course, clock: Clock) -> Callable[[],
 def counted(entrant: Entrant) -> list[tuple[dict[str, float], dict[str, float]]]:
     """Make a step in each phase; return the passes that were counted, and those that the method states, in batches."""
     assert entrant.state is not None
-    found = []
-    for phase in entrant.phases:
-        counts = entrant.state.passes.counts
-        before = dict(counts)
-        phase.step()
-        made = {name: (counts[name] - before[name]) / entrant.batch_size for name in counts}
-        found.append((made, phase.need.counts))
-    return found
+    return [(_made(entrant.state, phase.step, entrant.batch_size), phase.need.counts) for phase in entrant.phases]
+
+
+def _made(state: State, step: Callable[[], object], batch_size: int) -> dict[str, float]:
+    """Make a step, and return the passes that it took, in batches."""
+    counts = state.passes.counts
+    before = dict(counts)
+    step()
+    return {name: (counts[name] - before[name]) / batch_size for name in counts}
 
 
 def references(course: Course) -> list[Entrant]:

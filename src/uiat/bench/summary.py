@@ -2,32 +2,36 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
 from uiat.bench.entrants import Entrant, counted
 from uiat.bench.race import Times
+from uiat.bench.rounds import Rounds, doubt
 
 
 @dataclass(frozen=True)
 class Line:
-    """One entrant's cost."""
+    """One entrant's cost; times and ratios are those of the fastest rounds."""
 
     name: str
     seconds: float
-    """Of a step: the median over rounds, averaged over the phases of a run."""
+    """Of a step, averaged over the phases of a run."""
+    spread: float | None
+    """By what share the third fastest step took longer; `None` for fewer than three rounds."""
     bare_seconds: float | None
     """Of the passes that the step needs."""
     over_bare: float | None
-    """The median over rounds of the one by the other."""
+    """The one by the other."""
     to_natural: float | None
     to_trades: float | None
-    """The median over rounds of its time by that of the literal reference."""
+    """Its time by that of the literal reference."""
     to_hat: float | None
     counts: list[dict[str, float]]
     """Passes counted in each phase, in batches."""
+    stated: bool
+    """Whether the method states its passes; else they were counted, and the bare passes are these."""
     as_stated: bool
-    """Whether these are the passes that the method states."""
+    """Whether the counted passes are those that the method states."""
     peak_bytes: int | None
     first_seconds: float
     """Of the first steps, one a phase: with torch.compile, the cold start."""
@@ -37,31 +41,42 @@ def lines(entrants: Sequence[Entrant], times: Times, peaks: dict[str, int]) -> l
     """Return a line for each entrant."""
     found = []
     for entrant in entrants:
-        bare = times.bare(entrant.need) if entrant.state is not None else None
+        name, steps = entrant.name, times.steps[entrant.name]
         passes = counted(entrant) if entrant.state is not None else []
         found.append(
             Line(
-                entrant.name,
-                median(times.steps[entrant.name]),
-                None if bare is None else median(bare),
-                None if bare is None else times.ratio(entrant.name, bare),
-                _against(times, entrant.name, "literal natural"),
-                _against(times, entrant.name, "literal trades"),
-                _against(times, entrant.name, "literal hat"),
+                name,
+                steps.fastest,
+                steps.spread,
+                times.bare[name].fastest if name in times.bare else None,
+                times.over_bare(name) if name in times.bare else None,
+                _against(times, name, "literal natural"),
+                _against(times, name, "literal trades"),
+                _against(times, name, "literal hat"),
                 [own for own, _ in passes],
-                all(own == stated for own, stated in passes),
-                peaks.get(entrant.name),
-                times.first.get(entrant.name, 0.0),
+                entrant.stated,
+                not entrant.stated or all(own == stated for own, stated in passes),
+                peaks.get(name),
+                times.first.get(name, 0.0),
             )
         )
     return found
 
 
 def _against(times: Times, name: str, other: str) -> float | None:
-    return times.ratio(name, times.steps[other]) if other in times.steps else None
+    return times.ratio(name, other) if other in times.steps else None
+
+
+def doubts(times: Times) -> str:
+    """Say why a race cannot be trusted, of steps and bare passes alike; empty if its rounds agree."""
+    return doubt({**times.steps, **{f"{name}'s bare passes": found for name, found in times.bare.items()}})
 
 
 def to_content(found: Sequence[Line], times: Times, facts: dict[str, Any]) -> dict[str, Any]:
     """Return all of it as JSON: settings, lines, and the seconds of every round."""
-    rounds = {"steps": times.steps, "phases": times.phases, "bare_passes": times.passes}
-    return {"schema": 1, **facts, "lines": [asdict(line) for line in found], "rounds": rounds}
+    rounds = {"steps": _plain(times.steps), "bare_passes": _plain(times.bare)}
+    return {"schema": 2, **facts, "lines": [asdict(line) for line in found], "rounds": rounds, "doubt": doubts(times)}
+
+
+def _plain(rounds: dict[str, Rounds]) -> dict[str, list[list[float]]]:
+    return {name: each.seconds for name, each in rounds.items()}

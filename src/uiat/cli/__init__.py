@@ -1,10 +1,11 @@
-"""The command line: a thin edge over the objects."""
+"""The command line: a thin edge over the objects.
 
+Nothing slow is imported here: `main` first makes Ctrl-C harmless, then imports what a command needs.
+"""
+
+import os
+import signal
 import sys
-from importlib import import_module
-
-from uiat.cli.refusal import refuse, refused
-from uiat.errors import PeerLost, UserError, unknown
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("uiat.cli.train", "train a robust classifier, or go on with a run"),
@@ -18,31 +19,80 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "list": ("uiat.cli.listing", "methods, recipes, models, data sets and attacks, a line each"),
 }
 
+HANDS_ON = ("train", "reproduce")
+"""Commands that are told what was imported: a run keeps it, and worker processes import it, too."""
+GOES_ON = "; the same command goes on where it stopped"
+AFTER_INTERRUPT = {
+    "train": "; a run that was begun goes on from its last checkpoint: uiat train --resume RUN",
+    "evaluate": GOES_ON,
+    "curves": GOES_ON,
+    "reproduce": GOES_ON,
+    "inverse": "; the same command begins again",
+}
+"""How to go on with a command that Ctrl-C interrupted."""
+
 
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code; what a person got wrong is one sentence and code 2."""
+    importing = Imports()
+    from uiat.cli.refusal import refuse, refused
+    from uiat.errors import PeerLost, UserError
+
     words = sys.argv[1:] if args is None else args
-    if refused():
-        return 0
     try:
-        return _dispatch(words)
+        return 0 if refused() else _dispatch(words, importing)
     except UserError as error:
-        return refuse(error)
+        return _failed(refuse(error))
     except PeerLost as error:
-        if refused():
-            return 0
-        print(f"uiat: {error}", file=sys.stderr)
-        return 1
+        known = refused()
+        if not known:
+            print(f"uiat: {error}", file=sys.stderr)
+        return _failed(0 if known else 1)
     except SystemExit as stop:  # tyro's own usage errors and --help
         return stop.code if isinstance(stop.code, int) else 2
     except KeyboardInterrupt:
-        print("uiat: interrupted", file=sys.stderr)
-        return 130
+        print(f"uiat: interrupted{AFTER_INTERRUPT.get(words[0], '') if words else ''}", file=sys.stderr)
+        return _failed(130)
     except BrokenPipeError:
         return 0
+    finally:
+        importing.done()
 
 
-def _dispatch(words: list[str]) -> int:
+class Imports:
+    """From its making until it is done, Ctrl-C ends the process with one line.
+
+    Nothing is to be saved while modules are imported, and libraries that are half imported may swallow a
+    KeyboardInterrupt, or report it with a traceback of their own.
+    """
+
+    def __init__(self) -> None:
+        self.quiet = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        try:
+            if self.quiet:
+                signal.signal(signal.SIGINT, self._end)
+        except ValueError:  # only the main thread may set handlers, and hears signals
+            self.quiet = False
+
+    def done(self) -> None:
+        """Let Ctrl-C be a KeyboardInterrupt again."""
+        if self.quiet:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            self.quiet = False
+
+    @staticmethod
+    def _end(_number: int, _frame: object) -> None:
+        os.write(2, b"uiat: interrupted\n")
+        os._exit(130)
+
+
+def _dispatch(given: list[str], importing: Imports) -> int:
+    from importlib import import_module
+
+    from uiat.errors import unknown
+    from uiat.plugins import load_installed, take_imports
+
+    imports, words = take_imports(given)
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0
@@ -55,9 +105,32 @@ def _dispatch(words: list[str]) -> int:
         raise unknown("command", words[0], COMMANDS)
     # Imported only now, so that `uiat --help` need not wait for torch and a command for another's imports.
     command = import_module(COMMANDS[words[0]][0])
-    return int(command.main(words[1:]))
+    for sentence in load_installed():
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one speaks
+            print(f"uiat: {sentence}", file=sys.stderr)
+    for each in imports:
+        each.load()
+    importing.done()
+    return int(command.main(words[1:], imports) if words[0] in HANDS_ON else command.main(words[1:]))
+
+
+def _failed(code: int) -> int:
+    """Return the exit code of an error that has been said; one of several processes ends with it here and now.
+
+    The frames of its error own the gloo group, through DistributedDataParallel. Who frees the group last waits for
+    gloo's threads with Python's lock held, while one of them may wait for that lock (pytorch#56297): the process would
+    never end. All that it had to save is on the disk, and the lock of its run ends with it.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+        return code
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        os._exit(code)
 
 
 def _usage() -> str:
     lines = [f"  {name:<10} {line}" for name, (_, line) in COMMANDS.items()]
-    return "usage: uiat COMMAND [--help]\n\n" + "\n".join(lines)
+    own = "--import MODULE, with any command: first import code of your own (docs/extending.md); may be repeated"
+    return "usage: uiat COMMAND [--help]\n\n" + "\n".join(lines) + f"\n\n{own}"

@@ -1,5 +1,6 @@
 """`uiat bench`: what a step of each method costs here, in seconds, passes and memory."""
 
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
@@ -10,26 +11,33 @@ from rich.console import Console
 from rich.table import Table
 
 from uiat import methods, models
-from uiat.bench.bare import Bare, Pass
 from uiat.bench.entrants import Course, Entrant, bare, enter, references
 from uiat.bench.memory import peak_bytes
 from uiat.bench.race import race
-from uiat.bench.summary import Line, lines, to_content
+from uiat.bench.summary import Line, doubts, lines, to_content
 from uiat.cli.choose import take
+from uiat.cli.kept import import_kept, read_known
 from uiat.cli.numbers import REGISTRY
+from uiat.cli.output import check_file
 from uiat.config import ModelT, Training
 from uiat.crafting import crafting_copy
 from uiat.engine.files import write_json
+from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
+from uiat.engine.trial import try_network
 from uiat.errors import UserError
 from uiat.evaluation.card import environment
+from uiat.methods import MethodConfig
+from uiat.models import ResNet
 from uiat.precision import Precision
 from uiat.report.bench_plot import draw_bench
 from uiat.report.figure import save_figure
-from uiat.serialize import encode
+from uiat.serialize import UnknownMethod, encode
 from uiat.types import DataSpec
 
 DEFAULT = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
+WIDTH = 16
+"""Of the ResNet-18 that is timed without --model: a quarter of the paper's, for minutes on two cores."""
 
 
 @dataclass(frozen=True)
@@ -39,11 +47,11 @@ class Bench(Generic[ModelT]):
     model: ModelT
     """The network."""
     methods: tuple[str, ...] = DEFAULT
-    """Who takes part; `uiat list methods` names them."""
-    batch_size: int = 128
+    """Who takes part: names (`uiat list methods`), or folders of runs, whose methods are taken as they are there."""
+    batch_size: int = 32
     """m: samples in a step."""
-    rounds: int = 5
-    """Turns that everybody takes; figures are medians over them."""
+    rounds: int = 7
+    """Turns that everybody takes; the fastest counts, because other work on the machine only makes steps slower."""
     size: int = 32
     """Height and width of the images, which are noise."""
     channels: int = 3
@@ -76,9 +84,11 @@ def main(args: list[str]) -> int:
     """Run the command."""
     options = _parse(args)
     course = _course(options)
-    entrants = [enter(name, course) for name in options.methods]
+    try_network(options.model.build(course.spec).to(course.device), options.model, course.spec)
+    passes = bare(course)
+    entrants = [enter(name, course, _method(name), passes) for name in options.methods]
     others = references(course) if options.references else []
-    times = race([*others, *entrants], _needed(bare(course), entrants), options.rounds, course.device)
+    times = race([*others, *entrants], options.rounds, course.device)
     peaks = {e.name: _peak(e, course.device) for e in (*others, *entrants) if options.memory}
     found = lines([*others, *entrants], times, peaks)
     title = _title(options)
@@ -90,16 +100,23 @@ def main(args: list[str]) -> int:
         save_figure(draw_bench(found, title), Path(options.figure))
     unfolded = [entrant.name for entrant in entrants if _is_unfolded(entrant)]
     if options.fast and unfolded:
-        print(
-            f"the attacks of {', '.join(unfolded)} ran through the network as it is: no BatchNorm in it can be folded"
-        )
+        _note(f"the attacks of {', '.join(unfolded)} ran through the network as it is: no BatchNorm can be folded")
     if options.compile:
         cold = ", ".join(f"{line.name} {line.first_seconds:.0f} s" for line in found if line.bare_seconds is not None)
         print(f"first steps, with compiling: {cold}")
+    counted = [line.name for line in found if not line.stated]
+    if counted:
+        print(f"{', '.join(counted)}: passes were counted, and /bare is against these, because none are stated")
+    if doubt := doubts(times):
+        print(doubt)
     wrong = [line.name for line in found if not line.as_stated]
     if wrong:
-        print(f"the passes of {', '.join(wrong)} are not those that the method states")
+        _note(f"the passes of {', '.join(wrong)} are not those that the method states")
     return 1 if wrong else 0
+
+
+def _note(line: str) -> None:
+    print(f"note: {line}", file=sys.stderr)
 
 
 def _peak(entrant: Entrant, device: torch.device) -> int:
@@ -120,16 +137,24 @@ def _title(options: Bench[Any]) -> str:
     how = [options.precision, *(["compiled"] if options.compile else [])]
     plain = [] if how == ["fp32"] else ["literal references in fp32, not compiled"]
     words = [f"batch {options.batch_size}", f"{torch.get_num_threads()} threads", *how, *plain]
-    return ", ".join([type(options.model).__name__, *words])
+    width = getattr(options.model, "width", None)
+    network = type(options.model).__name__ + (f" of width {width}" if width else "")
+    return ", ".join([network, *words])
 
 
-def _needed(passes: dict[str, Bare], entrants: list[Entrant]) -> dict[str, Pass]:
-    return {kind: run for kind, run in passes.items() if any(getattr(entrant.need, kind) for entrant in entrants)}
+def _method(name: str) -> MethodConfig:
+    """Return a registered method, or that of a run, which may name modules to import for it."""
+    if name in methods.METHODS or not Path(name).is_dir():
+        return methods.get(name)
+    run = RunFolder.open(name)
+    if isinstance(run.read_config().method, UnknownMethod):
+        import_kept(run)
+    return read_known(run).method
 
 
 def _parse(args: list[str]) -> Bench[Any]:
     chosen, rest = take(args, ("--model",))
-    model = models.get(chosen.get("--model", "resnet18"))
+    model = models.get(chosen["--model"]) if "--model" in chosen else ResNet(width=WIDTH)
     exact: Any = Bench[type(model)]  # type: ignore[misc]
     with REGISTRY:
         found: Bench[Any] = tyro.cli(
@@ -141,15 +166,18 @@ def _parse(args: list[str]) -> Bench[Any]:
             config=(tyro.conf.AvoidSubcommands,),
         )
     for name in found.methods:
-        methods.get(name)
-    for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples"):
-        if getattr(found, flag) < 1:
-            raise UserError(f"--{flag.replace('_', '-')} is {getattr(found, flag)}: give at least 1.")
+        _method(name)
+    if not found.methods:
+        raise UserError(f"--methods names none: give some of {', '.join(methods.METHODS)}.")
+    for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples", "threads"):
+        if (value := getattr(found, flag)) is not None and value < 1:
+            raise UserError(f"--{flag.replace('_', '-')} is {value}: give at least 1.")
     if found.samples < found.batch_size:
         raise UserError(f"--samples is {found.samples}, less than a batch of {found.batch_size}: give more.")
-    for place in filter(None, (found.json, found.figure)):
-        if not Path(place).absolute().parent.is_dir():
-            raise UserError(f"cannot write {place}: there is no such folder, make it first.")
+    check_file(found.json)
+    check_file(found.figure)
+    if found.figure is not None and Path(found.figure).suffix.lower() not in (".png", ".svg"):
+        raise UserError(f"--figure is {found.figure}: give a name that ends in .png or .svg.")
     return found
 
 
@@ -163,9 +191,9 @@ def _course(options: Bench[Any]) -> Course:
 
 def _show(found: list[Line], title: str) -> None:
     table = Table(
-        title=title, caption="/x: over x, the median over rounds; F, B: passes of a step in batches", padding=(0, 0)
+        title=title, caption="fastest round, /x: over that of x; spread: third fastest; F, B: batches", padding=(0, 0)
     )
-    headings = ("", "s/step", "bare", "/bare", "/natural", "/TRADES", "/HAT", "F", "B in", "B w", "MB")
+    headings = ("", "s/step", "spread", "/bare", "/natural", "/TRADES", "/HAT", "F", "B in", "B w", "MB")
     for heading in headings:
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for line in found:
@@ -174,7 +202,7 @@ def _show(found: list[Line], title: str) -> None:
         table.add_row(
             line.name,
             f"{line.seconds:.3g}",
-            "" if line.bare_seconds is None else f"{line.bare_seconds:.3g}",
+            "" if line.spread is None else f"+{line.spread:.0%}",
             *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
             *(counts if line.counts else ["", "", ""]),
             "" if line.peak_bytes is None else f"{line.peak_bytes / 1e6:.0f}",

@@ -10,13 +10,14 @@ from rich.table import Table
 
 from uiat.cli.curves_files import write_curves, write_difference
 from uiat.cli.evaluate import open_ledger
-from uiat.cli.output import open_folder
+from uiat.cli.output import out_folder
 from uiat.cli.subject import Ready, SubjectField, parse, prepare
 from uiat.config import ModelT
 from uiat.engine.run import RunFolder
 from uiat.errors import UserError
 from uiat.evaluation.curves import Curve, check_count, default_grid, measure, plan_points
 from uiat.evaluation.ledger import Ledger
+from uiat.ranges import check_radius
 from uiat.report.axis import in_levels, show_radius
 
 
@@ -47,10 +48,12 @@ def main(args: list[str]) -> int:
         subjects.append(_other(subjects[0], options.against))
     first = subjects[0]
     grid = default_grid(first.base.eps) if options.grid is None else options.grid
+    for eps in options.grid or ():
+        check_radius("a radius of --grid", abs(eps), first.base.norm)
     classes, seed = first.images.spec.num_classes, options.subject.seed
     points = plan_points(grid, options.attack, first.base, num_classes=classes, seed=seed)
     check_count(len(first.images))
-    folder = open_folder(first, options.out, "curves")
+    folder = out_folder(first, options.out, "curves")
     notices = Console(stderr=True, highlight=False)
     curves: list[Curve] = []
     ledgers: list[Ledger] = []
@@ -61,6 +64,7 @@ def main(args: list[str]) -> int:
         ledgers.append(ledger)
         size = options.subject.batch_size
         curves.append(measure(ready.fast, ready.images, points, batch_size=size, device=ready.device, ledger=ledger))
+    folder.mkdir(parents=True, exist_ok=True)
     write_curves(folder, first, options.attack, curves[0])
     if len(subjects) > 1:
         write_difference(folder, (first, subjects[1]), options.attack, (curves[0], curves[1]))

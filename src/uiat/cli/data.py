@@ -1,5 +1,6 @@
 """`uiat data info|pack|fetch`: look at data, pack a folder of images, download a known data set."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +14,12 @@ from rich.table import Table
 from uiat import data
 from uiat.cli.data_files import describe, write_npz
 from uiat.cli.numbers import REGISTRY
+from uiat.cli.output import check_file
 from uiat.data import DataConfig, own, packed
-from uiat.data.files import user_path
+from uiat.data.files import nearest, user_path
 from uiat.data.packing import PackOptions, pack
 from uiat.engine.files import write_json
-from uiat.errors import UserError, unknown
+from uiat.errors import UserError, quoted, unknown
 
 _MOST_CLASSES = 20
 """How many classes a table shows; the JSON has all."""
@@ -76,8 +78,18 @@ def main(args: list[str]) -> int:
     kind, run = COMMANDS[args[0]]
     with REGISTRY:
         options: Any = tyro.cli(kind, args=args[1:], prog=f"uiat data {args[0]}", description=kind.__doc__)
-    run(options)
+    try:
+        run(options)
+    except UserError as error:
+        raise UserError(_own_flags(str(error))) from None
     return 0
+
+
+def _own_flags(sentence: str) -> str:
+    """Name the flags of these commands where a sentence names those of training: `data.size` is `--size` here."""
+    flag = r"(?<![\w/.-])(?:--)?data\.(size|test_fraction|test)\b"
+    sentence = sentence.replace("--data PATH with ", "").replace("allow its download", "use `uiat data fetch`")
+    return re.sub(flag, lambda found: f"--{found[1].replace('_', '-')}", sentence)
 
 
 def _info(options: Info) -> None:
@@ -88,8 +100,11 @@ def _info(options: Info) -> None:
         size=options.size,
         download=False,
     )
+    check_file(options.json)
     parts = data.read(config, options.data_dir)
-    facts = describe(options.source, parts, data.split(parts, config))
+    splits = data.split(parts, config)
+    facts = describe(options.source, parts, splits)
+    facts["notes"] = [*facts["notes"], *filter(None, [data.empty_classes(splits, options.source)])]
     if options.json:
         write_json(Path(options.json), facts)
     _show(facts)
@@ -98,9 +113,11 @@ def _info(options: Info) -> None:
 def _pack(options: Pack) -> None:
     folder = user_path(options.folder)
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}: give one with a sub-folder of images for each class.")
+        advice = "" if folder.exists() else nearest(folder)
+        advice = advice or "give one with a sub-folder of images for each class."
+        raise UserError(f"there is no folder {folder}: {advice}")
     if packed.is_packed(folder):
-        raise UserError(f"{folder} is packed already: use it with --data {folder}.")
+        raise UserError(f"{folder} is packed already: use it with --data {quoted(folder)}.")
     out = user_path(options.out or f"{str(folder).rstrip('/')}-packed")
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out} is there already: choose another --out, or remove it.")
@@ -111,8 +128,9 @@ def _pack(options: Pack) -> None:
     else:
         pack(listing, choice, out)
         files = [out]
-    test = f" --data.test {files[1]}" if len(files) > 1 else ""
-    Console().print(f"packed; next: uiat train --data {files[0]}{test}", markup=False, highlight=False, soft_wrap=True)
+    test = f" --data.test {quoted(files[1])}" if len(files) > 1 else ""
+    line = f"packed; next: uiat train --data {quoted(files[0])}{test}"
+    Console().print(line, markup=False, highlight=False, soft_wrap=True)
 
 
 def _fetch(options: Fetch) -> None:

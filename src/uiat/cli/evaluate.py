@@ -13,14 +13,16 @@ from rich.table import Table
 from torch import Tensor
 
 from uiat.cli.numbers import show_number
+from uiat.cli.output import check_file
 from uiat.cli.subject import Ready, SubjectField, parse, prepare
 from uiat.config import ModelT
 from uiat.data.fetch import cache_folder
 from uiat.distributed import is_main, local_device, process_group, rank, wait, world
 from uiat.engine.files import write_json, write_tensors
-from uiat.engine.run import read_json
+from uiat.engine.run import RunFolder
 from uiat.engine.setup import pick_device
 from uiat.errors import UserError
+from uiat.evaluation import suite
 from uiat.evaluation.accuracy import Accuracy
 from uiat.evaluation.card import environment
 from uiat.evaluation.intervals import wilson
@@ -51,9 +53,14 @@ class Evaluate(Generic[ModelT]):
 def main(args: list[str]) -> int:
     """Run the command."""
     target, options = parse(Evaluate, args, "uiat evaluate")
-    for place in filter(None, (options.json, options.save_adversaries)):  # before hours of work, not after
-        if not Path(place).absolute().parent.is_dir():
-            raise UserError(f"cannot write {place}: there is no such folder, make it first.")
+    if not options.attacks:
+        names = ", ".join(suite.DESCRIPTIONS)
+        raise UserError(f"--attacks names none: give some of {names} (see `uiat list attacks`).")
+    check_file(options.json)
+    check_file(options.save_adversaries)
+    if target.is_dir():
+        check_file(str(RunFolder(target).result))
+        RunFolder.open(target).read_card()
     with process_group(local_device(pick_device(options.subject.device))):
         return _evaluate(target, options)
 
@@ -138,14 +145,12 @@ def _present(y: Tensor, classes: tuple[str, ...]) -> list[tuple[int, str]]:
 def _save(ready: Ready, options: Evaluate[Any], result: dict[str, Any], found: SuiteResult) -> None:
     """Add the result to a run's card, under what tells it from others, and write what was asked for."""
     if ready.run is not None:
-        found_card = read_json(ready.run.result) if ready.run.result.exists() else None
-        card: dict[str, Any] = found_card if isinstance(found_card, dict) else {"schema": 1}
         facts = {k: result[k] for k in ("weights", "data", "sample", "exact", "processes")}
-        for name, attack in result["attacks"].items():
-            entry = {**facts, "attack": name, **attack, "environment": result["environment"]}
-            entries = card.setdefault("evaluations", [])
-            entries[:] = [old for old in entries if _identity(old) != _identity(entry)] + [entry]
-        write_json(ready.run.result, card)
+        with ready.run.changed_card() as card:
+            for name, attack in result["attacks"].items():
+                entry = {**facts, "attack": name, **attack, "environment": result["environment"]}
+                entries = card["evaluations"]
+                entries[:] = [old for old in entries if _identity(old) != _identity(entry)] + [entry]
     if options.json:
         write_json(Path(options.json), result)
     if options.save_adversaries:

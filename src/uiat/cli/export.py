@@ -8,6 +8,7 @@ from rich.console import Console
 
 from uiat.cli.numbers import REGISTRY
 from uiat.engine.run import Weights
+from uiat.errors import quoted
 from uiat.export.folder import write_folder
 from uiat.export.subject import load_subject
 
@@ -36,9 +37,8 @@ def main(args: list[str]) -> int:
     subject = load_subject(Path(options.run), options.weights, options.data_dir)
     out = Path(options.out) if options.out else subject.run.path / "export"
     files = write_folder(subject, out, onnx=options.onnx)
-    console = Console(stderr=True, highlight=False)
+    Console(highlight=False).print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)
     if not subject.evaluations:
-        run = subject.run.path
-        console.print(f"note: the card has no accuracies; measure with: uiat evaluate {run}", markup=False)
-    console.print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)
+        note = f"note: the card has no accuracies; measure with: uiat evaluate {quoted(subject.run.path)}"
+        Console(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
     return 0

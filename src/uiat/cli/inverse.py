@@ -11,7 +11,7 @@ from rich.table import Table
 from torch import Tensor
 
 from uiat.cli.inverse_files import Result, write_inverses
-from uiat.cli.output import open_folder
+from uiat.cli.output import out_folder
 from uiat.cli.subject import Ready, SubjectField, parse, prepare
 from uiat.config import ModelT
 from uiat.errors import UserError
@@ -57,8 +57,8 @@ def main(args: list[str]) -> int:
     ready = prepare(target, options.subject)
     method = ready.run.read_config().method if ready.run is not None else None
     settings = inverse_settings(method, ready.base, eps=options.inverse_eps, beta=options.beta)
+    folder = out_folder(ready, options.out, "inverse")
     universal = _find_z(ready, options, settings, method)
-    folder = open_folder(ready, options.out, "inverse")
     shown = shown_places(ready.images.y, options.rows, options.per_class)
     found = make_inverses(
         ready.model,
@@ -72,6 +72,7 @@ def main(args: list[str]) -> int:
         device=ready.device,
     )
     result = Result(settings, universal, found, shown)
+    folder.mkdir(parents=True, exist_ok=True)
     write_inverses(folder, ready, result)
     _show(ready, result, folder)
     return 0

@@ -12,6 +12,7 @@ from uiat.cli.output import facts
 from uiat.cli.subject import Ready
 from uiat.data.images import balanced
 from uiat.engine.files import write_json, write_tensors
+from uiat.engine.places import find_data
 from uiat.evaluation.card import environment
 from uiat.evaluation.inverse_settings import InverseSettings
 from uiat.evaluation.inverses import KINDS, Inverses
@@ -74,4 +75,5 @@ def _places_in_test_set(ready: Ready) -> Tensor:
     options = ready.options
     if options.n is None or options.sample == "first":
         return torch.arange(len(ready.images))
-    return balanced(data.load(options.data, options.data_dir).test.y, options.n, options.seed)
+    config = options.data if ready.run is None else find_data(ready.run, options.data)
+    return balanced(data.load(config, options.data_dir).test.y, options.n, options.seed)

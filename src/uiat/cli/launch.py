@@ -7,43 +7,82 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from uiat.cli.refusal import refusal_file
+import torch
+
+from uiat.cli.refusal import raise_refusal
 from uiat.engine.signals import STOP_FILE, StopSignal
+from uiat.errors import UserError
 
 GRACE_SECONDS = 120.0
 """How long processes that were asked to stop may take for their step and their checkpoint."""
 
 
+def cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def check_processes(processes: int, restarts: int, device: torch.device) -> None:
+    """Refuse numbers that cannot be meant, before there is a run folder."""
+    for flag, value, least in (("processes", processes, 1), ("restarts", restarts, 0)):
+        if value < least:
+            raise UserError(f"--{flag} is {value}: give at least {least}.")
+    most, kind = (torch.cuda.device_count(), "GPU(s)") if device.type == "cuda" else (cores(), "core(s)")
+    if processes > most:
+        raise UserError(f"--processes is {processes}, and there are {most} {kind} here: give at most {most}.")
+
+
 def launch(run: Path, processes: int, restarts: int, flags: list[str]) -> int:
     """Run `uiat train --resume RUN` under torchrun; a process that dies is started again up to `restarts` times.
 
-    A stop that this process is asked for reaches all of them: they save and end, and that is a success. A mistake that
-    a person must mend is not tried again: it has been said, and gives code 2.
+    A stop that this process is asked for reaches all of them: they save and end, and the exit code is the signal's. A
+    mistake that a person must mend is not tried again: it is raised here.
     """
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     count = [f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
     command = [*torchrun, *count, "-m", "uiat", "train", "--resume", str(run), *flags]
-    threads = str(max(1, (os.cpu_count() or 1) // processes))
+    threads = str(max(1, cores() // processes))
     with TemporaryDirectory() as folder, StopSignal() as stop:
         file = Path(folder) / "stop"
         environment = {"OMP_NUM_THREADS": threads, **os.environ, STOP_FILE: str(file)}
         # A session of their own: a Ctrl-C reaches this process alone. A signal to torchrun would make it end with a
         # traceback; its processes look for the file instead, save, and end well.
         child = subprocess.Popen(command, env=environment, start_new_session=True)
-        while True:
-            try:
-                code = child.wait(timeout=0.2)
-                return 2 if refusal_file(str(file)).exists() else code
-            except subprocess.TimeoutExpired:
-                if stop.requested:
-                    file.touch()
-                    return _let_end(child)
+        code = _wait(child, stop, file)
+        raise_refusal(file)
+        return stop.exit_code if stopped_file(file).exists() or (code and stop.requested) else code
 
 
-def _let_end(child: subprocess.Popen[bytes]) -> int:
+def _wait(child: subprocess.Popen[bytes], stop: StopSignal, file: Path) -> int:
+    """Return torchrun's exit code; make the file when this process is asked to stop."""
+    while True:
+        try:
+            return child.wait(timeout=0.2)
+        except subprocess.TimeoutExpired:
+            if stop.requested:
+                break
+    file.touch()
     try:
         return child.wait(timeout=GRACE_SECONDS)
     except subprocess.TimeoutExpired:
         child.send_signal(signal.SIGTERM)
-        child.wait()
-        return 0
+        return child.wait()
+
+
+def stopped_file(stop_file: str | Path) -> Path:
+    """Return the file, beside the one that asks for a stop, which tells that the training ended before its end."""
+    return Path(f"{stop_file}.stopped")
+
+
+def stopped(stop: StopSignal) -> int:
+    """Return the exit code of a training that was stopped: it is not finished, and no command may take it for that.
+
+    Under `uiat train --processes` it leaves word for the launcher, which ends with that code; the processes end with 0,
+    because torchrun takes any other code for a death and starts them again.
+    """
+    stop_file = os.environ.get(STOP_FILE)
+    if stop_file is None:
+        return stop.exit_code
+    if os.path.isdir(os.path.dirname(stop_file)):  # else the launcher was interrupted a second time, and is gone
+        stopped_file(stop_file).touch()
+    return 0

@@ -2,10 +2,11 @@
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from uiat.engine.signals import STOP_FILE
-from uiat.errors import UserError
+from uiat.errors import Resumable, UserError
 
 
 def refusal_file(stop_file: str) -> Path:
@@ -14,16 +15,16 @@ def refusal_file(stop_file: str) -> Path:
 
 
 def refused() -> bool:
-    """Whether a process of this launch has met a mistake that a person must mend."""
+    """Whether a process of this launch has met a mistake that a person must mend, or the launcher is gone."""
     stop_file = os.environ.get(STOP_FILE)
-    return stop_file is not None and refusal_file(stop_file).exists()
+    return stop_file is not None and (refusal_file(stop_file).exists() or not Path(stop_file).parent.exists())
 
 
 def refuse(error: UserError) -> int:
     """Say what is wrong and return the exit code.
 
-    Under `uiat train --processes` the first process speaks and leaves word for the launcher, which ends with code 2;
-    the processes themselves end with 0, because torchrun takes any other code for a death and starts them again. Under
+    Under `uiat train --processes` the first process leaves the sentence for the launcher, which says it and ends with
+    code 2; the processes end with 0, because torchrun takes any other code for a death and starts them again. Under
     torchrun alone the first process of each machine speaks: machines may differ in their files.
     """
     stop_file = os.environ.get(STOP_FILE)
@@ -31,9 +32,18 @@ def refuse(error: UserError) -> int:
         if os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"uiat: {error}", file=sys.stderr)
         return 2
-    try:
-        refusal_file(stop_file).touch(exist_ok=False)
-    except FileExistsError:
-        return 0
-    print(f"uiat: {error}", file=sys.stderr)
+    # Another process may have said it, and the launcher may be gone.
+    with (
+        suppress(FileExistsError, FileNotFoundError),
+        refusal_file(stop_file).open("x", encoding="utf-8") as file,
+    ):
+        file.write(f"{'resumable' if isinstance(error, Resumable) else ''}\n{error}")
     return 0
+
+
+def raise_refusal(stop_file: Path) -> None:
+    """Raise the mistake that a process of a launch has met, if one has."""
+    file = refusal_file(str(stop_file))
+    if file.exists():
+        kind, _, sentence = file.read_text(encoding="utf-8").partition("\n")
+        raise (Resumable if kind else UserError)(sentence)

@@ -1,13 +1,16 @@
 """`uiat reproduce NAME…`: the paper's tables and figures, at a scale of one's choice."""
 
 import os
+from dataclasses import replace
 
 import tyro
 
 from uiat.cli.numbers import REGISTRY
+from uiat.cli.output import check_folder
 from uiat.cli.reproduce_job import Job, Reproduce, job_command, settle
 from uiat.cli.reproduce_output import all_races, say, write
 from uiat.engine.signals import StopSignal
+from uiat.plugins import Import, import_words
 from uiat.reproduce.plan import print_plan
 from uiat.reproduce.runner import Worker
 from uiat.reproduce.store import Store
@@ -19,24 +22,26 @@ STOPPED = os.EX_TEMPFAIL
 """The exit code (75) of a `--cell` command that was stopped: no scheduler should take it for done."""
 
 
-def main(args: list[str]) -> int:
-    """Run the command."""
+def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
+    """Run the command; worker processes get the imports, too."""
     with REGISTRY:
         options = tyro.cli(Reproduce, args=args, prog="uiat reproduce", description=Reproduce.__doc__)
+    options = replace(options, imports=imports)
     job = settle(options)
     if options.plan:
         print_plan(job.cells, all_races(job), job.out, job.device, job_command(options))
         return 0
+    check_folder(job.out)
     if options.submit is not None:
         return hand_over(job, options.submit)
     with StopSignal() as stop:
         if CALL in os.environ:
             return work(job, stop, os.environ[CALL])
         try:
-            failures = make(job, stop, args)
+            failures = make(job, stop, [*args, *import_words(imports)])
         except Stopped:
             say(f"stopped; all is saved in {job.out}, and the same command goes on")
-            return STOPPED if options.cell else 0
+            return STOPPED if options.cell else stop.exit_code
     if failures:
         say(f"{len(failures)} of {len(job.cells)} runs failed; the same command tries them again")
     unwritten = [] if options.cell else write(job)

@@ -10,6 +10,7 @@ import tyro
 from uiat.engine.setup import pick_device
 from uiat.errors import UserError, unknown
 from uiat.methods import METHODS
+from uiat.plugins import Import, import_words
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS, Experiment
@@ -48,6 +49,8 @@ class Reproduce:
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
     """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
+    imports: tyro.conf.Suppress[tuple[Import, ...]] = ()
+    """What --import named."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,13 @@ def settle(options: Reproduce) -> Job:
     experiments = tuple(build(scale) for name, build in EXPERIMENTS.items() if everything or name in options.names)
     cells = merge(cell for experiment in experiments for cell in experiment.cells(seeds))
     out = Path(options.out or f"runs/reproduce-{scale.name}")
+    known_cells = bool(cells)
     only = (cell for cell in cells if not options.only or method_name(cell.config) in options.only)
     cells = with_helpers(only, out)
+    if known_cells and not cells:
+        raise UserError(
+            f"no run of {', '.join(options.names)} is of the methods in --only: leave it out, or name others."
+        )
     if options.cell:
         known = {cell.key: cell for cell in cells}
         for key in options.cell:
@@ -102,4 +110,4 @@ def job_command(options: Reproduce) -> list[str]:
         value = getattr(options, flag)
         if value and value != "auto":
             words += [f"--{flag.replace('_', '-')}", str(value)]
-    return words
+    return words + import_words(options.imports)

@@ -39,6 +39,8 @@ def write(job: Job) -> list[str]:
     with writing(job.out):
         for race in races:
             attempt(race.what, race.run)
+            if doubt := race.timing.doubt(job.out):
+                say(f"{race.what}: {doubt}")
         lines = _write_all(job, attempt)
     scale = scales.get(job.options.scale)
     everything = merge(cell for build in EXPERIMENTS.values() for cell in build(scale).cells(job.seeds))

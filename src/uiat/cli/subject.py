@@ -1,7 +1,6 @@
 """Who is examined: a run, or anyone's weights; on which images; through which copy of the network."""
 
 from dataclasses import dataclass, replace
-from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal, TypeVar
 
@@ -16,15 +15,18 @@ from uiat.cli.choose import take
 from uiat.cli.numbers import REGISTRY
 from uiat.config import ModelT
 from uiat.data.config import DataConfig
+from uiat.data.files import nearest
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device
-from uiat.engine.identity import check_classes
+from uiat.engine.identity import check_channels, check_classes
+from uiat.engine.places import find_data, find_network
 from uiat.engine.run import RunFolder, Weights
 from uiat.engine.setup import pick_device, trial_batch
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.models import ModelConfig
 from uiat.models.fast import to_channels_last, verified_fold
+from uiat.ranges import check_numbers
 
 OptionsT = TypeVar("OptionsT")
 
@@ -115,13 +117,18 @@ def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
     model: ModelConfig | None = models.get(chosen["--model"]) if "--model" in chosen else None
     if target.is_dir():
         config = RunFolder.open(target).read_config()
-        images = replace(config.data, name=chosen["--data"]) if "--data" in chosen else config.data
+        images, name = config.data, chosen.get("--data", config.data.name)
+        if name != images.name:  # how the run cut its own data says nothing of others
+            images = DataConfig(name, size=images.size, download=images.download)
         return Subject(images, model or config.model)
     if not target.exists():
-        raise UserError(f"there is no {target}: give a run folder, or a weights file with --model and --data.")
+        advice = nearest(target) or "give a run folder, or a weights file with --model and --data."
+        raise UserError(f"there is no {target}: {advice}")
     if model is None or "--data" not in chosen:
         missing = "--model NAME" if model is None else "--data NAME"
-        raise UserError(f"{target} is a bare weights file: say what it is with {missing} (see `uiat list`).")
+        run = target.parent
+        instead = f", or give its run's folder {run} instead" if RunFolder(run).config.is_file() else ""
+        raise UserError(f"{target} is a file by itself: say what it is with {missing} (see `uiat list`){instead}.")
     return Subject(DataConfig(name=chosen["--data"]), model)
 
 
@@ -136,18 +143,20 @@ def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = No
     if base.step is not None and "step" not in changes and "eps" in changes:
         changes["step"] = base.step * changes["eps"] / base.eps if base.eps else None
     base = replace(base, **changes)
-    if not 0 <= base.eps < inf:
-        raise UserError(f"ε is {base.eps}, but a radius is a number from 0 on.")
+    check_numbers(base, "--")
     if options.batch_size < 1:
         raise UserError(f"the batch size is {options.batch_size}: give at least 1.")
     device = local_device(pick_device(options.device))
-    splits = splits or data.load(options.data, options.data_dir)
+    if run is not None:
+        find_network(run, options.model)
+    splits = splits or data.load(options.data if run is None else find_data(run, options.data), options.data_dir)
     if run is not None:
         check_classes(run, splits.train.classes, options.data.name)
+        check_channels(run, splits.spec.shape[0], options.data.name)
     images = _sample(splits.test, options)
     model = options.model.build(splits.spec).to(device)
     ready = Ready(target, run, options, model, model, images, splits.train, base, device, 0)
-    load_weights(model, ready.weights_file)
+    load_weights(model, run.find_weights(options.weights) if run is not None else target)
     model.eval().requires_grad_(False)
     if options.exact:
         return ready

@@ -1,30 +1,39 @@
 """`uiat train [RECIPE] [--overrides]`, and `uiat train --resume RUN`."""
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, count
+from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal
 
 import torch
 import tyro
-from rich.console import Console
 
 from uiat import data, models, recipes
 from uiat.cli.choose import take
-from uiat.cli.launch import launch
-from uiat.cli.numbers import REGISTRY
+from uiat.cli.kept import import_kept, read_known
+from uiat.cli.launch import check_processes, launch, stopped
+from uiat.cli.numbers import REGISTRY, parse_number
+from uiat.cli.radius import too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_path
 from uiat.distributed import is_main, launched, local_device, process_group, restarted, wait
 from uiat.engine.identity import check_same, keep_identity
 from uiat.engine.loop import rehearse, train
+from uiat.engine.places import find_data, find_network
 from uiat.engine.run import RunFolder
-from uiat.engine.setup import pick_device
-from uiat.errors import UserError
+from uiat.engine.setup import build_loader, pick_device
+from uiat.engine.signals import StopSignal
+from uiat.errors import UserError, quoted
+from uiat.plugins import Import
+from uiat.progress import PatientConsole
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
 """Flags that may be given without their part's name."""
+FEW_STEPS = 30
+"""A run of fewer steps gets a note: the first BatchNorm statistics would still weigh 5 % (0.9 to the 28th)."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +47,7 @@ class Where:
     data_dir: str | None = None
     """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
     processes: int = 1
-    """Processes of this machine that share the run; each batch is divided between them."""
+    """Processes of this machine that share the run, at most one a core or GPU; each batch is divided between them."""
     restarts: int = 3
     """With several processes: how often one that died is started again, from the last checkpoint."""
 
@@ -49,6 +58,8 @@ class Resume(Where):
 
     resume: str = ""
     """The run's folder."""
+    data: str = ""
+    """Where data of one's own lies now, if it was moved; the images must be those that the run was begun with."""
     on_nonfinite: Literal["stop", "skip"] | None = None
     """Change what happens when a loss or a gradient is not finite; else it stays as the run was begun."""
 
@@ -61,30 +72,48 @@ class Command(Generic[ModelT, MethodT]):
     where: Annotated[Where, tyro.conf.arg(name="")]
 
 
-def main(args: list[str]) -> int:
-    """Run the command."""
-    return resume_run(args) if any(a.split("=")[0] == "--resume" for a in args) else new_run(args)
+def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
+    """Run the command; a run keeps the imports."""
+    resume = any(a.split("=")[0] == "--resume" for a in args)
+    return resume_run(args, imports) if resume else new_run(args, imports)
 
 
-def new_run(args: list[str]) -> int:
+def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     """Begin a run: the recipe first, then what the flags change."""
     name, rest = name_recipe(args)
     rest = [SHORT.get(flag := word.split("=")[0], flag) + word[len(flag) :] for word in rest]
     config, rest = _choose(recipes.get(name), rest)
     config, where = parse(config, rest)
     check(config)
+    notes = [too_long(config.method, rest)]
     device = local_device(pick_device(where.device))
+    check_processes(where.processes, where.restarts, device)
     with process_group(device):
         folder = Path("runs") / f"{name}-s{config.seed}"
         # Under torchrun the name is fixed: a process that is started again must find the run of the one that died.
         out = where.out or str(folder if launched() > 1 else _free(folder))
         if restarted() and RunFolder(out).config.exists():
-            return resume_run(["--resume", out, *_flags(where)])
+            return resume_run(["--resume", out, *_flags(where)], imports)
         splits = _load(config, where)
         rehearse(config, splits, device)
-        run = RunFolder.create(out, config) if is_main() else RunFolder(out)
-        keep_identity(run, splits)
-        return _train(config, run, splits, device, where)
+        notes += [data.empty_classes(splits, config.data.name), _few_steps(config, splits)]
+        with RunFolder.begin(out, config, imports) if is_main() else nullcontext(RunFolder(out)) as run:
+            for note in filter(None, notes if is_main() else []):
+                PatientConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
+            keep_identity(run, splits, config)
+            return _train(config, run, splits, device, where)
+
+
+def _few_steps(config: AnyConfig, splits: data.Splits) -> str:
+    """Return one line where a run is too short to learn anything, as one on a few images in large batches may be."""
+    epochs = config.train.epochs
+    steps = build_loader(config, splits.train, torch.device("cpu"), splits.generated).steps_per_epoch
+    if epochs * steps >= FEW_STEPS:
+        return ""
+    return (
+        f"{epochs * steps} steps in all ({steps} an epoch) are few to learn from: give smaller batches "
+        f"(--train.batch-size) or more epochs (--train.epochs {-(-FEW_STEPS // steps)})"
+    )
 
 
 def name_recipe(args: list[str]) -> tuple[str, list[str]]:
@@ -96,24 +125,29 @@ def name_recipe(args: list[str]) -> tuple[str, list[str]]:
     return recipes.OWN if own else recipes.DEFAULT, args
 
 
-def resume_run(args: list[str]) -> int:
-    """Go on with a run, from its own configuration."""
+def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
+    """Go on with a run, from its own configuration; imports that are given take the place of its own."""
     with REGISTRY:
         chosen = tyro.cli(Resume, args=args, prog="uiat train --resume RUN", description=Resume.__doc__)
     if chosen.out:
         raise UserError("--out cannot be given with --resume: the run stays in its own folder.")
     run = RunFolder.open(chosen.resume)
-    config = run.read_config()
+    if not imports:
+        import_kept(run)
+    config = read_known(run)
     check(config)
     if chosen.on_nonfinite is not None:
         config = replace(config, train=replace(config.train, on_nonfinite=chosen.on_nonfinite))
     device = local_device(pick_device(chosen.device))
+    check_processes(chosen.processes, chosen.restarts, device)
     with process_group(device):
-        splits = _load(config, chosen)
-        check_same(run, splits, config.data.name)
-        keep_identity(run, splits)
-        if chosen.on_nonfinite is not None and is_main():
-            run.change_config(config)
+        find_network(run, config.model)
+        images = replace(config.data, name=chosen.data or config.data.name)
+        splits = _load(replace(config, data=find_data(run, images)), chosen)
+        check_same(run, splits, images.name)
+        keep_identity(run, splits, config, moved=chosen.data)
+        if (chosen.on_nonfinite is not None or imports) and is_main():
+            run.change_config(config, imports or run.read_imports())
         wait()
         return _train(config, run, splits, device, chosen)
 
@@ -129,7 +163,8 @@ def _load(config: AnyConfig, where: Where) -> data.Splits:
 
 
 def _flags(where: Where) -> list[str]:
-    return ["--device", where.device, *(["--data-dir", where.data_dir] if where.data_dir else [])]
+    moved = ["--data", where.data] if isinstance(where, Resume) and where.data else []
+    return ["--device", where.device, *(["--data-dir", where.data_dir] if where.data_dir else []), *moved]
 
 
 def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
@@ -141,20 +176,33 @@ def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
             default=Command(config, Where()),
             args=args,
             prog=USAGE,
-            description="Train a robust classifier: a recipe (see `uiat list`), and what you change of it.",
+            description="Train a robust classifier: a recipe (see `uiat list`), and what you change of it. "
+            "--data NAME, --model NAME and --eps E come first: E scales every length of the attack and the inverse.",
             config=(tyro.conf.AvoidSubcommands,),
         )
     return found.recipe, found.where
 
 
 def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:
-    """Apply `--data NAME` and `--model NAME`, which choose a whole part, before the flags that change its fields."""
-    chosen, rest = take(args, ("--data", "--model"))
+    """Apply `--data NAME`, `--model NAME` and `--eps E`, which change whole parts, before flags of single fields."""
+    chosen, rest = take(args, ("--data", "--model", "--eps"))
     if "--data" in chosen:
         config = replace(config, data=replace(config.data, name=chosen["--data"]))
     if "--model" in chosen:
         config = replace(config, model=models.get(chosen["--model"]))
+    if "--eps" in chosen:
+        config = with_radius(config, _number("--eps", chosen["--eps"]))
     return config, rest
+
+
+def _number(flag: str, text: str) -> float:
+    try:
+        value = parse_number(text)
+    except ValueError as error:
+        raise UserError(f"{flag}: {error}.") from None
+    if not isfinite(value) or value < 0:
+        raise UserError(f"{flag} is {value}: give at least 0.")
+    return value
 
 
 def _free(path: Path) -> Path:
@@ -164,12 +212,14 @@ def _free(path: Path) -> Path:
 
 
 def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch.device, where: Where) -> int:
-    console = Console(stderr=True, highlight=False, quiet=not is_main())
+    console = PatientConsole(highlight=False, quiet=not is_main())
     if where.processes > 1 and launched() == 1:
         return launch(run.path, where.processes, where.restarts, _flags(where))
     console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
-    if train(config, run, splits, device):
-        console.print(f"done; next: uiat evaluate {run.path}", markup=False, soft_wrap=True)
-    else:
-        console.print(f"go on with: uiat train --resume {run.path}", markup=False, soft_wrap=True)
-    return 0
+    with StopSignal() as stop:
+        finished = train(config, run, splits, device, stop=stop)
+    if finished:
+        console.print(f"done; next: uiat evaluate {quoted(run.path)}", markup=False, soft_wrap=True)
+        return 0
+    console.print(f"go on with: uiat train --resume {quoted(run.path)}", markup=False, soft_wrap=True)
+    return stopped(stop)

@@ -22,6 +22,7 @@ __all__ = [
     "Source",
     "Splits",
     "data_folder",
+    "empty_classes",
     "load",
     "plain",
     "resize",
@@ -48,6 +49,9 @@ SOURCES: dict[str, Source] = {
 
 _SPLIT_SEED = 0
 """Fixed, so that runs of different seeds train, select and test on the same images."""
+
+_NAMED = 8
+"""Classes that a line names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +93,7 @@ def read(config: DataConfig, data_dir: str | None = None) -> Parts:
         raise UserError(f"no data is named: give --data PATH with {own.FORMS}.")
     if own.is_path(config.name):
         return own.read(config, data_dir)
-    raise unknown("data set", config.name, [*SOURCES, "FILE.npz", "FOLDER"])
+    raise unknown("data set", config.name, SOURCES, others=own.nearby(), advice=f"or give the path of {own.FORMS}.")
 
 
 def split(parts: Parts, config: DataConfig) -> Splits:
@@ -109,6 +113,22 @@ def split(parts: Parts, config: DataConfig) -> Splits:
             "bring them to one shape (data.size resizes both)."
         )
     return Splits(train, validation, test)
+
+
+def empty_classes(splits: Splits, name: str) -> str:
+    """Return one line about the classes that have no image in any split; empty where all have some."""
+    classes = splits.train.classes
+    parts = (splits.train, splits.validation, splits.test)
+    present = {int(label) for part in parts for label in part.y.unique()}
+    empty = [f"{k}" if label == str(k) else f"{k} ({label})" for k, label in enumerate(classes) if k not in present]
+    if not empty:
+        return ""
+    more = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
+    named = ", ".join(empty[:_NAMED]) + more
+    return (
+        f"{name} has {len(classes)} classes, of which {len(empty)} without any image: {named}; "
+        "number the labels from 0 without gaps, unless this is meant"
+    )
 
 
 def _held_out(train: Images, parts: Parts, config: DataConfig) -> tuple[Images, Images]:

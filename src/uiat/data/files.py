@@ -1,5 +1,6 @@
 """What every reader of files shares."""
 
+import difflib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,6 +24,23 @@ def first_line(error: BaseException) -> str:
 def user_path(given: str) -> Path:
     """Return a path that a person typed; unlike `Path.expanduser`, leave an unknown ~name as it is."""
     return Path(os.path.expanduser(given))
+
+
+def nearest(path: Path) -> str:
+    """Return "did you mean …?" with the neighbour whose name is most like that of a path that is not there, or ""."""
+    rest: list[str] = []
+    while not os.path.isdir(path.parent) and path != path.parent:
+        rest.insert(0, path.name)
+        path = path.parent
+    try:
+        close = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
+    except OSError:
+        close = []
+    if not close:
+        return ""
+    found = path.with_name(close[0])
+    whole = found.joinpath(*rest)
+    return f"did you mean {whole if os.path.exists(whole) else found}?"
 
 
 def is_file(path: Path) -> bool:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uiat.data.files import is_file, reading
+from uiat.data.files import is_file, nearest, reading
 from uiat.data.images import Images
 from uiat.data.npz import assemble
 from uiat.errors import UserError
@@ -19,7 +19,7 @@ _NAMES = "classes.txt"
 def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
     """Read images and labels; `classes` are those of the training file."""
     if not is_file(path):
-        raise UserError(f"there is no file {path}: give the path of an .npy with images.")
+        raise UserError(f"there is no file {path}: {nearest(path) or 'give the path of an .npy with images.'}")
     labels = find_labels(path)
     names = path.with_name(_NAMES)
     own = _read_names(names) if is_file(names) else None

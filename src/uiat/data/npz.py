@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from uiat.data.files import is_file, reading, to_images
+from uiat.data.files import is_file, nearest, reading, to_images
 from uiat.data.images import Images
 from uiat.errors import UserError
 
@@ -17,7 +17,8 @@ _CHUNK = 4096
 def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
     """Read one file; `classes` are those of the training file, which a test file has to agree with."""
     if not is_file(path):
-        raise UserError(f"there is no file {path}: give the path of an .npz with `image` and `label`.")
+        advice = nearest(path) or "give the path of an .npz with `image` and `label`."
+        raise UserError(f"there is no file {path}: {advice}")
     arrays = _arrays(path)
     names = _names(path, arrays["classes"]) if "classes" in arrays else None
     return assemble(path, arrays["image"], arrays["label"], names, classes)

@@ -6,7 +6,7 @@ from pathlib import Path
 from uiat.data import folder, huggingface, npy, npz, packed
 from uiat.data.config import DataConfig
 from uiat.data.fetch import data_folder
-from uiat.data.files import user_path
+from uiat.data.files import nearest, user_path
 from uiat.data.images import Images, hold_out
 from uiat.data.listing import Listing
 from uiat.data.packing import PackOptions, cached
@@ -24,6 +24,15 @@ def is_path(name: str) -> bool:
     return bool(name) and (name.startswith((".", "~")) or os.sep in name or os.path.exists(name))
 
 
+def nearby() -> list[str]:
+    """Return what is in the current folder that could be data of one's own."""
+    try:
+        entries = list(os.scandir())
+    except OSError:
+        return []
+    return [entry.name for entry in entries if entry.is_dir() or entry.name.lower().endswith(tuple(_FILES))]
+
+
 def read(config: DataConfig, data_dir: str | None) -> Parts:
     """Read data of one's own; image files are packed first, once."""
     path = user_path(config.name)
@@ -33,7 +42,7 @@ def read(config: DataConfig, data_dir: str | None) -> Parts:
         train, held = read_files(path, test, _fraction(config))
         return Parts(train, held, where=str(path.absolute()))
     if not os.path.exists(path):
-        raise UserError(f"there is no {path}: give {FORMS}.")
+        raise UserError(f"there is no {path}: {nearest(path) or f'give {FORMS}.'}")
     if not path.is_dir():
         raise UserError(f"{path} is no data that can be read: give {FORMS}.")
     if config.test:

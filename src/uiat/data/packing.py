@@ -188,5 +188,5 @@ def _size(listing: Listing, facts: Sequence[Facts], options: PackOptions) -> tup
         return (height, width), []
     return (height, width), [
         f"the images have {len(sizes)} sizes; all are resized to {height}×{width} (height×width), which {most} of "
-        f"{len(facts)} have; --data.size chooses another"
+        f"{len(facts)} have; give a size to choose another"
     ]

@@ -25,7 +25,7 @@ from uiat.distributed import is_main, tell, wait
 from uiat.engine.files import append, digest, sealed, settled_length, write_sealed, write_tensors
 from uiat.engine.run import RunFolder
 from uiat.engine.state import State
-from uiat.errors import UserError
+from uiat.errors import UserError, quoted
 from uiat.methods import Method
 from uiat.targets import PredictionTable
 
@@ -83,7 +83,7 @@ class Checkpointer:
         The main process chooses the checkpoint, so that all go on from the same one.
         """
         name, saved = self._find(device) if is_main() else ("", None)
-        name = tell(name)
+        name = tell(name or (self._begin_again() if is_main() else ""))
         if not name:
             _cut(self.run, 0)
             return False
@@ -126,12 +126,37 @@ class Checkpointer:
                 self._notice(problems[0] if problems else f"{self.run.checkpoint} is missing", saved)
             return path.name, saved
         away = " and ".join(path.name for path in there)
-        advice = f"move {away} away and `uiat train --resume {self.run.path}` begins the run anew."
+        advice = f"move {away} away and `uiat train --resume {quoted(self.run.path)}` begins the run anew."
+        if self._past():
+            advice = self._elsewhere()
         return (f"{' and '.join(problems)}: {advice}" if there else ""), None
+
+    def _begin_again(self) -> str:
+        """Say that a run without a checkpoint begins again; return why not, where it has epochs that would be lost."""
+        if not self._past():
+            if self.run.has_trained():
+                self._say(f"{self.run.path} has no checkpoint yet: beginning again with the first step")
+            return ""
+        state = "finished" if self.run.is_finished else "not finished"
+        return f"{self.run.path} is {state}, but its checkpoints are gone: {self._elsewhere()}"
+
+    def _past(self) -> bool:
+        return self.run.is_finished or self.run.past_epochs()
+
+    def _elsewhere(self) -> str:
+        weights = (
+            f"`uiat evaluate {quoted(self.run.path)}` still measures its weights, and "
+            if self.run.best.exists()
+            else ""
+        )
+        return f"{weights}to train again, begin a run in another folder, or move this one away."
 
     def _notice(self, problem: str, saved: dict[str, Any]) -> None:
         where = f"epoch {saved['epoch']} after step {saved['step']}"
         notice = f"{problem}: going on from the checkpoint before it, {self.run.previous.name}, in {where}"
+        self._say(notice)
+
+    def _say(self, notice: str) -> None:
         self.notices.append(notice)
         Console(stderr=True, highlight=False).print(notice, markup=False, soft_wrap=True)
         append(self.run.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {notice}\n")

@@ -14,7 +14,7 @@ from uiat.crafting import crafting
 from uiat.distributed import anywhere, gather, rank, total, wait
 from uiat.engine.files import write_tensors
 from uiat.engine.state import State
-from uiat.errors import UserError
+from uiat.errors import Resumable, quoted
 from uiat.targets import PredictionTable, UniversalInverseTarget
 from uiat.types import Batch, Clock, Loss
 from uiat.views import View
@@ -126,15 +126,15 @@ def respond(fault: Fault, state: State, steps: int, folder: Path, *, skip: bool)
     clock = fault.clock
     if not skip:
         samples, files = _save(fault, folder)
-        raise UserError(
+        raise Resumable(
             f"{fault.what} is not finite in epoch {clock.epoch}, step {clock.step + 1} ({samples}), and the weights "
             f"are as they were before it: look at the batch in {files}, lower --train.schedule.lr, "
-            f"or leave such batches out with `uiat train --resume {folder} --on-nonfinite skip`."
+            f"or leave such batches out with `uiat train --resume {quoted(folder)} --on-nonfinite skip`."
         )
     state.skipped += 1
     if state.skipped > MOST_SKIPPED * steps and (state.skipped >= FEW or state.skipped == steps):
         samples, files = _save(fault, folder)
-        raise UserError(
+        raise Resumable(
             f"{state.skipped} of the {steps} steps of epoch {clock.epoch} were not finite, too many to leave out; in "
             f"the last, step {clock.step + 1}, it was {fault.what} ({samples}): look at its batch in {files}, "
             "or lower --train.schedule.lr."

@@ -11,7 +11,7 @@ from uiat.config import AnyConfig
 from uiat.distributed import is_main, wait
 from uiat.engine.averaging import Averaging
 from uiat.engine.awp import AWP
-from uiat.engine.run import RunFolder, read_json
+from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_model
 from uiat.engine.weights import load_weights
 from uiat.methods import HAT, Natural
@@ -47,20 +47,15 @@ def get_helper(
     if is_main() and not own.config.exists():
         own = RunFolder.create(run.helper, helper_config(config, method, run))
     wait()
-    if not is_finished(own) and not train(own.read_config(), own):
+    if not own.is_finished and not train(own.read_config(), own):
         return False, None
     return True, _load(config, own.weights(), data, device)
-
-
-def is_finished(run: RunFolder) -> bool:
-    """Whether a run's card is written, which is the last thing a training does: nothing of it has to be locked then."""
-    return run.result.exists() and "config" in read_json(run.result)
 
 
 def given_helper(config: AnyConfig, method: HAT, data: DataSpec, device: torch.device) -> nn.Module:
     """Load the helper that `method.helper` names: a run, or a weights file."""
     place = Path(method.helper)
-    return _load(config, RunFolder.open(place).weights() if place.is_dir() else place, data, device)
+    return _load(config, RunFolder.open(place).find_weights() if place.is_dir() else place, data, device)
 
 
 def _load(config: AnyConfig, weights: Path, data: DataSpec, device: torch.device) -> nn.Module:

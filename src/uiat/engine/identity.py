@@ -5,15 +5,17 @@ that changed, both would be silently wrong.
 """
 
 import hashlib
-from pathlib import Path
 from typing import Any
 
 import torch
 
+from uiat.config import AnyConfig
 from uiat.data import Splits
+from uiat.data.files import user_path
 from uiat.data.images import Images
 from uiat.distributed import is_main, wait
 from uiat.engine.files import write_json
+from uiat.engine.places import known_places, places
 from uiat.engine.run import RunFolder, read_json
 from uiat.errors import UserError
 
@@ -21,11 +23,18 @@ _PROBES = 64
 """Images of each split whose pixels are part of the digest: all of them may be more than the memory holds."""
 
 
-def keep_identity(run: RunFolder, splits: Splits) -> None:
-    """Keep in data.json what the data is, unless that is there already; all processes take part."""
-    if is_main() and not _file(run).exists():
+def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str = "") -> None:
+    """Keep in data.json what the data is and where it lies, unless that is there already; all processes take part.
+
+    `moved` is the place that the data has now, where it is another.
+    """
+    if is_main() and not run.data.exists():
         with run.lock():
-            write_json(_file(run), identity(splits))
+            write_json(run.data, {**identity(splits), "places": places(config)})
+    elif is_main() and moved:
+        kept = {**known_places(run), "name": str(user_path(moved).absolute())}
+        with run.lock():
+            write_json(run.data, {**_known(run), "places": kept})
     wait()
 
 
@@ -74,15 +83,20 @@ def check_classes(run: RunFolder, classes: tuple[str, ...], name: str) -> None:
     )
 
 
+def check_channels(run: RunFolder, channels: int, name: str) -> None:
+    """Refuse images in colour for a network of grey ones, and the other way round."""
+    shape = _known(run).get("shape")
+    if isinstance(shape, list) and shape and shape[0] != channels:
+        raise UserError(
+            f"{run.path} was trained on images of {shape[0]} channels, but those of {name} have {channels}."
+        )
+
+
 def _numbered(names: list[str] | tuple[str, ...]) -> bool:
     return list(names) == [str(k) for k in range(len(names))]
 
 
 def _known(run: RunFolder) -> dict[str, Any]:
     """Return what is known of a run's data; nothing of a run that an earlier version began."""
-    found = read_json(_file(run)) if _file(run).exists() else {}
+    found = read_json(run.data) if run.data.exists() else {}
     return found if isinstance(found, dict) else {}
-
-
-def _file(run: RunFolder) -> Path:
-    return run.path / "data.json"

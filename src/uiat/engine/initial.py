@@ -37,7 +37,7 @@ def keep_initial(config: AnyConfig, run: RunFolder, data: DataSpec) -> Path | No
 
     `None` without such weights, and where a checkpoint says more.
     """
-    if not config.init or run.checkpoint.exists() or run.previous.exists():
+    if not config.init or run.has_checkpoint():
         return None
     if is_main() and not run.initial.exists():
         write_tensors(run.initial, initial_model(config, data).state_dict())
@@ -54,7 +54,7 @@ def weights_at(given: str) -> Path:
         return place / WEIGHTS
     if not RunFolder(place).config.is_file():
         raise UserError(f"the folder {place} is neither a run nor an export: give one of these, or a weights file.")
-    return RunFolder(place).weights()
+    return RunFolder(place).find_weights()
 
 
 def head_of(model: nn.Module, classes: int) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from uiat.engine.setup import build_loader, build_state, look_again
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
+from uiat.engine.trial import try_network
 from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.card import environment
 from uiat.methods import HAT
@@ -41,31 +42,41 @@ AfterEpoch = Callable[[State], None]
 
 
 def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
-    """Build what a run is made of and forget it: a mistake shows before there is a run folder."""
+    """Build what a run is made of, try the network, and forget both: a mistake shows before there is a run folder."""
     build_loader(config, splits.train, torch.device("cpu"), splits.generated)
-    initial_model(config, splits.spec)
+    try_network(initial_model(config, splits.spec).to(device), config.model, splits.spec)
     if isinstance(config.method, HAT) and config.method.helper:
         given_helper(config, config.method, splits.spec, device)
 
 
 def train(
-    config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device, after_epoch: AfterEpoch | None = None
+    config: AnyConfig,
+    run: RunFolder,
+    splits: Splits,
+    device: torch.device,
+    after_epoch: AfterEpoch | None = None,
+    stop: StopSignal | None = None,
 ) -> bool:
     """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal).
 
     `after_epoch` may look at the state when an epoch is validated, before it is saved: once for each epoch, and once
-    more for one that is repeated after a kill.
+    more for one that is repeated after a kill. `stop` is the caller's own ear for signals, entered already.
     """
-    with run.lock() if is_main() else nullcontext():
-        return _train(config, run, splits, device, after_epoch)
+    with run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal() as heard:
+        return _train(config, run, splits, device, after_epoch, heard)
 
 
 def _train(
-    config: AnyConfig, run: RunFolder, splits: Splits, device: torch.device, after_epoch: AfterEpoch | None
+    config: AnyConfig,
+    run: RunFolder,
+    splits: Splits,
+    device: torch.device,
+    after_epoch: AfterEpoch | None,
+    stop: StopSignal,
 ) -> bool:
     plan = config.train
     initial = keep_initial(config, run, splits.spec)
-    go_on, helper = get_helper(config, run, splits.spec, device, lambda c, r: train(c, r, splits, device))
+    go_on, helper = get_helper(config, run, splits.spec, device, lambda c, r: train(c, r, splits, device, stop=stop))
     if not go_on:
         return False
     state = build_state(config, splits.spec, device, helper, initial)
@@ -82,7 +93,7 @@ def _train(
         state.seconds = saved - began
         checkpoints.save(state)
 
-    with StopSignal() as stop, Reporter(run.log, plan.epochs, steps, done) as report:
+    with Reporter(run.log, plan.epochs, steps, done) as report:
         if resumed and state.epoch <= plan.epochs:
             report.say(f"going on in epoch {state.epoch}, after step {state.step} of {steps}")
         if plan.fast and not resumed and _unfolded(state):

@@ -1,5 +1,8 @@
-"""What a person sees of a long run: a live bar on a terminal, plain lines elsewhere, and log.txt in both cases."""
+"""What a person sees of a long run: epoch lines on stdout, a live bar and notes on stderr, and all lines in log.txt."""
 
+import os
+import stat
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -20,10 +23,13 @@ class Reporter(Live):
 
     def __init__(self, log: Path, epochs: int, steps: int, done: int, console: Console | None = None):
         self.console = console or PatientConsole(stderr=True, highlight=False, quiet=not is_main())
+        self.results = console or PatientConsole(highlight=False, quiet=not is_main())
+        if self.results.is_terminal and self.console.is_terminal:
+            self.results = self.console  # one screen: lines are printed above the bar
         self.log, self.epochs, self.steps = log, epochs, steps
         self.total, self.first, self.done = epochs * steps, done, done
         self.began = self.spoken = time.monotonic()
-        if self.console.is_terminal:
+        if self.console.is_terminal and not _piped():
             # On a narrow terminal the note gives way, never the count or the time that is left.
             self.bar = Progress(
                 TextColumn("{task.description}"),
@@ -47,10 +53,10 @@ class Reporter(Live):
         elif time.monotonic() - self.spoken > QUIET_SECONDS:
             self.say(f"epoch {epoch}/{self.epochs}  step {step + 1}/{self.steps}  left {self.left()}")
 
-    def say(self, line: str) -> None:
-        """Print a line, above the bar if there is one, and keep it in log.txt."""
+    def say(self, line: str, *, result: bool = False) -> None:
+        """Print a note on stderr or a result on stdout, above the bar if there is one, and keep it in log.txt."""
         self.spoken = time.monotonic()
-        self.console.print(line, markup=False, soft_wrap=True)
+        (self.results if result else self.console).print(line, markup=False, soft_wrap=True)
         self._keep(line)
 
     def __exit__(
@@ -72,7 +78,8 @@ class Reporter(Live):
         self.say(
             f"epoch {record['epoch']:.0f}/{self.epochs}  {_values(means)}  "
             f"train {record['train_accuracy']:.1%}  natural {record['val_natural']:.1%}  "
-            f"attacked {record['val_robust']:.1%}  left {self.left()}{'  best so far' if best else ''}"
+            f"attacked {record['val_robust']:.1%}  left {self.left()}{'  best so far' if best else ''}",
+            result=True,
         )
 
     def left(self) -> str:
@@ -81,6 +88,14 @@ class Reporter(Live):
         if not made:
             return "?"
         return clock_time((time.monotonic() - self.began) / made * (self.total - self.done))
+
+
+def _piped() -> bool:
+    """Whether stdout goes to another program, such as `tee`, which may print on the screen that a bar would be on."""
+    try:
+        return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
+    except (OSError, ValueError):  # no file of the system
+        return False
 
 
 def _values(means: dict[str, float]) -> str:

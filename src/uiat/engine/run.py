@@ -8,13 +8,16 @@ import platform
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 from uiat.config import AnyConfig
+from uiat.data.files import nearest
 from uiat.engine.files import WriteError, reason, write_json
-from uiat.errors import UserError
-from uiat.serialize import from_json, to_json
+from uiat.errors import PeerLost, Resumable, UserError, quoted
+from uiat.plugins import Import
+from uiat.serialize import IMPORTS, from_json, to_json
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How the system says that a disk takes no more: full, a quota, a limit, broken."""
@@ -29,6 +32,7 @@ class RunFolder:
     def __init__(self, path: str | Path):
         self.path = Path(path)
         self.config = self.path / "config.json"
+        self.data = self.path / "data.json"
         self.metrics = self.path / "metrics.jsonl"
         self.checkpoint = self.path / "checkpoint.pt"
         self.previous = self.path / "checkpoint.previous.pt"
@@ -42,15 +46,16 @@ class RunFolder:
         self.helper = self.path / "helper"
 
     @staticmethod
-    def create(path: str | Path, config: AnyConfig) -> "RunFolder":
-        """Begin a run in a new or empty folder."""
+    def create(path: str | Path, config: AnyConfig, imports: tuple[Import, ...] = ()) -> "RunFolder":
+        """Begin a run in a new or empty folder; `imports` are the modules of one's own that it needs."""
         run = RunFolder(path)
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            write_json(run.config, to_json(config), exclusive=True)
+            write_json(run.config, _content(config, imports), exclusive=True)
         except FileExistsError:
             raise UserError(
-                f"{run.path} already holds a run: go on with `uiat train --resume {run.path}`, or choose another --out."
+                f"{run.path} already holds a run: go on with `uiat train --resume {quoted(run.path)}`, "
+                "or choose another --out."
                 if run.config.exists()
                 else f"cannot make the run folder {run.path}: there is a file of that name; choose another --out."
             ) from None
@@ -59,23 +64,82 @@ class RunFolder:
         return run
 
     @staticmethod
+    @contextmanager
+    def begin(path: str | Path, config: AnyConfig, imports: tuple[Import, ...] = ()) -> Iterator["RunFolder"]:
+        """Create a run; an error within, before anything was trained, removes what the run has put there.
+
+        What was there before stays, and so does a run that can go on as it is (`Resumable`, `PeerLost`).
+        """
+        run = RunFolder(path)
+        made = [folder for folder in (run.path, *run.path.parents) if not os.path.lexists(folder)]
+        before = set() if run.path in made else set(os.listdir(run.path)) if run.path.is_dir() else None
+        RunFolder.create(path, config, imports)
+        try:
+            yield run
+        except (Resumable, PeerLost):
+            raise
+        except Exception:
+            if not (run.has_trained() or RunFolder(run.helper).has_trained()):
+                run._remove(before or set(), made)
+            raise
+
+    @staticmethod
     def open(path: str | Path) -> "RunFolder":
         """Find a run that is there."""
         run = RunFolder(path)
         if not run.config.is_file():
-            raise UserError(
-                f"{run.path} is not a run folder (it has no config.json): give the folder of a `uiat train`."
-            )
+            near = "" if run.path.exists() else nearest(run.path)
+            advice = near or "give the folder of a `uiat train`."
+            raise UserError(f"{run.path} is not a run folder (it has no config.json): {advice}")
         return run
+
+    def has_trained(self) -> bool:
+        """Whether there is anything of a past step: a checkpoint, or a line of metrics."""
+        return self.has_checkpoint() or (self.metrics.exists() and self.metrics.stat().st_size > 0)
+
+    def has_checkpoint(self) -> bool:
+        """Whether there is a checkpoint, be it whole or not."""
+        return self.checkpoint.exists() or self.previous.exists()
+
+    def past_epochs(self) -> bool:
+        """Whether the metrics tell of more epochs than a run can have before its first checkpoint."""
+        return self.metrics.exists() and self.metrics.read_bytes().count(b'"kind": "epoch"') > 1
+
+    def _remove(self, before: set[str], made: list[Path]) -> None:
+        """Remove the files of a run that never began, unless they were there `before`, and the `made` folders."""
+        files = (self.config, self.metrics, self.initial, self.log, self.data, self.path / "lock")
+        with suppress(OSError):  # the error that ended the run is what a person has to hear of
+            for file in files:
+                if file.name not in before:
+                    file.unlink(missing_ok=True)
+            if self.helper.name not in before and not self.helper.is_symlink() and self.helper.is_dir():
+                RunFolder(self.helper)._remove(set(), [self.helper])
+            for folder in made:
+                folder.rmdir()
 
     def read_config(self) -> AnyConfig:
         """Return the configuration the run was begun with."""
-        return from_json(read_json(self.config))
+        found = read_json(self.config)
+        try:
+            return from_json(found)
+        except UserError as error:
+            raise UserError(f"cannot read {self.config}: {error}") from None
 
-    def change_config(self, config: AnyConfig) -> None:
+    def read_imports(self) -> tuple[Import, ...]:
+        """Return the modules of one's own that the run was made with."""
+        saved = read_json(self.config)
+        found = saved.get(IMPORTS, []) if isinstance(saved, dict) else []
+        try:
+            if not all(isinstance(text, str) for each in found for text in each.values()):
+                raise TypeError
+            return tuple(Import(**each) for each in found)
+        except (TypeError, AttributeError):
+            raise UserError(f"the imports in {self.config} are not a list of names and folders: mend them.") from None
+
+    def change_config(self, config: AnyConfig, imports: tuple[Import, ...]) -> None:
         """Write another configuration for the rest of the run, so that the folder tells what was done."""
         with self.lock():
-            write_json(self.config, to_json(config))
+            write_json(self.config, _content(config, imports))
 
     def weights(self, which: Weights = "best") -> Path:
         """Return the file of a run's weights."""
@@ -84,14 +148,60 @@ class RunFolder:
             return self.best if best else self.last
         return self.best_averaged if best else self.last_averaged
 
+    def find_weights(self, which: Weights = "best") -> Path:
+        """Return the file of a run's weights; where it is gone, say what can be used instead."""
+        file = self.weights(which)
+        if file.is_file():
+            return file
+        choices: tuple[Weights, ...] = ("last", "best", "last-raw", "best-raw")
+        others = [other for other in choices if self.weights(other).is_file()]
+        if others:
+            advice = f"use {self.weights(others[0])} instead (--weights {others[0]})"
+        elif self.is_finished:
+            advice = "the run is finished and does not write it again; train anew, in another folder"
+        elif self.past_epochs() and not self.has_checkpoint():
+            advice = "its checkpoints are gone, too; train anew, in another folder"
+        else:
+            advice = f"the run writes it after its first epoch; go on with `uiat train --resume {quoted(self.path)}`"
+        raise UserError(f"{self.path} has no {file.name}: {advice}.")
+
+    @property
+    def is_finished(self) -> bool:
+        """Whether its card is written, which is the last thing a training does: nothing of it has to be locked then."""
+        return "config" in self.read_card()
+
+    def read_card(self) -> dict[str, Any]:
+        """Return what result.json says; it has a list of evaluations, which may be empty."""
+        card = read_json(self.result) if self.result.exists() else {"schema": 1}
+        entries = card.setdefault("evaluations", []) if isinstance(card, dict) else None
+        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+            raise UserError(f"{self.result} is not the card of a run: move it away, and measure again.")
+        return dict(card)
+
+    @contextmanager
+    def changed_card(self) -> Iterator[dict[str, Any]]:
+        """Yield the card to be changed, then write it; commands that do so at once wait for each other."""
+        handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            with suppress(OSError):  # a file system without locks
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            card = self.read_card()
+            yield card
+            write_json(self.result, card)
+        finally:
+            os.close(handle)
+
     def read_metrics(self) -> list[dict[str, Any]]:
         """Return the lines of metrics.jsonl, epoch and step lines alike."""
         if not self.metrics.exists():
             return []
         try:
-            return [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
+            lines = [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"cannot read {self.metrics}: {error}.") from None
+        if not all(isinstance(line, dict) for line in lines):
+            raise UserError(f"cannot read {self.metrics}: it has lines that are no records.")
+        return lines
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -108,7 +218,7 @@ class RunFolder:
             yield
         except OSError as error:
             if isinstance(error, WriteError) or error.errno in DISK:
-                raise UserError(self._full(error)) from None
+                raise Resumable(self._full(error)) from None
             raise
         finally:
             os.close(handle)
@@ -132,11 +242,16 @@ class RunFolder:
 
     def _full(self, error: OSError) -> str:
         path = error.path if isinstance(error, WriteError) else error.filename or f"a file in {self.path}"
-        kept = "the last good checkpoint is kept" if self._saved() else "there is no checkpoint yet"
-        return f"cannot write {path}: {reason(error)}; {kept}, make room and `uiat train --resume {self.path}` goes on."
+        kept = "the last good checkpoint is kept" if self.has_checkpoint() else "there is no checkpoint yet"
+        return (
+            f"cannot write {path}: {reason(error)}; {kept}, make room and "
+            f"`uiat train --resume {quoted(self.path)}` goes on."
+        )
 
-    def _saved(self) -> bool:
-        return self.checkpoint.exists() or self.previous.exists()
+
+def _content(config: AnyConfig, imports: tuple[Import, ...]) -> dict[str, Any]:
+    """Return what config.json holds; without imports, the configuration alone."""
+    return {**to_json(config), **({IMPORTS: [asdict(each) for each in imports]} if imports else {})}
 
 
 def _living(words: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from uiat.config import AnyConfig, check
+from uiat.config import AnyConfig, check_training
 from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.data.loader import Loader
@@ -68,7 +68,7 @@ def build_state(
     config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None, initial: Path | None = None
 ) -> State:
     """Return the run's state before its first step; `initial` are weights to begin with."""
-    check(config.train, "train.")
+    check_training(config.train)
     model = build_model(config, data, device)
     if initial is not None:
         load_weights(model, initial)

@@ -13,14 +13,26 @@ class StopSignal:
     """Within it, Ctrl-C and SIGTERM only raise a flag; a second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
-        self._heard = False
+        self._heard = 0
+        """The number of the first signal that was heard."""
         self._file = os.environ.get(STOP_FILE)
         self._before: dict[signal.Signals, object] = {}
 
     @property
     def requested(self) -> bool:
         """Whether somebody asked for a stop, by a signal or by the file."""
-        return self._heard or (self._file is not None and os.path.exists(self._file))
+        return bool(self._heard) or self._by_file()
+
+    def _by_file(self) -> bool:
+        """Whether the file is there, or its folder is not: then whoever would have made it is gone."""
+        return self._file is not None and (
+            os.path.exists(self._file) or not os.path.exists(os.path.dirname(os.path.abspath(self._file)))
+        )
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of a stopped command, as shells have it: 130 after Ctrl-C, 143 after SIGTERM or by the file."""
+        return 128 + (self._heard or signal.SIGTERM)
 
     def __enter__(self) -> "StopSignal":
         # Python lets only the main thread set handlers; a loop run in another thread is stopped by its owner.
@@ -38,4 +50,4 @@ class StopSignal:
     def _hear(self, number: int, _frame: FrameType | None) -> None:
         if self._heard and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self._heard = True
+        self._heard = self._heard or number

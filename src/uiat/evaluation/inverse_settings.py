@@ -6,6 +6,7 @@ from typing import Any
 
 from uiat.attacks import PGD
 from uiat.errors import UserError
+from uiat.ranges import check_radius
 from uiat.targets import InstanceInverse, UniversalInverse
 
 STEPS = 5
@@ -44,7 +45,10 @@ def inverse_settings(
     if not 0 < radius < inf:
         raise UserError(f"the inverse radius ε' is {radius}: give one above 0 with --inverse-eps.")
     weight = beta if beta is not None else own.beta if own is not None else 1.0
+    if not 0 <= weight < inf:
+        raise UserError(f"--beta is {weight}: give a number from 0 on.")
     shared: dict[str, Any] = {"eps": radius, "beta": weight, "norm": base.norm if own is None else own.norm}
+    check_radius("the inverse radius ε'", radius, shared["norm"])
     if own is not None:
         shared["reduction"] = own.reduction
     instance = InstanceInverse(step=radius / 2, steps=STEPS, **shared)

@@ -53,6 +53,8 @@ def _fill(subject: Subject, out: Path, texts: dict[str, str], onnx: bool) -> lis
 
 def prepare(out: Path) -> None:
     """Make the folder, or see that nothing in it is lost but an earlier export."""
+    if out.is_file():
+        raise UserError(f"cannot write the folder {out}: there is a file of that name; choose another --out.")
     try:
         out.mkdir(parents=True, exist_ok=True)
         there = [name for name in OURS if (out / name).exists()]

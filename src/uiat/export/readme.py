@@ -6,6 +6,7 @@ from typing import Any
 from uiat.cli.numbers import show_number
 from uiat.export.card import BIBTEX
 from uiat.export.subject import Subject
+from uiat.serialize import encode
 
 ROBUSTBENCH = ("cifar10", "cifar100")
 """Data sets of ours that RobustBench has, under the same names."""
@@ -64,7 +65,7 @@ def write_readme(subject: Subject, files: list[str], requires: list[str]) -> str
         "shape": ", ".join(map(str, shape)),
         "classes": subject.spec.num_classes,
     }
-    method, network = type(subject.config.method).__name__, type(subject.config.model).__name__
+    method, network = encode(subject.config.method)["kind"], type(subject.config.model).__name__
     whole = name in ROBUSTBENCH and shape == (3, 32, 32)
     own = ["`network.py` is a copy of the file it was trained from; it may import what its author wants."]
     return "\n\n".join(

@@ -9,7 +9,8 @@ from torch import nn
 
 from uiat import data
 from uiat.config import AnyConfig
-from uiat.engine.run import RunFolder, Weights, read_json
+from uiat.engine.places import find_data, find_network
+from uiat.engine.run import RunFolder, Weights
 from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.types import DataSpec
@@ -66,22 +67,21 @@ def load_subject(path: Path, weights: Weights, data_dir: str | None) -> Subject:
     """Load a run's network; the data itself is read only where a run that is not finished has no card yet."""
     run = RunFolder.open(path)
     config = run.read_config()
-    file = run.weights(weights)
-    if not file.is_file():
-        raise UserError(f"{run.path} has no {file.name} yet: it is written after the first epoch.")
-    result = read_json(run.result) if run.result.exists() else {}
-    facts = result.get("data") or _read_data(config, data_dir)
+    file = run.find_weights(weights)
+    result = run.read_card()
+    facts = result.get("data") or _read_data(run, config, data_dir)
     try:
         spec = DataSpec(len(facts["classes"]), int(facts["train"]), tuple(facts["shape"]))
     except (KeyError, TypeError, ValueError):
         raise UserError(f"{run.result} does not say what the data was: remove it, and export again.") from None
+    find_network(run, config.model)
     model = config.model.build(spec)
     load_weights(model, file)
     return Subject(run, config, weights, model.eval().requires_grad_(False), spec, facts, result)
 
 
-def _read_data(config: AnyConfig, data_dir: str | None) -> dict[str, Any]:
-    splits = data.load(config.data, data_dir)
+def _read_data(run: RunFolder, config: AnyConfig, data_dir: str | None) -> dict[str, Any]:
+    splits = data.load(find_data(run, config.data), data_dir)
     counts = {part: len(getattr(splits, part)) for part in ("train", "validation", "test")}
     return {
         "name": config.data.name,

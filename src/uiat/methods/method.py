@@ -1,6 +1,8 @@
 """A method is attack × target × terms; this runs any of them."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import is_dataclass
 from typing import Protocol
 
 import torch
@@ -9,11 +11,17 @@ from torch import Tensor, nn
 from uiat.attacks import FGSM, Attack
 from uiat.crafting import Crafting, crafting
 from uiat.errors import UserError
+from uiat.logits import check_logits
 from uiat.objectives.terms import Weighted
+from uiat.ranges import check_number, check_numbers
 from uiat.rng import Draws
 from uiat.targets import Target
 from uiat.types import Batch, Clock, DataSpec, Loss
 from uiat.views import View
+
+CHECK_EVERY = 100
+"""Steps between two looks at a batch on a GPU, for which the host waits; on a CPU a look takes no time to speak of, and
+every batch gets one."""
 
 
 class MethodConfig(Protocol):
@@ -51,6 +59,7 @@ class Method(nn.Module):
         keep_gradient: bool = False,
     ):
         super().__init__()
+        _check_numbers(attack, target, terms)
         self.data, self.attack, self.target, self.terms = data, attack, target, tuple(terms)
         self.crafting: Crafting = crafting
         self.seed = seed
@@ -66,18 +75,20 @@ class Method(nn.Module):
 
     def craft(self, model: nn.Module, batch: Batch, clock: Clock) -> View:
         """Find the adversarial examples x̂ of a (micro-)batch."""
-        if not self._checked:
+        first = not self._checked
+        if first or batch.x.device.type == "cpu" or clock.step % CHECK_EVERY == 0:
             self._check(batch)
         draws = Draws(self.seed, clock.epoch, clock.step, batch.start, batch.total)
         x_adv, gradient = batch.x, None
         if self.attack is not None:
-            with crafting(model, self.crafting) as network:
+            with crafting(model, self.crafting) as network, self._watched(network) if first else nullcontext():
                 if self.keep_gradient:
                     assert isinstance(self.attack, FGSM)
                     x_adv, gradient = self.attack.with_gradient(network, batch.x, batch.label)
                 else:
                     x_adv = self.attack(network, batch.x, batch.label, draws)
-        return View(model, batch, x_adv, draws, self.crafting, gradient)
+        self._checked = True
+        return View(model, batch, x_adv, draws, self.crafting, gradient, classes=self.data.num_classes)
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
         """Do once, for all micro-batches of a batch, what must come before p: the update of z."""
@@ -95,8 +106,19 @@ class Method(nn.Module):
         weighted = [term.weight * parts[term.name] for term in self.terms]
         return Loss(torch.stack(weighted).sum(), {name: value.detach() for name, value in parts.items()})
 
+    @contextmanager
+    def _watched(self, network: nn.Module) -> Iterator[None]:
+        """Within it, an output of the network that is not logits is named before a loss is made of it."""
+
+        def check(_: nn.Module, args: tuple[Tensor, ...], found: object) -> None:
+            if args:
+                check_logits(found, len(args[0]), self.data.num_classes)
+
+        with network.register_forward_hook(check):
+            yield
+
     def _check(self, batch: Batch) -> None:
-        """Look at the first batch, where a mistake in one's own loop shows; later ones cost no look."""
+        """Look for what is wrong with a batch of one's own loop."""
         x, y, index = batch.x, batch.y, batch.index
         if x.shape[1:] != self.data.shape:
             raise UserError(
@@ -105,6 +127,10 @@ class Method(nn.Module):
         if not _within(x, 0, 1):
             raise UserError(
                 "pixels lie outside [0, 1] or are NaN: give images in [0, 1] and put normalisation inside the model."
+            )
+        if y.shape != x.shape[:1] or y.dtype != torch.int64:
+            raise UserError(
+                f"labels are {y.dtype} of shape {tuple(y.shape)} for {len(x)} samples: give one int64 label a sample."
             )
         if not _within(y, 0, self.data.num_classes - 1):
             raise UserError(
@@ -121,10 +147,27 @@ class Method(nn.Module):
                 "this method remembers a prediction for every sample, but the batch has no sample indices: "
                 "give Batch(x, y, index), or switch the memory off (such as momentum=Momentum(enabled=False))."
             )
+        if index is not None and (index.shape != x.shape[:1] or index.dtype not in (torch.int64, torch.int32)):
+            raise UserError(
+                f"sample indices are {index.dtype} of shape {tuple(index.shape)} for {len(x)} samples: "
+                "give one int64 index a sample."
+            )
         if index is not None and not _within(index, 0, self.data.num_samples - 1):
             raise UserError(f"a sample index lies outside 0 … {self.data.num_samples - 1}: check DataSpec.num_samples.")
-        self._checked = True
 
 
 def _within(values: Tensor, low: float, high: float) -> bool:
-    return bool(((values >= low) & (values <= high)).all())
+    least, most = values.aminmax()  # NaN, where there is one
+    return bool((least >= low) & (most <= high))
+
+
+def _check_numbers(attack: Attack | None, target: Target | None, terms: Sequence[Weighted]) -> None:
+    """Refuse numbers that no method can work with: of the attack, of the parts of the target, and weights."""
+    if is_dataclass(attack):
+        check_numbers(attack, "attack.")
+    for module in () if target is None else target.modules():
+        for name, part in vars(module).items():
+            if is_dataclass(part):
+                check_numbers(part, f"{name}.")
+    for term in terms:
+        check_number(f"the weight of {term.name!r}", term.weight)

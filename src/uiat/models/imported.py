@@ -1,8 +1,6 @@
 """Anyone's own classifier, named as `module:callable`."""
 
-import importlib
 import inspect
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +8,7 @@ from typing import Any
 from torch import nn
 
 from uiat.errors import UserError
+from uiat.plugins import import_from
 from uiat.types import DataSpec
 
 
@@ -41,19 +40,7 @@ class Imported:
     def find(self) -> Any:
         """Return the callable."""
         module, _, name = self.target.partition(":")
-        here = str(Path.cwd())
-        if here not in sys.path:
-            sys.path.insert(0, here)
-        try:
-            found = getattr(importlib.import_module(module), name, None)
-        except ImportError as error:
-            raise UserError(
-                f"cannot import {module!r} for --model {self.target} ({error}): run from its folder."
-            ) from None
-        except Exception as error:  # a syntax error, a name that is no name, or whatever the module raises
-            raise UserError(
-                f"cannot import {module!r} for --model {self.target} ({type(error).__name__}: {error})."
-            ) from error
+        found = getattr(import_from(Path.cwd(), module, f"--model {self.target}"), name, None)
         if isinstance(found, nn.Module):
             raise UserError(f"{self.target} is a network: name the class or the function that makes it.")
         if not callable(found):

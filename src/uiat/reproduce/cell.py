@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +24,8 @@ class Cell:
     measures: tuple[Measure, ...] = ()
     watch: Watch | None = None
     """Whether accuracies on train and test are measured after every epoch; such a run has a key of its own."""
+    labels: tuple[str, ...] = field(default=(), compare=False)
+    """What it is called in each table and figure that needs it; no part of its key."""
 
     @cached_property
     def key(self) -> str:
@@ -41,6 +43,10 @@ class Cell:
     def at_seed(self, seed: int) -> "Cell":
         """Return the same cell with another seed."""
         return replace(self, config=replace(self.config, seed=seed))
+
+    def labelled(self, *labels: str) -> "Cell":
+        """Return the same cell under these labels."""
+        return replace(self, labels=labels)
 
     def folder(self, out: Path) -> Path:
         """Return where the run is, or will be."""
@@ -61,10 +67,14 @@ def method_name(config: AnyConfig) -> str:
 
 
 def merge(cells: Iterable[Cell]) -> list[Cell]:
-    """Return every run once, in the order of first mention, with all that is measured on it."""
+    """Return every run once, in the order of first mention, with all its labels and all that is measured on it."""
     found: dict[str, Cell] = {}
     for cell in cells:
         before = found.get(cell.key)
-        measures = cell.measures if before is None else (*before.measures, *cell.measures)
-        found[cell.key] = replace(cell, measures=tuple(dict.fromkeys(measures)))
+        both = (cell,) if before is None else (before, cell)
+        measures, labels = (
+            tuple(dict.fromkeys(entry for one in both for entry in getattr(one, part)))
+            for part in ("measures", "labels")
+        )
+        found[cell.key] = replace(cell, measures=measures, labels=labels)
     return list(found.values())

@@ -47,6 +47,7 @@ class Figure:
     title: str
     scale: Scale
     needs: tuple[Cell, ...]
+    """Its runs, with labels."""
     points: Callable[[Path, int], list[Point]]
     """(folder, seeds) → the points of finished runs."""
     draw: Callable[[list[Point], Path, int, str], "Picture"]
@@ -60,7 +61,7 @@ class Figure:
         """Return the runs it needs."""
         for cell in self.needs:
             for seed in range(seeds):
-                yield cell.at_seed(seed)
+                yield cell.at_seed(seed).labelled(*(f"{self.name}: {label}" for label in cell.labels))
 
     def write(self, out: Path, seeds: int) -> list[Path]:
         """Write the picture and its points; nothing, where no run is finished."""

@@ -17,7 +17,7 @@ def helper_cell(cell: Cell) -> Cell | None:
     method = cell.config.method
     if not isinstance(method, HAT) or method.helper or cell.config.init:
         return None
-    return Cell(helper_config(cell.config, method, RunFolder(".")))
+    return Cell(helper_config(cell.config, method, RunFolder(".")), labels=("HAT's helper",))
 
 
 def helper_store(store: Store) -> Store | None:

@@ -43,7 +43,8 @@ def caption(filled: "Filled") -> str:
     attacks = {"AA": "AutoAttack", "Robust": scale.robust}
     parts = [f"Scale {scale.name}; {seeds}in parentheses the paper's figure, which belongs to the paper's setting."]
     parts += [f"{column}: {attack} on {robust}." for column, attack in attacks.items() if column in columns]
-    parts += [f"Times on {' and '.join(filled.devices)}."] if filled.devices else []
+    parts += [f"Times of the fastest round, on {' and '.join(filled.devices)}."] if filled.devices else []
+    parts += [f"A warning: {doubt}" for doubt in filled.doubts]
     parts += ["The best of ours in each column is bold; – is not measured."]
     return " ".join([*parts, *table.notes])
 

@@ -28,14 +28,17 @@ def print_plan(
 
     totals, left_over = [0, 0, 0], 0.0
     commands = []
-    say("run · state · millions of passes (forward, input-backward, weight-backward) · time left · measurements")
+    say(
+        "run · what it is · state · millions of passes (forward, input-backward, weight-backward) · time left · "
+        "measurements"
+    )
     for cell in cells:
         store, cost, passes = Store(cell, out), seconds(cell, device), training_passes(cell.config)
         left = sum(cost) - work_done(store, cost)
         state = "finished" if store.finished else "begun" if store.run.config.exists() else "new"
         counts = " ".join(f"{count / 1e6:.2f}" for count in passes)
         measures = " ".join(measure_key(measure) for measure in cell.measures) or "none"
-        say(f"{cell.name} · {state} · {counts} · {clock_time(left)} · {measures}")
+        say(f"{cell.name} · {_in_words(cell.labels)} · {state} · {counts} · {clock_time(left)} · {measures}")
         left_over += left
         if state != "finished":
             totals = [total + count for total, count in zip(totals, passes, strict=True)]
@@ -47,9 +50,18 @@ def print_plan(
     )
     say("and count measurements as if no attack ever succeeded early.")
     if warning := mixed(cells, out):
-        say(warning)
+        Console(stderr=True, highlight=False).print(warning, markup=False, soft_wrap=True)
     for race in races:
         duration = clock_time(race.seconds if race.is_left else 0.0)
         say(f"{race.what} · {race.state} · {duration} · {' '.join(race.timing.methods)}")
     for line in commands:
         say(line)
+
+
+def _in_words(labels: Sequence[str]) -> str:
+    """Write labels briefly, the name of each table or figure once: `table1: UIAT; figS2: β = 1, γ = 0.9`."""
+    places: dict[str, list[str]] = {}
+    for label in labels:
+        place, _, words = label.partition(": ")
+        places.setdefault(place, []).append(words)
+    return "; ".join(f"{place}: {', '.join(words)}" if any(words) else place for place, words in places.items())

@@ -5,6 +5,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
@@ -85,7 +86,8 @@ class Worker:
                 return
             self.say(f"{place}: {store.path.name}")
             try:
-                do(store, self.device, self.data_dir, self.stop)
+                with redirect_stdout(sys.stderr):  # the epochs of a run are progress here: stdout is for tables
+                    do(store, self.device, self.data_dir, self.stop)
                 store.failure.unlink(missing_ok=True)
             except (Stopped, KeyboardInterrupt):
                 raise

@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from uiat.engine.files import reason, write_json, write_tensors
-from uiat.engine.helper import is_finished
 from uiat.engine.run import RunFolder, read_json
 from uiat.errors import UserError
 from uiat.reproduce.cell import Cell
@@ -32,7 +31,7 @@ class Store:
     @property
     def trained(self) -> bool:
         """Whether the run is finished: its card is written last (an evaluation before that leaves one without it)."""
-        return is_finished(self.run)
+        return self.run.is_finished
 
     @property
     def finished(self) -> bool:

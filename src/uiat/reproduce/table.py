@@ -71,8 +71,12 @@ class Table:
 
     def cells(self, seeds: int) -> Iterator[Cell]:
         """Return the runs it needs."""
+        groups = {entry.group for entry in self.entries if entry.cell is not None}
         for entry in self.entries:
-            yield from entry.runs(seeds)
+            section = entry.section if self.name_sections else ""
+            words = (section, entry.row, entry.group if len(groups) > 1 else "")
+            label = f"{self.name}: {', '.join(filter(None, words))}"
+            yield from (cell.labelled(label) for cell in entry.runs(seeds))
 
     def write(self, out: Path, seeds: int) -> list[Path]:
         """Write the four files, with the numbers of the runs that are finished."""
@@ -86,7 +90,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Number:
-    """Mean and spread over the seeds that are finished (over rounds, for times)."""
+    """Mean and spread over the seeds that are finished."""
 
     values: tuple[float, ...]
 
@@ -110,6 +114,8 @@ class Filled:
     seeds: int
     devices: tuple[str, ...] = ()
     """What its times were taken on."""
+    doubts: tuple[str, ...] = ()
+    """Why they cannot be trusted."""
 
     def rows(self) -> list[tuple[str, str]]:
         """Return (section, row) in order."""
@@ -150,4 +156,5 @@ def fill(table: Table, out: Path, seeds: int) -> Filled:
         values = tuple(entry.reading.values(entry.cell, out, seeds))
         if values:
             numbers[entry] = Number(values)
-    return Filled(table, numbers, seeds, tuple(dict.fromkeys(filter(None, (t.device(out) for t in table.timings)))))
+    devices, doubts = [t.device(out) for t in table.timings], [t.doubt(out) for t in table.timings]
+    return Filled(table, numbers, seeds, *(tuple(dict.fromkeys(filter(None, words))) for words in (devices, doubts)))

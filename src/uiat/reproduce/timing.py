@@ -6,13 +6,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import torch
 
 from uiat.bench.entrants import Course, enter
 from uiat.bench.race import race
+from uiat.bench.rounds import as_rounds, doubt
 from uiat.config import AnyConfig
 from uiat.engine.files import write_json
 from uiat.engine.run import read_json
@@ -23,7 +23,7 @@ from uiat.serialize import encode
 
 FOLDER = "timing"
 SHORT_SECONDS = 0.2
-"""A hiccup of the machine can be longer than a step this short: a turn is then the median of several steps."""
+"""A hiccup of the machine can be longer than a step this short: a turn is then the fastest of several steps."""
 FEWEST, MOST = 3, 7
 """Steps of such a turn."""
 CHEAP_SECONDS = 20.0
@@ -73,19 +73,24 @@ class Timing:
             return
         course = Course(self.model, sizes(self.data).spec, self.batch_size, device)
         entrants = [enter(name, course) for name in self.methods]
-        trial = [seconds for (seconds,) in race(entrants, {}, 1, device).phases.values()]  # warms everybody up, too
-        steps = steps_a_turn([step for steps in trial for step in steps], self.rounds)
-        times = race(entrants, {}, self.rounds * steps, device, warm_up=0)
+        trial = race(entrants, 1, device).steps.values()  # warms everybody up, too
+        steps = steps_a_turn([step for each in trial for step in each.seconds[0]], self.rounds)
+        times = race(entrants, self.rounds * steps, device, warm_up=0)
         path = self.file(out, device)
         path.parent.mkdir(parents=True, exist_ok=True)
         facts = {"schema": 2, **encode(self), "environment": environment(device), "steps_a_turn": steps}
-        turns = {name: medians(found, steps) for name, found in times.steps.items()}
+        turns = {name: found.turns(steps) for name, found in times.steps.items()}
         write_json(path, {**facts, "seconds_a_step": turns})
 
     def epoch_seconds(self, method: str, out: Path) -> list[float]:
         """Return the seconds of an epoch, round by round: the one source of times here. Empty before the race."""
         path = self.known(out)
         return [] if path is None else [self.steps * seconds for seconds in read_json(path)["seconds_a_step"][method]]
+
+    def doubt(self, out: Path) -> str:
+        """Say why the times that are shown cannot be trusted; empty if their rounds agree, or before the race."""
+        path = self.known(out)
+        return "" if path is None else doubt({m: as_rounds(s) for m, s in read_json(path)["seconds_a_step"].items()})
 
     def device(self, out: Path) -> str:
         """Return what the times that are shown were taken on; empty before the race."""
@@ -114,11 +119,6 @@ def steps_a_turn(seconds: Sequence[float], rounds: int) -> int:
         return 1
     cheap = int(CHEAP_SECONDS / max(1e-9, rounds * sum(seconds)))
     return (min(MOST, max(FEWEST, cheap)) - 1) // 2 * 2 + 1
-
-
-def medians(steps: Sequence[float], size: int) -> list[float]:
-    """Return the median of every `size` steps, in their order: a hiccup in one of them does not show."""
-    return [median(steps[start : start + size]) for start in range(0, len(steps), size)]
 
 
 def device_name(device: torch.device) -> str:

@@ -71,7 +71,7 @@ def _train(store: Store, splits: data.Splits, device: torch.device, stop: StopSi
         raise UserError(f"{store.path} holds a run of another configuration: choose another --out.")
     link_helper(store)
     watcher = Watcher(cell.watch, cell.config, splits, store.path, device) if cell.watch else None
-    if stop.requested or not train(cell.config, store.run, splits, device, after_epoch=watcher):
+    if stop.requested or not train(cell.config, store.run, splits, device, watcher, stop):
         raise Stopped
 
 

@@ -37,7 +37,7 @@ def _halves(name: str, scale: Scale, panels: dict[str, str]) -> Figure:
         name,
         "Accuracy against ε, easier and harder half",
         scale,
-        tuple(cells.values()),
+        tuple(cell.labelled(panel) for panel, cell in cells.items()),
         partial(_points, cells),
         partial(_draw, scale),
         (

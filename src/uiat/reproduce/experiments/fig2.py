@@ -36,7 +36,8 @@ def build(scale: Scale) -> Figure:
         "report only: no epoch is chosen by them.",
     )
     title = "Learning curves over doubled epochs"
-    return Figure("fig2", title, scale, tuple(cells.values()), partial(_points, cells), _draw, notes, "epoch")
+    needs = tuple(cell.labelled(f"{panel}, doubled epochs") for panel, cell in cells.items())
+    return Figure("fig2", title, scale, needs, partial(_points, cells), _draw, notes, "epoch")
 
 
 def _points(cells: dict[str, Cell], out: Path, seeds: int) -> list[Point]:

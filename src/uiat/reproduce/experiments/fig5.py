@@ -39,7 +39,8 @@ def build(scale: Scale) -> Figure:
     """Return the figure at a scale."""
     title = "One-off UIAT against TRADES by the attack's ε"
     notes = (f"Attack: {scale.robust}. Above 0 one-off UIAT is ahead, below TRADES.",)
-    points, cells = partial(_points, scale), difference_cells(scale)
+    points, (one_off, trades) = partial(_points, scale), difference_cells(scale)
+    cells = (one_off.labelled("UIAT (one-off)"), trades.labelled("TRADES"))
     return Figure("fig5", title, scale, cells, points, _draw, notes, "ε", "paired 95 % intervals over seeds and images")
 
 

@@ -27,7 +27,7 @@ def build(scale: Scale) -> Figure:
         "universal inverse perturbation lowers; last weights, and the z that the run ended with.",
     )
     title = "Inverse and universal inverse examples of UIAT"
-    cells = (inverse_cell(scale),)
+    cells = (inverse_cell(scale).labelled("UIAT"),)
     return Figure("figS1", title, scale, cells, partial(_points, scale), partial(_draw, scale), notes, "class")
 
 

@@ -37,6 +37,10 @@ class Sweep:
         """Return the run at a value."""
         return change_method(scale.config(self.method), self.part, **{self.field: value})
 
+    def show(self, value: float) -> str:
+        """Write a value for people: a fraction of the epochs in percent."""
+        return f"{100 * value:g} %" if self.unit else f"{value:g}"
+
     def cells(self, scale: Scale) -> dict[float, Cell]:
         """Return the runs by their value."""
         measures = tuple(scale.attacked(column) for column in COLUMNS.values())
@@ -62,7 +66,11 @@ def build_s2(scale: Scale) -> Figure:
 
 
 def _sweeps(name: str, title: str, scale: Scale, sweeps: tuple[Sweep, ...]) -> Figure:
-    cells = tuple(cell for sweep in sweeps for cell in sweep.cells(scale).values())
+    cells = tuple(
+        cell.labelled(f"{sweep.symbol} = {sweep.show(value)}")
+        for sweep in sweeps
+        for value, cell in sweep.cells(scale).items()
+    )
     points, draw = partial(_points, scale, sweeps), partial(_draw, sweeps)
     return Figure(name, title, scale, cells, points, draw, (f"Robust: {scale.robust}.",), "setting")
 

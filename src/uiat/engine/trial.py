@@ -1,0 +1,57 @@
+"""A trial of a network before a run: one forward and backward on two samples, which leave no trace."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from uiat.data.files import first_line
+from uiat.engine.setup import trial_batch
+from uiat.errors import UserError
+from uiat.logits import check_logits
+from uiat.models import Imported, ModelConfig
+from uiat.models.untouched import untouched
+from uiat.types import DataSpec
+
+
+def try_network(model: nn.Module, config: ModelConfig, data: DataSpec) -> None:
+    """Raise a `UserError` that names why a network cannot be trained on this data, if it cannot.
+
+    It runs in training and in evaluation mode, on two samples of noise of the shape of the data, on its own device. Its
+    weights, statistics and modes, and the global random streams, are as they were afterwards.
+    """
+    name = f"the network {config.target if isinstance(config, Imported) else type(config).__name__}"
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise UserError(f"{name} has no parameter to train: set requires_grad on those that training should change.")
+    x = trial_batch(data, trained[0].device)
+    with untouched(model), torch.enable_grad():
+        for training in (False, True):
+            model.train(training)
+            _try(model, x.clone().requires_grad_(), data, name)
+
+
+def _try(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> None:
+    mode = "training" if model.training else "evaluation"
+    try:
+        found = model(x)
+    except UserError:
+        raise
+    except Exception as error:  # anyone's own forward may raise anything
+        raise UserError(
+            f"{name} fails in {mode} mode on a batch of shape {tuple(x.shape)} ({first_line(error)}): "
+            "let it take images of this size, or resize them with --data.size."
+        ) from error
+    logits = check_logits(found, len(x), data.num_classes, f"{name}, in {mode} mode,")
+    if not bool(logits.isfinite().all()):
+        raise UserError(f"{name} returns NaN or infinite logits before any training: check its forward and weights.")
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    loss = F.cross_entropy(logits.float(), torch.zeros(len(x), dtype=torch.long, device=logits.device))
+    try:
+        at_x, *others = torch.autograd.grad(loss, [x, *trained], allow_unused=True)
+    except RuntimeError as error:
+        raise UserError(
+            f"the gradient of {name} fails in {mode} mode ({first_line(error)}): make its forward differentiable."
+        ) from error
+    for gradients, what in (([at_x], "its input, which an attack needs"), (others, "any of its parameters")):
+        if all(gradient is None for gradient in gradients):
+            raise UserError(f"the output of {name} has no gradient for {what}: do not detach it in the forward.")

@@ -1,0 +1,104 @@
+"""Code of one's own that registers methods, models, data or recipes: named by a person or a run, or installed."""
+
+import importlib
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+from pathlib import Path
+from types import ModuleType
+
+from uiat.errors import UserError
+
+FLAG = "--import"
+GROUP = "uiat.plugins"
+"""The group of entry points by which an installed package makes itself known."""
+
+
+@dataclass(frozen=True)
+class Import:
+    """A module that registers parts of one's own."""
+
+    name: str
+    """A module's name, or the path of a .py file, as it was given."""
+    folder: str
+    """The absolute folder that it was given in: a module is found, and a relative path begins, there."""
+
+    @property
+    def place(self) -> Path:
+        """Where it is looked for first: the file, or what a module of that name in the folder would be called."""
+        path = self.name if self.name.endswith(".py") else self.name.replace(".", "/")
+        return (Path(self.folder) / path).resolve()
+
+    def load(self) -> None:
+        """Import it; what is loaded already stays."""
+        wanted_by = f"{FLAG} {self.name}"
+        if not self.name.endswith(".py"):
+            import_from(Path(self.folder), self.name, wanted_by)
+            return
+        file = self.place
+        if not file.is_file():
+            raise UserError(
+                f"there is no file {file} for {wanted_by}: give the path of a .py file, or a module's name."
+            )
+        if _file_of(sys.modules.get("__main__")) != file:  # else it is the script that called the command
+            module = sys.modules.get(file.stem) or import_from(file.parent, file.stem, wanted_by)
+            if _file_of(module) != file:
+                raise UserError(f"{file} for {wanted_by} has the name of another module: rename the file.")
+
+
+def take_imports(words: list[str]) -> tuple[tuple[Import, ...], list[str]]:
+    """Take every `--import MODULE` (or `--import=MODULE`) out of the words; return them and the rest."""
+    found, rest = [], []
+    left = iter(words)
+    for word in left:
+        flag, equals, value = word.partition("=")
+        if flag != FLAG:
+            rest.append(word)
+            continue
+        name = value if equals else next(left, "")
+        if not name or name.startswith("-"):
+            raise UserError(f"{FLAG} names nothing: give a module's name, or the path of a .py file.")
+        found.append(Import(name, str(Path.cwd())))
+    return tuple(found), rest
+
+
+def import_words(imports: Iterable[Import]) -> list[str]:
+    """Return the words of a command line that name the same imports."""
+    return [word for each in imports for word in (FLAG, each.name)]
+
+
+def import_from(folder: Path, module: str, wanted_by: str) -> ModuleType:
+    """Import a module that may lie in a folder; whatever goes wrong is one sentence."""
+    if (here := str(folder)) not in sys.path:
+        sys.path.insert(0, here)
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise UserError(f"cannot import {module!r} for {wanted_by} ({error}): run from its folder.") from None
+    except SystemExit:
+        raise UserError(
+            f"{module!r} ends the program when it is imported for {wanted_by}: "
+            'let it call `main` only under `if __name__ == "__main__":`.'
+        ) from None
+    except Exception as error:  # a syntax error, a name that is no name, or whatever the module raises
+        raise UserError(f"cannot import {module!r} for {wanted_by} ({type(error).__name__}: {error}).") from error
+
+
+def load_installed() -> list[str]:
+    """Import what installed packages name in the group; return a sentence for each that fails."""
+    failed = []
+    for entry in entry_points(group=GROUP):
+        try:
+            entry.load()
+        except Exception as error:  # another's code may raise anything, and must not stop what does not need it
+            package = entry.dist.name if entry.dist is not None else "a package"
+            reason = f"{type(error).__name__}: {error}"
+            failed.append(f"the plug-in {entry.name!r} of {package} is left out, it cannot be imported ({reason}).")
+    return failed
+
+
+def _file_of(module: ModuleType | None) -> Path | None:
+    file = getattr(module, "__file__", None)
+    return Path(file).resolve() if file else None

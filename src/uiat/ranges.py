@@ -1,0 +1,47 @@
+"""Which numbers a configuration may hold."""
+
+from dataclasses import fields, is_dataclass
+from math import inf, isfinite
+
+from uiat.errors import UserError
+
+LEAST: dict[str, int] = {
+    **dict.fromkeys(("epochs", "batch_size", "micro_batch", "helper_epochs"), 1),
+    **dict.fromkeys(("eps", "step", "steps", "lr", "momentum", "weight_decay", "log_every", "checkpoint_minutes"), 0),
+    **dict.fromkeys(("decay", "gamma", "warmup", "original", "low_momentum", "norm_momentum"), 0),
+}
+"""The least value of the fields that no run can do with less of."""
+MOST: dict[str, int] = {"decay": 1, "original": 1, "norm_momentum": 1}
+"""The largest value of the fields that no run can do with more of."""
+
+
+def check_numbers(part: object, path: str = "", norm: str = "linf") -> None:
+    """Raise a `UserError` that names the first number of a configuration that no run can be made with.
+
+    `norm` is that of radii in parts which have none of their own.
+    """
+    norm = getattr(part, "norm", None) or norm
+    for entry in fields(part):  # type: ignore[arg-type]
+        name, value = f"{path}{entry.name}", getattr(part, entry.name)
+        if is_dataclass(value):
+            check_numbers(value, f"{name}.", norm)
+        elif isinstance(value, int | float):
+            check_number(name, value)
+            if entry.name == "eps":
+                check_radius(name, value, norm)
+
+
+def check_number(name: str, value: float) -> None:
+    """Refuse a number that is not finite, or outside the range that its name (`a.b.name`, `--name`) has."""
+    key = name.rpartition(".")[2].lstrip("-")
+    if not (isfinite(value) and LEAST.get(key, -inf) <= value <= MOST.get(key, inf)):
+        least = f"at least {LEAST[key]}" if key in LEAST else "a finite number"
+        most = f" and at most {MOST[key]}" if key in MOST else ""
+        raise UserError(f"{name} is {value}: give {least}{most}.")
+
+
+def check_radius(name: str, eps: float, norm: str) -> None:
+    """Refuse an L∞ radius above 1: pixels lie in [0, 1], so it was most likely meant in levels of 255."""
+    if norm == "linf" and eps > 1:
+        hint = f"did you mean {eps:g}/255?" if eps <= 255 else "give it on that scale, such as 8/255."
+        raise UserError(f"{name} is {eps:g}, but pixels lie in [0, 1]: {hint}")

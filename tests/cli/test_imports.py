@@ -1,0 +1,251 @@
+"""Methods of one's own: named with `--import`, kept in the run, installed, or not known at all."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli.calls import call, refused, stopped
+from tests.engine.runs import tiny
+from uiat import methods, recipes
+from uiat.config import Config, Validation
+from uiat.engine.run import RunFolder
+from uiat.errors import UserError
+from uiat.methods import METHODS
+from uiat.serialize import UnknownMethod, encode, from_json, to_json
+from uiat.types import DataSpec
+
+OWN = """
+from dataclasses import dataclass, replace
+from functools import partial
+from uiat.attacks import PGD
+from uiat.methods import METHODS, DESCRIPTIONS, SAT
+from uiat.recipes import RECIPES, small
+
+@dataclass(frozen=True)
+class Gentle:
+    attack: PGD = PGD(steps=2, eps=0.125, norm="l2")
+    def build(self, data, *, seed=0, helper=None):
+        return SAT(self.attack).build(data, seed=seed, helper=helper)
+
+METHODS["gentle"] = Gentle()
+DESCRIPTIONS["gentle"] = "two short steps"
+RECIPES["digits-resnet8-gentle"] = partial(small.digits, "gentle")
+"""
+TINY = ["--train.epochs", "1", "--data.subset", "100", "--validate.steps", "1", "--model.width", "2", "--out", "run"]
+TRAIN = ["train", "digits-resnet8-gentle", *TINY]
+
+
+@pytest.fixture(autouse=True)
+def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
+    """Work in an empty folder; return what makes the process forget all that was imported, as a new one would."""
+    registries: list[dict[str, Any]] = [methods.METHODS, methods.DESCRIPTIONS, recipes.RECIPES]
+    before, modules, places = [dict(registry) for registry in registries], set(sys.modules), list(sys.path)
+
+    def forget() -> None:
+        for registry, content in zip(registries, before, strict=True):
+            registry.clear()
+            registry.update(content)
+        for name in set(sys.modules) - modules:
+            if Path(getattr(sys.modules[name], "__file__", None) or "/").is_relative_to(tmp_path):
+                del sys.modules[name]
+        sys.path[:] = places
+
+    monkeypatch.chdir(tmp_path)
+    Path("gentle.py").write_text(OWN)
+    yield forget
+    forget()
+
+
+def test_a_file_or_a_module_is_known_before_anything_is_parsed(
+    tmp_path: Path, forget: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "own").mkdir()
+    shutil.copy("gentle.py", tmp_path / "own" / "parts.py")
+    names = ("gentle.py", "gentle", str(tmp_path / "gentle.py"), "own/parts.py", "own.parts")
+    for words in [["--import", name] for name in names] + [["--import=gentle.py"]]:
+        assert "gentle" not in METHODS
+        assert "two short steps" in call(capsys, "list", "methods", *words).out
+        assert "two short steps" in call(capsys, *words, "list", "methods").out
+        forget()
+
+
+def test_a_run_without_imports_is_as_it_was(tmp_path: Path) -> None:
+    run = RunFolder.create(tmp_path / "run", tiny("sat"))
+    assert json.loads(run.config.read_text()) == to_json(tiny("sat"))
+    assert run.read_imports() == ()
+
+
+def test_a_run_is_measured_without_and_trained_with_its_import(
+    tmp_path: Path, forget: Callable[[], None], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = call(capsys, *TRAIN, "--import", "gentle.py")
+    assert found.code == 0, found.err
+    assert "importing" not in found.err
+    saved = json.loads(Path("run/config.json").read_text())
+    assert saved["imports"] == [{"name": "gentle.py", "folder": str(tmp_path)}]
+    assert "imports" not in json.loads(Path("run/result.json").read_text())["config"]
+    forget()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run = str(tmp_path / "run")
+    for words in (
+        ["evaluate", run, "--n", "5", "--attacks", "fgsm"],
+        ["curves", run, "--n", "6", "--grid", "0", "0.1", "--attack", "fgsm"],
+        ["inverse", run, "--n", "5", "--passes", "1", "--z-images", "20"],
+        ["export", run],
+    ):
+        found = call(capsys, *words)
+        assert found.code == 0, found.err
+        assert "importing" not in found.err
+    assert "gentle" not in METHODS
+    (evaluation,) = json.loads((tmp_path / "run/result.json").read_text())["evaluations"]
+    assert (evaluation["eps"], evaluation["norm"]) == (saved["method"]["attack"]["eps"], "l2")
+    assert json.loads((tmp_path / "run/export/card.json").read_text())["method"] == saved["method"]
+    assert "trained with Gentle" in (tmp_path / "run/export/README.md").read_text()
+    found = call(capsys, "train", "--resume", run)
+    assert found.code == 0, found.err
+    assert found.err.count(f"importing gentle.py from {tmp_path}, as {run}/config.json says\n") == 1
+
+
+def test_a_run_whose_file_moved_takes_another(
+    tmp_path: Path, forget: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(capsys, *TRAIN, "--import", "gentle.py").code == 0
+    forget()
+    Path("gentle.py").rename("kind.py")
+    moved = f"there is no file {tmp_path / 'gentle.py'} for --import gentle.py"
+    assert moved in stopped(capsys, "train", "--resume", "run")
+    assert call(capsys, "train", "--resume", "run", "--import", "kind.py").code == 0
+    assert [each.name for each in RunFolder("run").read_imports()] == ["kind.py"]
+    assert call(capsys, "train", "--resume", "run", "--on-nonfinite", "skip").code == 0
+    assert [each.name for each in RunFolder("run").read_imports()] == ["kind.py"]
+
+
+def test_a_run_that_names_no_import(forget: Callable[[], None], capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, *TRAIN, "--import", "gentle.py").code == 0
+    saved = json.loads(Path("run/config.json").read_text())
+    del saved["imports"]
+    Path("run/config.json").write_text(json.dumps(saved))
+    forget()
+    for words in (["train", "--resume", "run"], ["bench", "--methods", "run"]):
+        assert "the method 'Gentle' of run is not known here: name the module" in refused(capsys, *words)
+
+
+@pytest.mark.parametrize(
+    "named",
+    [
+        {"name": "evil.py", "folder": "RUN"},
+        {"name": "run/evil.py", "folder": "RUN/.."},
+        {"name": "run.evil", "folder": "RUN/.."},
+        {"name": "RUN/evil.py", "folder": "/"},
+        {"name": "run/evil.py", "folder": ""},
+        {"name": "evil", "folder": "."},
+    ],
+)
+def test_nothing_in_a_runs_own_folder_is_imported(
+    named: dict[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = RunFolder.create(tmp_path / "run", tiny("sat"))
+    (run.path / "evil.py").write_text("from pathlib import Path\nPath('harm').touch()\n")
+    named = {key: text.replace("RUN", str(run.path)) for key, text in named.items()}
+    run.config.write_text(json.dumps({**to_json(tiny("sat")), "imports": [named]}))
+    assert "lies in the run or nowhere certain" in refused(capsys, "train", "--resume", "run")
+    assert not Path("harm").exists()
+
+
+@pytest.mark.parametrize("imports", [3, ["gentle.py"], [{"name": "a"}], [{"name": 1, "folder": 2}], {"name": "a"}])
+def test_imports_that_are_none(imports: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = RunFolder.create(tmp_path / "run", tiny("sat"))
+    run.config.write_text(json.dumps({**to_json(tiny("sat")), "imports": imports}))
+    assert "are not a list of names and folders" in refused(capsys, "train", "--resume", "run")
+
+
+@pytest.mark.parametrize(
+    ("words", "text", "sentence"),
+    [
+        (["--import"], "", "--import names nothing"),
+        (["--import", "nowhere.py"], "", "nowhere.py for --import nowhere.py: give the path"),
+        (["--import", "nowhere"], "", "cannot import 'nowhere' for --import nowhere (No module named 'nowhere')"),
+        (["--import", "mine.py"], "1 / 0", "cannot import 'mine' for --import mine.py (ZeroDivisionError"),
+        (["--import", "mine.py"], "x = (", "cannot import 'mine' for --import mine.py (SyntaxError"),
+        (["--import", "mine.py"], "raise SystemExit(0)", 'only under `if __name__ == "__main__":`'),
+        (["--import", "json.py"], "", "has the name of another module: rename the file"),
+    ],
+)
+def test_an_import_that_fails(words: list[str], text: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("mine.py").write_text(text)
+    Path("json.py").write_text(text)
+    assert sentence in refused(capsys, "list", *words)
+
+
+def test_an_unknown_method_is_kept_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    saved = to_json(tiny("uiat"))
+    saved["method"] |= {"kind": "Mine", "attack": {**saved["method"]["attack"], "kind": "Climb", "eps": 0.5}}
+    config = from_json(saved)
+    method: Any = config.method
+    assert isinstance(config, Config)
+    assert isinstance(method, UnknownMethod)
+    assert to_json(config) == saved
+    assert method.inverse == tiny("uiat").method.inverse  # type: ignore[attr-defined]
+    assert (method.attack.eps, encode(method.attack)["kind"]) == (0.5, "Climb")
+    assert not hasattr(method, "nothing")
+    assert Validation().attack(method).eps == 0.5
+    with pytest.raises(UserError, match="'Mine' is not known here"):
+        method.build(DataSpec(10, 10, (1, 8, 8)))
+    with pytest.raises(UserError, match="unknown kind of configuration 'Climb'"):
+        from_json({**saved, "model": {"kind": "Climb"}})
+
+
+def test_bench_takes_a_method_by_name_and_from_a_run(
+    tmp_path: Path, forget: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(capsys, *TRAIN, "--import", "gentle.py", "--method.attack.steps", "3").code == 0
+    forget()
+    shared = ["bench", "--model", "resnet8", "--model.width", "2", "--batch-size", "4", "--size", "8", "--rounds", "1"]
+    shared += ["--no-references", "--no-memory", "--json", "b.json", "--methods"]
+    for words, name, steps in ((["run"], "run", 3), (["gentle", "--import", "gentle"], "gentle", 2)):
+        found = call(capsys, *shared, *words)
+        assert found.code == 0, found.err
+        assert f"{name}: passes were counted" in found.out
+        assert ("importing gentle.py" in found.err) == (name == "run")
+        (line,) = json.loads(Path("b.json").read_text())["lines"]
+        assert line["counts"] == [{"forward": steps + 1, "input_backward": steps, "weight_backward": 1}]
+        assert (line["stated"], line["as_stated"]) == (False, True)
+        assert line["over_bare"] > 0
+        forget()
+
+
+def install(folder: Path, package: str, module: str) -> None:
+    """Make what an installer leaves behind: a folder with the package's name, version and entry points."""
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[uiat.plugins]\n{module} = {module}\n")
+
+
+def test_an_installed_package_is_known(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = tmp_path / "site"
+    install(site, "gentle-methods", "gentle_methods")
+    (site / "gentle_methods.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(site))
+    found = call(capsys, *TRAIN)
+    assert found.code == 0, found.err
+    assert "imports" not in json.loads(Path("run/config.json").read_text())
+    assert call(capsys, "train", "--resume", "run").code == 0
+
+
+def test_an_installed_package_that_fails_is_left_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path / "site", "broken", "is_broken")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    found = call(capsys, "list", "models")
+    assert found.code == 0
+    assert "the plug-in 'is_broken' of broken is left out, it cannot be imported (ModuleNotFoundError" in found.err

@@ -1,0 +1,294 @@
+"""How a run begins, or does not: nothing is left of a start that failed, and no word is missing."""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.cli.calls import call, refused, stopped
+from tests.engine.runs import TINY
+from uiat import recipes
+from uiat.cli import main, train
+from uiat.config import check
+from uiat.engine import loop
+from uiat.engine.run import RunFolder
+from uiat.errors import Resumable
+
+NATURAL = ["train", "digits-resnet8-natural", *TINY, "--train.epochs", "1"]
+OWN = [
+    *("train", "digits-resnet8-natural", "--model.width", "4", "--train.epochs", "1", "--train.batch-size", "16"),
+    *("--validate.steps", "1", "--device", "cpu"),
+]
+
+
+def fails(*_: object, **__: object) -> None:
+    raise RuntimeError("out of memory")
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+def write_npz(path: Path, labels: Any = None, seed: int = 0) -> Path:
+    label = np.arange(60) % 3 if labels is None else np.asarray(labels)
+    image = np.random.default_rng(seed).integers(0, 255, (len(label), 8, 8), np.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    np.savez(path, image=image, label=label)
+    return path
+
+
+def test_a_network_that_does_not_fit_is_found_before_there_is_a_folder(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (here / "starts_net.py").write_text(
+        "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5))\n"
+    )
+    words = [word for k, word in enumerate(NATURAL) if "--model.width" not in NATURAL[max(k - 1, 0) : k + 1]]
+    sentence = refused(capsys, *words, "--model", "starts_net:build", "--out", "runs/a")
+    assert "the network starts_net:build, in evaluation mode, returns 5 logits a sample" in sentence
+    assert not (here / "runs").exists()
+    bench = ["--model", "starts_net:build", "--size", "8", "--channels", "1", "--batch-size", "4", "--rounds", "1"]
+    assert "returns 5 logits a sample" in refused(capsys, "bench", *bench)
+
+
+@pytest.mark.parametrize("recipe", ["digits-resnet8-natural", "digits-resnet8-hat"])
+def test_a_start_that_fails_leaves_nothing(recipe: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["train", recipe, *TINY, "--train.epochs", "1", "--out", "runs/a"]
+    with monkeypatch.context() as patch:
+        patch.setattr(loop, "train_step", fails)
+        with pytest.raises(RuntimeError, match="out of memory"):
+            main(words)
+    assert list(here.iterdir()) == []
+    if recipe.endswith("natural"):
+        assert main(words) == 0
+
+
+def test_what_was_in_the_folder_before_stays(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (here / "a").mkdir()
+    (here / "a" / "notes.txt").write_text("mine")
+    monkeypatch.setattr(loop, "train_step", fails)
+    with pytest.raises(RuntimeError):
+        main([*NATURAL, "--out", "a"])
+    assert [path.name for path in (here / "a").iterdir()] == ["notes.txt"]
+
+
+def test_what_can_go_on_is_kept(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "train", lambda *_, **__: (_ for _ in ()).throw(Resumable("the disk is full.")))
+    assert main([*NATURAL, "--out", "a"]) == 2
+    assert (here / "a" / "config.json").exists()
+
+
+def test_a_trained_helper_is_kept(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "train", fails)
+    real = RunFolder.has_trained
+    monkeypatch.setattr(RunFolder, "has_trained", lambda run: run.path.name == "helper" or real(run))
+    with pytest.raises(RuntimeError):
+        main([*NATURAL, "--out", "a"])
+    assert (here / "a" / "config.json").exists()
+
+
+@pytest.mark.parametrize("finished", [True, False])
+def test_a_run_without_its_checkpoints(finished: bool, run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    for file in (run_copy.checkpoint, run_copy.previous, *([] if finished else [run_copy.result])):
+        file.unlink()
+    metrics = run_copy.metrics.read_bytes()
+    state = "finished" if finished else "not finished"
+    assert stopped(capsys, "train", "--resume", str(run_copy.path)) == (
+        f"{run_copy.path} is {state}, but its checkpoints are gone: `uiat evaluate {run_copy.path}` still measures its "
+        "weights, and to train again, begin a run in another folder, or move this one away."
+    )
+    assert run_copy.metrics.read_bytes() == metrics
+    assert call(capsys, "evaluate", str(run_copy.path), "--attacks", "natural", "--n", "5").code == 0
+
+
+def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
+    run_copy: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (run_copy.checkpoint, run_copy.previous, run_copy.result):
+        file.unlink()
+    run_copy.metrics.write_text(run_copy.metrics.read_text().splitlines(keepends=True)[0])
+    found = call(capsys, "train", "--resume", str(run_copy.path))
+    assert found.code == 0
+    assert f"{run_copy.path} has no checkpoint yet: beginning again with the first step" in found.err
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        (
+            np.arange(60) % 3 + 1,
+            "has 4 classes, of which 1 without any image: 0; number the labels from 0 without gaps",
+        ),
+        (np.arange(60) % 3 * 2, "has 5 classes, of which 2 without any image: 1, 3; number the labels from 0"),
+        (
+            np.where(np.arange(60) % 2, 0, 20),
+            "has 21 classes, of which 19 without any image: 1, 2, 3, 4, 5, 6, 7, 8 and 11 more;",
+        ),
+    ],
+)
+def test_labels_with_gaps(labels: Any, words: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_npz(here / "gaps.npz", labels)
+    assert f"note: gaps.npz {words}" in call(capsys, *OWN, "--data", "gaps.npz", "--data.crop", "0").err
+    found = call(capsys, "data", "info", "gaps.npz", "--json", "info.json")
+    assert f"note: gaps.npz {words}" in found.out
+    assert words in json.loads(Path("info.json").read_text())["notes"][0]
+
+
+def test_labels_without_gaps(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_npz(here / "whole.npz")
+    assert "note" not in call(capsys, "data", "info", "whole.npz").out
+
+
+def test_a_wrong_path_names_its_neighbour(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_npz(here / "data" / "mine.npz")
+    (here / "photos" / "cats").mkdir(parents=True)
+    for given, meant in (
+        ("./data/mne.npz", "did you mean data/mine.npz?"),
+        ("dta/mine.npz", "did you mean data/mine.npz?"),
+        ("./photo", "did you mean photos?"),
+        ("photo", "did you mean 'photos'?"),
+        (
+            "./fotoalbum",
+            "give a folder of images with a sub-folder for each class, an .npz, or an .npy with its labels.",
+        ),
+    ):
+        assert refused(capsys, "train", "--data", given).endswith(meant)
+    sentence = refused(capsys, "train", "--data", "qwxyz")
+    assert "known are cifar10, cifar100, digits, fashion-mnist, svhn; or give the path of a folder" in sentence
+    assert "FOLDER" not in sentence
+    (here / "runs" / "first").mkdir(parents=True)
+    assert refused(capsys, "evaluate", "runs/frist") == "there is no runs/frist: did you mean runs/first?"
+    assert refused(capsys, "train", "--resume", "runs/frist").endswith("did you mean runs/first?")
+
+
+def test_a_run_on_own_data_from_another_folder(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_npz(here / "work" / "mine.npz")
+    write_npz(here / "work" / "mine-test.npz", np.arange(15) % 3, seed=1)
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "work")
+    words = ["--data", "mine.npz", "--data.test", "mine-test.npz", "--data.crop", "0", "--out", "run"]
+    assert call(capsys, *OWN, *words).code == 0
+    monkeypatch.chdir(here / "elsewhere")
+    run, measure = str(here / "work" / "run"), ["--attacks", "natural"]
+    assert call(capsys, "evaluate", run, *measure).code == 0
+    assert call(capsys, "train", "--resume", run).code == 0
+    (here / "moved").mkdir()
+    for name in ("mine.npz", "mine-test.npz"):
+        shutil.move(here / "work" / name, here / "moved" / name)
+    for command in (["evaluate", run], ["train", "--resume", run]):
+        sentence = refused(capsys, *command)
+        assert f"there is neither mine.npz nor {here / 'work' / 'mine.npz'}" in sentence
+        assert sentence.endswith("say where it is with --data PATH.")
+    moved = str(here / "moved" / "mine.npz")
+    assert call(capsys, "evaluate", run, *measure, "--data", moved).code == 0
+    assert call(capsys, "train", "--resume", run, "--data", moved).code == 0
+    assert call(capsys, "evaluate", run, *measure).code == 0  # the new place is kept
+    other = str(write_npz(here / "moved" / "other.npz", seed=2))
+    assert "changed since" in stopped(capsys, "train", "--resume", run, "--data", other)
+
+
+def test_a_network_of_ones_own_from_another_folder(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = here / "starts_away_net.py"
+    source.write_text(
+        "from torch import nn\n\n\ndef build():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 10))\n"
+    )
+    words = [word for k, word in enumerate(NATURAL) if "--model.width" not in NATURAL[max(k - 1, 0) : k + 1]]
+    assert call(capsys, *words, "--model", "starts_away_net:build", "--out", "run").code == 0
+    (here / "elsewhere").mkdir()
+    monkeypatch.chdir(here / "elsewhere")
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(here)])
+    monkeypatch.delitem(sys.modules, "starts_away_net")
+    for command in (["evaluate", str(here / "run")], ["train", "--resume", str(here / "run")]):
+        sentence = refused(capsys, *command)
+        assert "cannot import 'starts_away_net'" in sentence
+        assert sentence.endswith(f"run from its folder; when {here / 'run'} was begun, it was {source}.")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ("--method.attack.eps 8", "method.attack.eps is 8, but pixels lie in [0, 1]: did you mean 8/255?"),
+        ("--method.inverse.eps 4", "method.inverse.eps is 4, but pixels lie in [0, 1]: did you mean 4/255?"),
+        ("--validate.eps 8.5", "validate.eps is 8.5, but pixels lie in [0, 1]: did you mean 8.5/255?"),
+        ("--eps 300", "--eps is 300, but pixels lie in [0, 1]: give it on that scale, such as 8/255."),
+        ("--eps 8", "--eps is 8, but pixels lie in [0, 1]: did you mean 8/255?"),
+        ("--eps -1", "--eps is -1.0: give at least 0."),
+        ("--eps eight", "--eps: 'eight' is not a number; write it as 0.03 or 8/255."),
+        ("--method.inverse.beta nan", "method.inverse.beta is nan: give a finite number."),
+        ("--method.lam -inf", "method.lam is -inf: give a finite number."),
+    ],
+)
+def test_a_radius_out_of_range(words: str, sentence: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert refused(capsys, "train", "digits-resnet8-uiat", *words.split()) == sentence
+    assert list(here.iterdir()) == []
+
+
+def test_radii_of_the_commands_that_examine(finished_run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run = str(finished_run.path)
+    assert refused(capsys, "evaluate", run, "--eps", "8").endswith("did you mean 8/255?")
+    assert refused(capsys, "evaluate", run, "--step", "nan") == "--step is nan: give at least 0."
+    assert refused(capsys, "curves", run, "--grid", "-8", "0").endswith("did you mean 8/255?")
+    assert refused(capsys, "inverse", run, "--inverse-eps", "4").endswith("did you mean 4/255?")
+    assert refused(capsys, "inverse", run, "--beta", "nan") == "--beta is nan: give a number from 0 on."
+
+
+def test_an_l2_radius_above_1_is_taken() -> None:
+    config, _ = train.parse(recipes.get("digits-resnet8-sat"), ["--method.attack.norm", "l2"])
+    words = ["--method.attack.norm", "l2", "--method.attack.eps", "2", "--validate.eps", "3"]
+    check(train.parse(config, words)[0])
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words", "note"),
+    [
+        ("digits-resnet8-uiat", "--method.attack.eps 0.02", "attack.step = 0.05, method.inverse.eps = 0.1, method.inv"),
+        (
+            "digits-resnet8-uiat",
+            "--method.attack.eps 0.08",
+            "note: method.inverse.eps = 0.1, method.inverse.step = 0.1",
+        ),
+        ("digits-resnet8-uiat", "--method.attack.eps 0.08 --method.inverse.eps=0.1 --method.inverse.step 0.1", ""),
+        ("digits-resnet8-uiat", "--eps 0.02", ""),
+        ("digits-resnet8-sat", "--method.attack.eps 0.02 --method.attack.step 0.05", ""),
+        ("digits-resnet8-n-fgsm-uiat", "--method.attack.eps 0.02", "note: method.uiat.inverse.eps = 0.1"),
+    ],
+)
+def test_lengths_that_a_smaller_radius_leaves_behind(
+    recipe: str, words: str, note: str, monkeypatch: pytest.MonkeyPatch, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(train, "train", lambda *_, **__: True)
+    lines = call(capsys, "train", recipe, *TINY, *words.split(), "--out", "run").err.splitlines()
+    notes = [line for line in lines if line.startswith("note: method.")]
+    assert len(notes) == bool(note)
+    assert note in "".join(notes)
+
+
+@pytest.mark.parametrize("recipe", ["digits-resnet8-iat", "digits-resnet8-n-fgsm-uiat", "digits-resnet8-natural"])
+def test_eps_scales_every_length(recipe: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(train, "train", lambda *_, **__: True)
+    assert main(["train", recipe, *TINY, "--eps", "1/30", "--out", "run"]) == 0
+    config, base = RunFolder.open("run").read_config(), recipes.get(recipe)
+    assert config.validate.attack(config.method).eps == 1 / 30
+    if recipe.endswith("natural"):
+        return
+    method: Any = config.method
+    before: Any = base.method
+    scale = (1 / 30) / before.attack.eps
+    assert method.attack.eps == 1 / 30
+    inverse, old = (m.uiat.inverse if "fgsm" in recipe else m.inverse for m in (method, before))
+    assert inverse.eps == pytest.approx(old.eps * scale)
+    assert inverse.step == pytest.approx(old.step * scale)
+    if "fgsm" not in recipe:
+        assert method.attack.step == pytest.approx(before.attack.step * scale)

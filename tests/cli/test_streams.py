@@ -1,0 +1,101 @@
+"""Results go to stdout, progress and notes to stderr, and no file gets the control characters of a bar."""
+
+import io
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from tests.cli.calls import call
+from tests.engine.processes import ROOT
+from tests.engine.runs import TINY
+from uiat.engine import progress
+from uiat.engine.run import RunFolder
+
+
+def test_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = tmp_path / "a run"
+    found = call(capsys, "train", "digits-resnet8-sat", *TINY, "--out", str(run))
+    first, *epochs, last = found.out.splitlines()
+    assert first == f"run folder: {run}"
+    assert [line.split("  ")[0] for line in epochs] == ["epoch 1/3", "epoch 2/3", "epoch 3/3"]
+    assert last == f"done; next: uiat evaluate '{run}'"
+    assert found.err == (
+        "note: 12 steps in all (4 an epoch) are few to learn from: give smaller batches (--train.batch-size) "
+        "or more epochs (--train.epochs 8)\n"
+    )
+
+
+def test_enough_steps_are_no_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["digits-resnet8-natural", *TINY, "--train.epochs", "8", "--out", str(tmp_path / "run")]
+    assert call(capsys, "train", *words).err == ""
+
+
+def test_a_log_file_beside_a_terminal(tmp_path: Path) -> None:
+    """stderr is a terminal and gets the bar; stdout is a file and gets the lines."""
+    ours, theirs = pty.openpty()
+    words = [sys.executable, "-m", "uiat", "train", "digits-resnet8-natural", *TINY, "--out", str(tmp_path / "run")]
+    settings = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "120"}
+    with (tmp_path / "log").open("w") as log:
+        child = subprocess.Popen(words, cwd=ROOT, env=settings, stdout=log, stderr=theirs)
+        os.close(theirs)
+        screen = b""
+        try:
+            while part := os.read(ours, 4096):
+                screen += part
+        except OSError:  # the terminal is closed
+            pass
+        assert child.wait(timeout=300) == 0
+        os.close(ours)
+    lines = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 5
+    assert lines[1].startswith("epoch 1/3  loss")
+    assert not any("\x1b" in line or "\r" in line for line in lines)
+    assert b"\x1b[" in screen
+
+
+def test_lines_are_printed_above_the_bar_where_both_are_one_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr("sys.stdout", Terminal())
+    monkeypatch.setattr("sys.stderr", Terminal())
+    report = progress.Reporter(tmp_path / "log.txt", 1, 1, 0)
+    assert report.bar is not None
+    assert report.results is report.console
+
+
+def test_no_bar_while_another_program_may_print(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.pipe()
+    with os.fdopen(theirs, "w") as pipe, os.fdopen(ours):
+        monkeypatch.setattr("sys.stdout", pipe)
+        console = Console(file=io.StringIO(), force_terminal=True)
+        assert progress.Reporter(tmp_path / "log.txt", 1, 1, 0, console).bar is None
+
+
+def test_export_says_what_it_wrote(run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    found = call(capsys, "export", str(run_copy.path))
+    assert found.out == f"{run_copy.path}/export: model.safetensors, model.py, card.json, README.md\n"
+    assert found.err == f"note: the card has no accuracies; measure with: uiat evaluate {run_copy.path}\n"
+
+
+def test_other_commands(run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    target = str(run_copy.path)
+    found = call(capsys, "evaluate", target, "--attacks", "natural", "--n", "4")
+    assert "natural" in found.out
+    assert "\x1b" not in found.out + found.err
+    assert found.err.startswith("network: ResNet")
+    found = call(capsys, "curves", target, "--n", "4", "--grid", "0")
+    assert (found.out.splitlines()[-1], found.err) == (f"written: {target}/curves", "")
+    found = call(capsys, "inverse", target, "--n", "4", "--weights", "last")
+    assert (found.out.splitlines()[-1], found.err) == (f"written: {target}/inverse", "")
+    assert call(capsys, "list", "models").err == ""
+    assert call(capsys, "data", "info", "digits").err == ""

@@ -1,0 +1,123 @@
+"""What a person gets wrong in a loop of her own: named at the first batch, or at the first batch that has it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from uiat import UIAT, Batch, Clock, DataSpec, UserError
+from uiat.attacks import FGSM, NFGSM, PGD
+from uiat.attacks.ascent import ascend
+from uiat.balls import Linf
+from uiat.methods import HAT, IAT, METHODS, SAT, TRADES, GradAlign, Natural, SingleStep
+from uiat.targets import InstanceInverse, Momentum, UniversalInverse
+
+DATA = DataSpec(num_classes=3, num_samples=20, shape=(1, 8, 8))
+CLOCK = Clock(1, 0, 4)
+X, Y, INDEX = torch.rand(6, 1, 8, 8), torch.arange(6) % 3, torch.arange(6)
+
+
+def network(classes: int = 3) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.ReLU(), nn.Linear(6, classes))
+
+
+class Pair(nn.Module):
+    """Returns its logits twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = network()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        return self.inner(x), self.inner(x)
+
+
+@pytest.mark.parametrize("name", ["natural", "sat", "trades", "uiat", "n-fgsm"])
+@pytest.mark.parametrize(
+    ("model", "sentence"),
+    [
+        (network(5), "the model returns 5 logits a sample, but the data has 3 classes"),
+        (network(2), "the model returns 2 logits a sample, but the data has 3 classes"),
+        (Pair(), "the model returns a tuple of 2, not a tensor"),
+        (nn.Sequential(network(), nn.Flatten(0)), r"the model returns a tensor of shape \(18,\) for 6 samples"),
+    ],
+    ids=["more", "fewer", "tuple", "flat"],
+)
+def test_logits_are_checked_in_the_first_batch(name: str, model: nn.Module, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        METHODS[name].build(DATA)(model, Batch(X, Y, INDEX), CLOCK)
+
+
+@pytest.mark.parametrize(
+    ("batch", "sentence"),
+    [
+        (Batch(X, Y, INDEX[:4]), r"sample indices are torch.int64 of shape \(4,\) for 6 samples"),
+        (Batch(X, Y, INDEX.float()), "sample indices are torch.float32"),
+        (Batch(X, Y, INDEX.bool()), "sample indices are torch.bool"),
+        (Batch(X, Y, INDEX + 15), "a sample index lies outside 0 … 19"),
+        (Batch(X, Y.float(), INDEX), "labels are torch.float32"),
+        (Batch(X, Y[:, None], INDEX), r"labels are torch.int64 of shape \(6, 1\)"),
+    ],
+)
+def test_a_batch_that_does_not_fit(batch: Batch, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        UIAT().build(DATA)(network(), batch, CLOCK)
+
+
+@pytest.mark.parametrize("x", [X * 255, X - 0.5, torch.full_like(X, torch.nan)], ids=["255", "normalised", "nan"])
+def test_inputs_that_leave_the_range_later(x: Tensor) -> None:
+    method, model = SAT().build(DATA), network()
+    method(model, Batch(X, Y), CLOCK)
+    with pytest.raises(UserError, match=r"pixels lie outside \[0, 1\] or are NaN"):
+        method(model, Batch(x, Y), Clock(1, 7, 4))
+
+
+@pytest.mark.parametrize(
+    ("time", "sentence"),
+    [
+        ((0, 0, 4), "in epoch 0 of 4: epochs count from 1"),
+        ((5, 0, 4), "in epoch 5 of 4: epochs count from 1"),
+        ((1, 0, 0), "in epoch 1 of 0: epochs count from 1"),
+        ((1, -1, 4), "at step -1: steps count from 0"),
+    ],
+)
+def test_a_clock_that_shows_no_time(time: tuple[int, int, int], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        Clock(*time)
+
+
+def build(config: Any) -> Callable[[], object]:
+    return lambda: config.build(DATA, helper=network())
+
+
+@pytest.mark.parametrize(
+    ("use", "sentence"),
+    [
+        (build(SAT(PGD(eps=-1))), "attack.eps is -1: give at least 0"),
+        (build(SAT(PGD(eps=8))), r"attack.eps is 8, but pixels lie in \[0, 1\]: did you mean 8/255\?"),
+        (build(TRADES(attack=PGD(steps=-1))), "attack.steps is -1: give at least 0"),
+        (build(SingleStep(FGSM(eps=float("nan")))), "attack.eps is nan: give at least 0"),
+        (build(GradAlign(lam_align=float("inf"))), "the weight of 'align' is inf: give a finite number"),
+        (build(UIAT(lam=float("nan"))), "the weight of 'kl' is nan: give a finite number"),
+        (build(UIAT(inverse=UniversalInverse(beta=float("-inf")))), "inverse.beta is -inf: give a finite number"),
+        (build(UIAT(inverse=UniversalInverse(eps=4))), r"inverse.eps is 4, .* did you mean 4/255\?"),
+        (build(UIAT(momentum=Momentum(gamma=-0.5))), "momentum.gamma is -0.5: give at least 0"),
+        (build(IAT(inverse=InstanceInverse(steps=-2))), "inverse.steps is -2: give at least 0"),
+        (build(HAT(beta=float("nan"))), "the weight of 'kl' is nan: give a finite number"),
+        (lambda: PGD(eps=-1)(network(), X, Y), "ε is -1, but a radius is a number from 0 on"),
+        (lambda: NFGSM(eps=float("inf"))(network(), X, Y), "ε is inf, but a radius"),
+        (lambda: PGD(steps=-1)(network(), X, Y), "an attack has -1 steps"),
+        (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=float("nan"), steps=1), "steps of length nan"),
+    ],
+)
+def test_a_number_that_no_method_works_with(use: Callable[[], object], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        use()
+
+
+def test_an_l2_radius_may_be_larger_than_1() -> None:
+    method = SAT(PGD(eps=2.0, step=0.5, norm="l2")).build(DATA)
+    assert method(network(), Batch(X, Y), CLOCK).total.isfinite()
+    assert Natural().build(DATA)(network(), Batch(X, Y), CLOCK).total.isfinite()
