@@ -6,7 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor, nn
 
-from uiat.crafting import Crafting, forward_of
+from uiat.crafting import Crafting, crafting, forward_of
 from uiat.logits import check_logits
 from uiat.precision import widen
 from uiat.rng import Draws
@@ -36,8 +36,14 @@ class View:
     classes: int | None = None
     """How many logits a sample must have; `None` where nobody knows."""
 
-    def predict(self, x: Tensor, *, detach: bool) -> Tensor:
-        """Return log f(x), with no graph when the target is detached."""
+    def predict(self, x: Tensor, *, detach: bool, running: bool = False) -> Tensor:
+        """Return log f(x), with no graph when the target is detached.
+
+        With `running`, BatchNorm uses its running statistics, which stand still, and there is never a graph.
+        """
+        if running:
+            with torch.no_grad(), crafting(self.model) as network:
+                return widen(network(x)).log_softmax(dim=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
             return self.logits(x).log_softmax(dim=1)
 

@@ -64,6 +64,12 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "batch statistics, running ones still, GradAlign": ("gradalign", replace(CONFIGS["gradalign"], crafting="batch")),  # type: ignore[type-var]
     "GradAlign with running statistics": ("gradalign", replace(CONFIGS["gradalign"], crafting="eval")),  # type: ignore[type-var]
     "single step with running statistics": ("n-fgsm-uiat", replace(SINGLE, crafting="eval")),
+    "label smoothing, SAT": ("sat", replace(CONFIGS["sat"], label_smoothing=0.3)),  # type: ignore[type-var]
+    "label smoothing": ("uiat", replace(UIAT, label_smoothing=0.3)),
+    "label smoothing, one-off": ("uiat-oneoff", replace(ONE_OFF, label_smoothing=0.3)),
+    "p from running statistics": ("uiat", replace(UIAT, target_statistics="running")),
+    "p from running statistics, instance": ("iat", replace(IAT, target_statistics="running")),
+    "p from running statistics, one-off": ("uiat-oneoff", replace(ONE_OFF, target_statistics="running")),
     "large inverse radius": ("uiat", replace(UIAT, inverse=UniversalInverse(eps=0.3, step=0.2))),
     "l2 attack": ("sat", replace(CONFIGS["sat"], attack=PGD(eps=0.5, step=0.2, steps=3, norm="l2"))),  # type: ignore[type-var]
     "no random start": ("sat", replace(CONFIGS["sat"], attack=PGD(eps=0.1, step=0.03, steps=3, start="none"))),  # type: ignore[type-var]

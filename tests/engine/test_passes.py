@@ -74,6 +74,7 @@ CASES = {
     "uiat without momentum": (Setting(UIAT(momentum=Momentum(enabled=False))), (ATTACK + 5, ATTACK + 1, 1)),
     "uiat without features": (Setting(UIAT(inverse=UniversalInverse(beta=0))), (ATTACK + 3, ATTACK + 1, 1)),
     "uiat with a gradient through p": (Setting(UIAT(detach_target=False)), (ATTACK + 5, ATTACK + 1, 2)),
+    "uiat, p from running statistics": (Setting(UIAT(target_statistics="running")), (ATTACK + 5, ATTACK + 1, 1)),
     "one-off before T'": (Setting(UIATOneOff(), T - 1), (ATTACK + 1 + 1, ATTACK, 1)),
     "one-off at T'": (Setting(UIATOneOff(), T), (ATTACK + 5, ATTACK + 1, 1)),
     "one-off after T'": (Setting(UIATOneOff(), T + 1), (ATTACK + 1, ATTACK, 1)),

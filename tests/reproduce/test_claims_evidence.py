@@ -90,10 +90,10 @@ def test_a_race_of_one_round_is_none(tmp_path: Path) -> None:
 
 
 SWEEPS: list[tuple[str, Sweep, dict[str, float]]] = [
-    ("larger-gamma", GAMMA, {"AA": 1}),
-    ("second-half-start", START, {"Natural": 1, "AA": 1}),
-    ("second-half-epoch", EPOCH, {"Natural": 1, "AA": 1}),
-    ("trade-off", LAMBDA, {"Natural": -1, "AA": 1}),
+    ("larger-gamma", GAMMA, {"Robust": 1}),
+    ("second-half-start", START, {"Natural": 1, "Robust": 1}),
+    ("second-half-epoch", EPOCH, {"Natural": 1, "Robust": 1}),
+    ("trade-off", LAMBDA, {"Natural": -1, "Robust": 1}),
 ]
 
 
@@ -212,7 +212,7 @@ def test_losses_that_are_lowered_for_few(tmp_path: Path) -> None:
 
 def test_one_seed_gives_an_interval_and_no_verdict(tmp_path: Path) -> None:
     lower([0.9, 0.95, 1.0], tmp_path, seeds=1)
-    measure = SMOKE.attacked("AA")
+    measure = SMOKE.attacked("Robust")
     for each in GAMMA.values(SMOKE):
         measured(Cell(GAMMA.config(SMOKE, each)), measure, {"correct": first_of(N, each / 2)}, tmp_path, seeds=1)
     for name in ("inverse-lowers", "larger-gamma"):

@@ -122,9 +122,13 @@ def logits(model: nn.Module, x: Tensor) -> Tensor:
     return out
 
 
-def cross_entropy(logit: Tensor, y: Tensor) -> list[Tensor]:
-    """-log p_y, for each sample."""
-    return [-logit[j].log_softmax(0)[int(y[j])] for j in range(len(y))]
+def cross_entropy(logit: Tensor, y: Tensor, smoothing: float = 0.0) -> list[Tensor]:
+    """-log p_y, for each sample; with smoothing, that share of it is the mean over all classes instead."""
+    losses = []
+    for j in range(len(y)):
+        log_p = logit[j].log_softmax(0)
+        losses.append(-(1 - smoothing) * log_p[int(y[j])] - smoothing * log_p.mean())
+    return losses
 
 
 def kl_logits(logit_p: Tensor, logit_q: Tensor) -> list[Tensor]:

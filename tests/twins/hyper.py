@@ -11,7 +11,15 @@ _PGD: HP = {
     "crafting": "eval",
 }
 _GAUSSIAN: HP = {**_PGD, "start": "gaussian"}
-_INVERSE: HP = {"lam": 3.5, "beta": 1.0, "l1": "mean", "inv_eps": 4 / 255, "detach_target": True}
+_INVERSE: HP = {
+    "smoothing": 0.0,
+    "running": False,
+    "lam": 3.5,
+    "beta": 1.0,
+    "l1": "mean",
+    "inv_eps": 4 / 255,
+    "detach_target": True,
+}
 _UNIVERSAL: HP = {**_INVERSE, "inv_step": 4 / 255}
 _MOMENTUM: HP = {"gamma": 0.9, "momentum_start": 0.75}
 _ONE_OFF: HP = {**_UNIVERSAL, "one_off_at": 0.8, "detach_clean": True}
@@ -21,7 +29,7 @@ _ALIGN: HP = {**_RS, "lam_align": 0.2}
 
 DEFAULTS: dict[str, HP] = {
     "natural": {},
-    "sat": _PGD,
+    "sat": {**_PGD, "smoothing": 0.0},
     "trades": {**_GAUSSIAN, "lam": 6.0},
     "mart": {**_GAUSSIAN, "lam": 5.0},
     "hat": {**_GAUSSIAN, "lam": 2.5, "lam_helper": 0.5, "helper": None},

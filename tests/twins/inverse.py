@@ -88,12 +88,13 @@ def update_universal(model: nn.Module, x: Tensor, y: Tensor, x_hat: Tensor, stat
 
 def universal_prediction(model: nn.Module, x: Tensor, y: Tensor, state: State, hp: HP) -> Tensor:
     """f(x_check) as probabilities, in the mode the model is in (batch statistics)."""
-    return predict(model, add_universal(x, y, list(state["z"])), hp["detach_target"])
+    return predict(model, add_universal(x, y, list(state["z"])), hp["detach_target"], hp["running"])
 
 
-def predict(model: nn.Module, x: Tensor, detach: bool) -> Tensor:
-    p = logits(model, x).softmax(1)
-    return p.detach() if detach else p
+def predict(model: nn.Module, x: Tensor, detach: bool, running: bool = False) -> Tensor:
+    with crafting(model, "eval" if running else "train"):
+        p = logits(model, x).softmax(1)
+    return p.detach() if detach or running else p
 
 
 def momentum(fresh: Tensor, index: Tensor, epoch: int, epochs: int, state: State, hp: HP) -> Tensor:
@@ -122,7 +123,7 @@ def one_off(s: Step, x_hat: Tensor) -> Tensor:
     """Eq. S2: f(x) before T', f(x_check) at T', what was remembered of T' afterwards."""
     once = epoch_of(s.hp["one_off_at"], s.epochs)
     if s.epoch < once:
-        return predict(s.model, s.x, s.hp["detach_clean"])
+        return predict(s.model, s.x, s.hp["detach_clean"], s.hp["running"])
     if s.epoch == once:
         update_universal(s.model, s.x, s.y, x_hat, s.state, s.hp)
         p = universal_prediction(s.model, s.x, s.y, s.state, s.hp)

@@ -87,7 +87,7 @@ def iat(s: Step) -> Result:
     """Algorithm S1 (and Eq. 8 when hp["momentum"])."""
     x_hat = attack(s, "ce")
     x_check = instance_inverse(s.model, s.x, s.y, x_hat, s.draws, s.hp)
-    fresh = predict(s.model, x_check, s.hp["detach_target"])
+    fresh = predict(s.model, x_check, s.hp["detach_target"], s.hp["running"])
     return pulled(s, x_hat, momentum(fresh, s.index, s.epoch, s.epochs, s.state, s.hp))
 
 

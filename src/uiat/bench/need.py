@@ -62,9 +62,9 @@ def need(method: MethodConfig, clock: Clock) -> Need:
         case HAT():
             return attack + once * 3 + Need(craft_forward=1, others=1)
         case IAT() | UIAT():
-            return attack + once + _inverse(method.inverse, crafting, method.detach_target)
+            return attack + once + _inverse(method.inverse, crafting, method.detach_target, _is_running(method))
         case UIATOneOff():
-            return attack + once + _one_off(method, clock, crafting, method.detach_target)
+            return attack + once + _one_off(method, clock, crafting, method.detach_target, _is_running(method))
         case SingleStep() | GradAlign():
             # GradAlign's gradient at x is the attack's own, unless that has other statistics.
             again = 1 if crafting == "eval" else 0
@@ -82,19 +82,27 @@ def _attack(attack: Any, crafting: Crafting) -> Need:
     return _crafted(steps, 1 if once else 0, crafting)
 
 
-def _inverse(inverse: InstanceInverse | UniversalInverse, crafting: Crafting, detach: bool) -> Need:
+def _is_running(method: IAT | UIAT | UIATOneOff) -> bool:
+    return method.target_statistics == "running"
+
+
+def _inverse(
+    inverse: InstanceInverse | UniversalInverse, crafting: Crafting, detach: bool, running: bool = False
+) -> Need:
     """x̌ (or z) and then p; the features of x and x̂ where β asks for them."""
     steps = inverse.steps if isinstance(inverse, InstanceInverse) else 1
-    p = Need(predict=1) if detach else Need(update=1)
+    p = Need(craft_forward=1) if running else Need(predict=1) if detach else Need(update=1)
     return _crafted(steps, 2 if inverse.beta else 0, crafting) + p
 
 
-def _one_off(holder: Any, clock: Clock, crafting: Crafting, detach: bool) -> Need:
+def _one_off(holder: Any, clock: Clock, crafting: Crafting, detach: bool, running: bool = False) -> Need:
     moment = clock.epoch_at(holder.one_off.epoch)
     if clock.epoch > moment:  # every sample has its p
         return Need()
     if clock.epoch == moment:
-        return _inverse(holder.inverse, crafting, detach)
+        return _inverse(holder.inverse, crafting, detach, running)
+    if running:
+        return Need(craft_forward=1)
     return Need(predict=1) if holder.one_off.detach_clean else Need(update=1)
 
 

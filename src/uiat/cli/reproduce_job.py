@@ -24,7 +24,8 @@ class Reproduce:
     """Make the paper's tables and figures, or say what finished runs show of its claims."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """table1 … table6, fig1 … fig5, figS1, figS2; `all` makes everything; `claims` reads finished runs only."""
+    """table1 … table6, fig1 … fig5, figS1, figS2, table1-last, fronts, questions; `all` makes everything; `claims`
+    reads finished runs only."""
     scale: Literal["smoke", "cpu", "paper"] = "smoke"
     """smoke: digits, minutes; cpu: CIFAR-10 at 16×16 and a small network; paper: the paper's settings, for a GPU."""
     seeds: int | None = None

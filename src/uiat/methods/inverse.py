@@ -5,13 +5,16 @@ or not (UAG) is IAT against UIAT, β = 0 or 1 (FR), momentum or not (IAM).
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 from torch import nn
 
+from uiat.added import added
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
+from uiat.errors import UserError
 from uiat.methods.method import Method
-from uiat.objectives.terms import Weighted, ce_adversarial, kl_to_target
+from uiat.objectives.terms import AdversarialCrossEntropy, Weighted, kl_to_target
 from uiat.targets import (
     InstanceInverse,
     InstanceInverseTarget,
@@ -24,6 +27,8 @@ from uiat.targets import (
     UniversalInverseTarget,
 )
 from uiat.types import DataSpec
+
+Statistics = Literal["batch", "running"]
 
 
 @dataclass(frozen=True)
@@ -42,6 +47,10 @@ class IAT:
     """Whether no gradient flows through p."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and x̌."""
+    label_smoothing: float = added(0.0)
+    """Mass spread over all classes in CE(f(x̂), y)."""
+    target_statistics: Statistics = added("batch")
+    """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
     @property
     def takes_mixed_labels(self) -> bool:
@@ -50,9 +59,10 @@ class IAT:
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        target = with_momentum(InstanceInverseTarget(self.inverse, self.detach_target), self.momentum, data)
+        inner = InstanceInverseTarget(self.inverse, self.detach_target, _is_running(self))
+        target = with_momentum(inner, self.momentum, data)
         mixed = self.takes_mixed_labels
-        return _towards(target, self.lam, self.attack, self.crafting, data, seed, mixed_labels=mixed)
+        return _towards(target, self, data, seed, mixed_labels=mixed)
 
 
 @dataclass(frozen=True)
@@ -71,11 +81,16 @@ class UIAT:
     """Whether no gradient flows through p."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and z."""
+    label_smoothing: float = added(0.0)
+    """Mass spread over all classes in CE(f(x̂), y)."""
+    target_statistics: Statistics = added("batch")
+    """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        universal = UniversalInverseTarget(self.inverse, data, seed=seed, detach=self.detach_target)
-        return _towards(with_momentum(universal, self.momentum, data), self.lam, self.attack, self.crafting, data, seed)
+        running = _is_running(self)
+        universal = UniversalInverseTarget(self.inverse, data, seed=seed, detach=self.detach_target, running=running)
+        return _towards(with_momentum(universal, self.momentum, data), self, data, seed)
 
 
 @dataclass(frozen=True)
@@ -94,11 +109,15 @@ class UIATOneOff:
     """Whether no gradient flows through p in epoch T'."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and z."""
+    label_smoothing: float = added(0.0)
+    """Mass spread over all classes in CE(f(x̂), y)."""
+    target_statistics: Statistics = added("batch")
+    """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        target = one_off_universal(self.inverse, self.one_off, data, seed, self.detach_target)
-        return _towards(target, self.lam, self.attack, self.crafting, data, seed)
+        target = one_off_universal(self.inverse, self.one_off, data, seed, self.detach_target, _is_running(self))
+        return _towards(target, self, data, seed)
 
 
 def with_momentum(inner: Target, momentum: Momentum, data: DataSpec) -> Target:
@@ -107,29 +126,33 @@ def with_momentum(inner: Target, momentum: Momentum, data: DataSpec) -> Target:
 
 
 def one_off_universal(
-    inverse: UniversalInverse, one_off: OneOff, data: DataSpec, seed: int, detach: bool = True
+    inverse: UniversalInverse, one_off: OneOff, data: DataSpec, seed: int, detach: bool = True, running: bool = False
 ) -> Target:
     """Run the universal inverse target in one epoch only."""
-    return OneOffTarget(UniversalInverseTarget(inverse, data, seed=seed, detach=detach), one_off, data)
+    inner = UniversalInverseTarget(inverse, data, seed=seed, detach=detach, running=running)
+    return OneOffTarget(inner, one_off, data, running=running)
+
+
+def _is_running(own: "IAT | UIAT | UIATOneOff") -> bool:
+    """Whether p is predicted with running statistics."""
+    running = own.target_statistics == "running"
+    if running and not own.detach_target:
+        raise UserError(
+            "a p from running statistics has no gradient: set target_statistics to batch, or detach_target to true."
+        )
+    return running
 
 
 def _towards(
-    target: Target,
-    lam: float,
-    attack: PGD,
-    crafting: Crafting,
-    data: DataSpec,
-    seed: int,
-    *,
-    mixed_labels: bool = False,
+    target: Target, own: IAT | UIAT | UIATOneOff, data: DataSpec, seed: int, *, mixed_labels: bool = False
 ) -> Method:
-    terms = [Weighted("ce", ce_adversarial), Weighted("kl", kl_to_target, lam)]
+    ce = AdversarialCrossEntropy(own.label_smoothing)
     return Method(
         data,
-        attack=attack,
+        attack=own.attack,
         target=target,
-        terms=terms,
-        crafting=crafting,
+        terms=[Weighted("ce", ce), Weighted("kl", kl_to_target, own.lam)],
+        crafting=own.crafting,
         seed=seed,
         mixed_labels=mixed_labels,
     )

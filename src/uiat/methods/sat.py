@@ -4,10 +4,11 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from uiat.added import added
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.methods.method import Method
-from uiat.objectives.terms import Weighted, ce_adversarial
+from uiat.objectives.terms import AdversarialCrossEntropy, Weighted
 from uiat.types import DataSpec
 
 
@@ -19,6 +20,8 @@ class SAT:
     """The inner maximisation of Eq. 1."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
+    label_smoothing: float = added(0.0)
+    """Mass spread over all classes in the cross-entropy."""
 
     @property
     def takes_mixed_labels(self) -> bool:
@@ -27,7 +30,7 @@ class SAT:
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        terms = [Weighted("ce", ce_adversarial)]
+        terms = [Weighted("ce", AdversarialCrossEntropy(self.label_smoothing))]
         return Method(
             data,
             attack=self.attack,

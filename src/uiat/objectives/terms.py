@@ -24,9 +24,19 @@ class Weighted:
     weight: float = 1.0
 
 
-def ce_adversarial(view: View) -> Tensor:
-    """CE(f(x̂), y)."""
-    return F.cross_entropy(view.adversarial, view.batch.label)
+@dataclass(frozen=True)
+class AdversarialCrossEntropy:
+    """CE(f(x̂), y), with label smoothing if asked for."""
+
+    label_smoothing: float = 0.0
+
+    def __call__(self, view: View) -> Tensor:
+        """Return the mean over the batch."""
+        return F.cross_entropy(view.adversarial, view.batch.label, label_smoothing=self.label_smoothing)
+
+
+ce_adversarial = AdversarialCrossEntropy()
+"""CE(f(x̂), y)."""
 
 
 @dataclass(frozen=True)

@@ -98,15 +98,15 @@ def _one_off(scale: Scale, data: str) -> Claim:
 def _ablation(scale: Scale) -> list[Claim]:
     def part(text: str, first: str, second: str, column: str) -> Part:
         pair = (ablated(scale, first), ablated(scale, second))
-        paper = _gain("table6", first, second, column)
+        paper = _gain("table6", first, second, "AA" if column == "Robust" else column)
         return Part(f"{text}: {column}", more_accurate(pair[:1], pair[1:], scale.attacked(column)), paper)
 
-    drops = [part("row 1 above row 2", "1", "2", column) for column in ("PGD-20", "AA")]
+    drops = [part("row 1 above row 2", "1", "2", column) for column in ("PGD-20", "Robust")]
     uag = (part("row 2 above row 1", "2", "1", "Natural"), *drops)
     lifts = [
         part(f"row {first} above row {second}", first, second, column)
         for first, second in (("3", "2"), ("4", "2"), ("5", "3"), ("5", "4"))
-        for column in ("PGD-20", "AA")
+        for column in ("PGD-20", "Robust")
     ]
     fr, iam = (*lifts[0:2], *lifts[6:8]), (*lifts[2:4], *lifts[4:6])
     return [
@@ -124,14 +124,14 @@ def _halves(sweep: Sweep, scale: Scale, from_value: float) -> tuple[list[AnyConf
 
 def _larger_gamma(scale: Scale) -> Claim:
     above, below = _halves(GAMMA, scale, 0.9)
-    part = Part("AA, γ from 0.9 on above smaller γ", more_accurate(above, below, scale.attacked("AA")))
+    part = Part("Robust, γ from 0.9 on above smaller γ", more_accurate(above, below, scale.attacked("Robust")))
     return Claim("larger-gamma", "a larger γ lifts robust accuracy", "App. D, Fig. S2b", (part,), "figS2")
 
 
 def _second_half(symbol: str, sweep: Sweep, scale: Scale) -> Claim:
     above, below = _halves(sweep, scale, 0.5)
     text = f"{symbol} from the middle of training on above earlier ones"
-    parts = [Part(f"{c}, {text}", more_accurate(above, below, scale.attacked(c))) for c in ("Natural", "AA")]
+    parts = [Part(f"{c}, {text}", more_accurate(above, below, scale.attacked(c))) for c in ("Natural", "Robust")]
     words = f"{symbol} belongs in the second half of training"
     return Claim(f"second-half-{sweep.field}", words, "App. D, Fig. S2", tuple(parts), "figS2")
 
@@ -141,7 +141,7 @@ def _trade_off(scale: Scale) -> Claim:
     small, large = LAMBDA.config(scale, values[0]), LAMBDA.config(scale, values[-1])
     names = f"λ = {values[-1]:g} and λ = {values[0]:g}"
     parts = (
-        Part(f"AA, of {names} the larger is above", more_accurate([large], [small], scale.attacked("AA"))),
+        Part(f"Robust, of {names} the larger is above", more_accurate([large], [small], scale.attacked("Robust"))),
         Part(f"Natural, of {names} the smaller is above", more_accurate([small], [large], scale.attacked("Natural"))),
     )
     return Claim("trade-off", "a larger λ lifts robust and lowers natural accuracy", "§5.3, Fig. 3", parts, "fig3")

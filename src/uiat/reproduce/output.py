@@ -39,9 +39,10 @@ def caption(filled: "Filled") -> str:
         seeds = f"mean ± standard deviation over {seeds}"
     scale = table.scale
     robust = "all test images" if scale.robust_images is None else f"{scale.robust_images} test images"
-    attacked = [entry.column for entry in table.entries if entry.column in ("AA", "Robust")]
+    columns = {entry.column for entry in table.entries}
+    attacks = {"AA": "AutoAttack", "Robust": scale.robust}
     parts = [f"Scale {scale.name}; {seeds}in parentheses the paper's figure, which belongs to the paper's setting."]
-    parts += [f"{' and '.join(dict.fromkeys(attacked))}: {scale.robust} on {robust}."] if attacked else []
+    parts += [f"{column}: {attack} on {robust}." for column, attack in attacks.items() if column in columns]
     parts += [f"Times of the fastest round, on {' and '.join(filled.devices)}."] if filled.devices else []
     parts += [f"A warning: {doubt}" for doubt in filled.doubts]
     parts += ["The best of ours in each column is bold; – is not measured."]

@@ -37,12 +37,14 @@ class Scale:
     images: int | None
     """Test images for natural accuracy, PGD-20, CW and curves; `None`: all."""
     robust: str
-    """The attack of the columns `AA` and `Robust`."""
+    """The attack of the columns `Robust`, of sweeps and of Figure 5."""
     robust_images: int | None
+    """Test images for it and for AutoAttack; `None`: all."""
     watch: Watch
     rounds: int
     """Turns that every method takes where times are compared."""
     lam: tuple[float, ...] = (1.0, 2.0, 3.5, 5.0, 6.5)
+    omega: tuple[float, ...] = (1.0, 3.0, 6.0, 10.0)
     beta: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
     gamma: tuple[float, ...] = (0.5, 0.7, 0.9, 0.99)
     start: tuple[float, ...] = (0.25, 0.5, 0.75, 0.9)
@@ -88,9 +90,9 @@ class Scale:
         return timing_of(self.config("uiat", network=network), methods, self.rounds)
 
     def attacked(self, attack: str, weights: str = "best") -> Attacked:
-        """Return a measurement by the paper's column: Natural, PGD, CW, AA."""
+        """Return a measurement by the paper's column: Natural, PGD, CW, AA (AutoAttack), Robust."""
         if attack in ("AA", "Robust"):
-            return Attacked(self.robust, self.robust_images, weights)
+            return Attacked("autoattack" if attack == "AA" else self.robust, self.robust_images, weights)
         name = {"Natural": "natural", "PGD": "pgd-20", "PGD-20": "pgd-20", "CW": "cw"}[attack]
         return Attacked(name, self.images, weights)
 
@@ -128,6 +130,7 @@ SCALES: dict[str, Scale] = {
         watch=Watch(train=200, test=None),
         rounds=5,
         lam=(1.0, 3.5, 6.5),
+        omega=(3.0, 6.0),
         beta=(0.0, 1.0, 2.0),
         gamma=(0.5, 0.9, 0.99),
         start=(0.25, 0.5, 0.75),
@@ -146,9 +149,9 @@ SCALES: dict[str, Scale] = {
         "the other way round.",
         seeds=3,
         images=None,
-        robust="autoattack",
-        robust_images=500,
-        watch=Watch(train=2000, test=None),
+        robust="apgd-ce+apgd-t",
+        robust_images=1000,
+        watch=Watch(train=None, test=None),
         rounds=5,
     ),
     "paper": Scale(

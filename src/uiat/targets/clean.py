@@ -8,12 +8,14 @@ from uiat.views import View
 
 
 class CleanTarget(Target):
-    """p = f(x); the gradient flows through it unless `detach`."""
+    """p = f(x); the gradient flows through it unless `detach` (and never with `running` statistics)."""
 
-    def __init__(self, detach: bool = False):
+    def __init__(self, detach: bool = False, running: bool = False):
         super().__init__()
-        self.detach = detach
+        self.detach, self.running = detach or running, running
 
     def forward(self, view: View, clock: Clock) -> Tensor:
         """Return log f(x), sharing the forward with a term that needs f(x) too."""
-        return view.predict(view.batch.x, detach=True) if self.detach else view.clean.log_softmax(dim=1)
+        if not self.detach:
+            return view.clean.log_softmax(dim=1)
+        return view.predict(view.batch.x, detach=True, running=self.running)

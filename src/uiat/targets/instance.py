@@ -47,9 +47,9 @@ class InstanceInverse:
 class InstanceInverseTarget(Target):
     """p = f(x̌) with an x̌ for each sample."""
 
-    def __init__(self, inverse: InstanceInverse, detach: bool = True):
+    def __init__(self, inverse: InstanceInverse, detach: bool = True, running: bool = False):
         super().__init__()
-        self.inverse, self.detach = inverse, detach
+        self.inverse, self.detach, self.running = inverse, detach, running
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
         """Craft x̌ for the whole batch before a prediction moves BatchNorm's running statistics."""
@@ -62,4 +62,4 @@ class InstanceInverseTarget(Target):
         if view.x_inv is None:
             self.prepare(view.model, [view], clock)
         assert view.x_inv is not None
-        return view.predict(view.x_inv, detach=self.detach)
+        return view.predict(view.x_inv, detach=self.detach, running=self.running)

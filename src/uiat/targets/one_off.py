@@ -29,10 +29,10 @@ class OneOff:
 class OneOffTarget(Target):
     """Runs another target in one epoch only."""
 
-    def __init__(self, inner: Target, one_off: OneOff, data: DataSpec):
+    def __init__(self, inner: Target, one_off: OneOff, data: DataSpec, *, running: bool = False):
         super().__init__()
         self.inner, self.one_off = inner, one_off
-        self.before = CleanTarget(detach=one_off.detach_clean)
+        self.before = CleanTarget(detach=one_off.detach_clean, running=running)
         self.table = PredictionTable(data, one_off.precision)
         self._checked_in, self._complete = 0, False
 

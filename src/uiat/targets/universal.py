@@ -41,9 +41,11 @@ class UniversalInverseTarget(Target):
     z: Tensor
     """The universal inverse perturbation of each class: (classes, *shape of a sample)."""
 
-    def __init__(self, inverse: UniversalInverse, data: DataSpec, *, seed: int = 0, detach: bool = True):
+    def __init__(
+        self, inverse: UniversalInverse, data: DataSpec, *, seed: int = 0, detach: bool = True, running: bool = False
+    ):
         super().__init__()
-        self.inverse, self.detach = inverse, detach
+        self.inverse, self.detach, self.running = inverse, detach, running
         z = GAUSSIAN * torch.randn((data.num_classes, *data.shape), generator=generator(seed, "z"))
         self.register_buffer("z", self._ball(z).project(z))
 
@@ -69,7 +71,7 @@ class UniversalInverseTarget(Target):
     def forward(self, view: View, clock: Clock) -> Tensor:
         """Return log f(x̌) for the z at hand."""
         view.x_inv = add_clipped(view.batch.x, self.z, view.batch.y)
-        return view.predict(view.x_inv, detach=self.detach)
+        return view.predict(view.x_inv, detach=self.detach, running=self.running)
 
     def _present(self, views: Sequence[View]) -> tuple[Tensor, Tensor]:
         """Return the classes of the batch, those of other processes too, and the position of each class among them."""

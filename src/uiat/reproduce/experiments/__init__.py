@@ -5,7 +5,21 @@ from pathlib import Path
 from typing import Protocol
 
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.experiments import fig1, fig2, fig5, figs1, sweeps, table1, table2, table3, table4, table5, table6
+from uiat.reproduce.experiments import (
+    fig1,
+    fig2,
+    fig5,
+    figs1,
+    fronts,
+    questions,
+    sweeps,
+    table1,
+    table2,
+    table3,
+    table4,
+    table5,
+    table6,
+)
 from uiat.reproduce.scales import Scale
 
 
@@ -41,5 +55,8 @@ EXPERIMENTS: dict[str, Callable[[Scale], Experiment]] = {
     "fig5": fig5.build,
     "figS1": figs1.build,
     "figS2": sweeps.build_s2,
+    "table1-last": table1.build_last,
+    "fronts": fronts.build,
+    "questions": questions.build,
 }
-"""In the order of the paper."""
+"""In the order of the paper, then what it does not have."""

@@ -37,7 +37,7 @@ def differences(scale: Scale, out: Path, seeds: int) -> Tensor | None:
 
 def build(scale: Scale) -> Figure:
     """Return the figure at a scale."""
-    title = "One-off UIAT against TRADES under AutoAttack"
+    title = "One-off UIAT against TRADES by the attack's ε"
     notes = (f"Attack: {scale.robust}. Above 0 one-off UIAT is ahead, below TRADES.",)
     points, (one_off, trades) = partial(_points, scale), difference_cells(scale)
     cells = (one_off.labelled("UIAT (one-off)"), trades.labelled("TRADES"))

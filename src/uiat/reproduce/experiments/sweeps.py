@@ -17,7 +17,7 @@ from uiat.reproduce.store import seed_stores
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-COLUMNS = {"natural": "Natural", "AutoAttack": "AA"}
+COLUMNS = {"natural": "Natural", "robust": "Robust"}
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def _sweeps(name: str, title: str, scale: Scale, sweeps: tuple[Sweep, ...]) -> F
         for value, cell in sweep.cells(scale).items()
     )
     points, draw = partial(_points, scale, sweeps), partial(_draw, sweeps)
-    return Figure(name, title, scale, cells, points, draw, (f"Attack: {scale.robust}.",), "setting")
+    return Figure(name, title, scale, cells, points, draw, (f"Robust: {scale.robust}.",), "setting")
 
 
 def _points(scale: Scale, sweeps: tuple[Sweep, ...], out: Path, seeds: int) -> list[Point]:

@@ -32,8 +32,8 @@ def build(scale: Scale) -> Table:
     for row in "12345":
         present = [name for name, there in zip(COMPONENTS, components(row), strict=True) if there]
         label = f"{row}: {' + '.join(present) or 'none (instance-wise)'}"
-        for column in ("Natural", "PGD-20", "AA"):
-            reading, figure = Percent(scale.attacked(column)), paper_figure("table6", row, column)
+        for column, theirs in {"Natural": "Natural", "PGD-20": "PGD-20", "Robust": "AA"}.items():
+            reading, figure = Percent(scale.attacked(column)), paper_figure("table6", row, theirs)
             entries.append(
                 make_entry(label, scale.data["CIFAR-10"], column, Cell(ablated(scale, row)), reading, figure)
             )
