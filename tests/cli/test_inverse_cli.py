@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tests.cli.calls import call, refused
 from tests.engine.runs import load_checkpoint
-from tests.evaluation.uiat_run import DATA, INNER, images, network, trained
+from tests.evaluation.uiat_run import CONFIG, DATA, INNER, images, network, trained
 from uiat.cli.inverse import shown_places
 from uiat.data.images import balanced
 from uiat.engine.run import RunFolder, read_json
@@ -68,7 +68,7 @@ def test_the_last_weights_come_with_the_runs_own_z(run: RunFolder, capsys: pytes
     saved = load_checkpoint(run)["method"]
     (z,) = (value for name, value in saved.items() if name.endswith("z"))
     assert torch.equal(tensors["z"], z)
-    source = "the run's own, from its checkpoint after epoch 4"
+    source = f"the run's own, from its checkpoint after epoch {CONFIG.train.epochs}"
     assert content["z"] == source
     assert f"z: {source}" in " ".join(out.split())
     with safe_open(run.path / "inverse" / "inverse.safetensors", framework="pt") as file:

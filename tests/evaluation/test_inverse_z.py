@@ -37,7 +37,7 @@ def test_it_is_the_checkpoints() -> None:
     (name,) = (name for name in saved if name.endswith("z"))
     assert torch.equal(found.z, saved[name])
     assert float(found.z.abs().max()) == pytest.approx(INNER)
-    assert found.source == "the run's own, from its checkpoint after epoch 4"
+    assert found.source == f"the run's own, from its checkpoint after epoch {CONFIG.train.epochs}"
 
 
 def test_a_run_that_was_stopped_within_an_epoch(copy: RunFolder) -> None:
@@ -59,7 +59,7 @@ def test_a_damaged_checkpoint_has_one_before_it(copy: RunFolder) -> None:
     copy.checkpoint.write_bytes(b"damaged")
     found = read_z(copy)
     assert found is not None
-    assert found.source == "the run's own, from its checkpoint after epoch 3"
+    assert found.source == f"the run's own, from its checkpoint after epoch {CONFIG.train.epochs - 1}"
 
 
 @pytest.mark.parametrize("content", [b"", b"damaged", "not a dictionary"])
