@@ -50,7 +50,7 @@ def test_runs_with_the_papers_figures_bear_out_its_tables(mirrored: bool, tmp_pa
         table = EXPERIMENTS[name](PAPER)
         assert isinstance(table, Table)
         for entry in table.entries:
-            if isinstance(entry.reading, Percent) and entry.cell is not None:
+            if isinstance(entry.reading, Percent) and entry.cell is not None and entry.paper:
                 share = float(entry.paper) / 100
                 verdicts = {"correct": first_of(n, 1 - share if mirrored else share)}
                 measured(entry.cell, entry.reading.measure, verdicts, tmp_path)

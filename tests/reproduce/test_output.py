@@ -60,7 +60,7 @@ def test_the_caption_counts_the_seeds_that_are_finished(tmp_path: Path) -> None:
     assert "; one seed;" in caption(fill(table(("a", (10.0,), "")), tmp_path, 3))
     nothing = caption(fill(table(("a", (), "1.0")), tmp_path, 3))
     assert "seed" not in nothing
-    assert f"AA: {TINY.robust} on" in nothing
+    assert f"AA: {TINY.aa} on" in nothing
 
 
 def test_a_table_without_attacks_does_not_speak_of_them(tmp_path: Path) -> None:

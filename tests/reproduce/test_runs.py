@@ -42,7 +42,7 @@ def test_everything_promised_is_there(made: Path) -> None:
     assert (made / "claims.md").exists()
     index = (made / "index.md").read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)]+)\)", index)
-    assert len(links) == 6 * 4 + 7 * 6 + 2 + 4, "files of tables, of figures, of claims, and of races"
+    assert len(links) == 8 * 4 + 8 * 6 + 2 + 4, "files of tables, of figures, of claims, and of races"
     assert all((made / link).exists() for link in links)
     assert not list(made.glob("runs/*/failed.json"))
 
@@ -118,12 +118,12 @@ def test_workers_and_a_stop(tmp_path: Path) -> None:
     assert code == 128 + signal.SIGTERM, words
     assert "the same command goes on" in words
     kept = trained(out)
-    assert len(kept) < 11
+    assert len(kept) < 12
     assert {path.name for path in (out / "logs").iterdir()} == {"worker-1.txt", "worker-2.txt"}
     code, words = fork(tmp_path / "2.txt", *args, "0").end()
     assert code == 0, words
     after = trained(out)
-    assert len(after) == 11, "ten, and HAT's helper"
+    assert len(after) == 12, "eleven, and HAT's helper"
     assert {name: after[name] for name in kept} == kept
     assert "table6.tex" in words
 

@@ -20,6 +20,7 @@ TINY = replace(
     scales.SCALES["smoke"],
     images=40,
     robust="pgd-3",
+    aa="pgd-3",
     robust_images=20,
     watch=Watch(train=20, test=30, steps=2),
     rounds=2,

@@ -40,7 +40,7 @@ def caption(filled: "Filled") -> str:
     scale = table.scale
     robust = "all test images" if scale.robust_images is None else f"{scale.robust_images} test images"
     columns = {entry.column for entry in table.entries}
-    attacks = {"AA": "AutoAttack", "Robust": scale.robust}
+    attacks = {"AA": scale.aa, "Robust": scale.robust}
     parts = [f"Scale {scale.name}; {seeds}in parentheses the paper's figure, which belongs to the paper's setting."]
     parts += [f"{column}: {attack} on {robust}." for column, attack in attacks.items() if column in columns]
     parts += [f"Times of the fastest round, on {' and '.join(filled.devices)}."] if filled.devices else []
@@ -120,7 +120,15 @@ WIDE = 5
 """Columns beyond which a table is made as narrow as the page."""
 LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
 LATEX |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "–": "--", "−": "$-$"}
-LATEX |= {"ε": r"$\epsilon$", "α": r"$\alpha$", "β": r"$\beta$", "γ": r"$\gamma$", "λ": r"$\lambda$", "±": r"$\pm$"}
+LATEX |= {
+    "ε": r"$\epsilon$",
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "γ": r"$\gamma$",
+    "λ": r"$\lambda$",
+    "ω": r"$\omega$",
+    "±": r"$\pm$",
+}
 LATEX |= {"×": r"$\times$", "≤": r"$\leq$", "∞": r"$\infty$", "→": r"$\to$", "§": r"\S{}", "’": "'"}
 LATEX |= {"“": "``", "”": "''", "…": r"\dots{}"}
 

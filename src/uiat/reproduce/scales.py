@@ -43,6 +43,8 @@ class Scale:
     watch: Watch
     rounds: int
     """Turns that every method takes where times are compared."""
+    aa: str = "autoattack"
+    """The attack of the column `AA`."""
     lam: tuple[float, ...] = (1.0, 2.0, 3.5, 5.0, 6.5)
     omega: tuple[float, ...] = (1.0, 3.0, 6.0, 10.0)
     beta: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
@@ -92,7 +94,7 @@ class Scale:
     def attacked(self, attack: str, weights: str = "best") -> Attacked:
         """Return a measurement by the paper's column: Natural, PGD, CW, AA (AutoAttack), Robust."""
         if attack in ("AA", "Robust"):
-            return Attacked("autoattack" if attack == "AA" else self.robust, self.robust_images, weights)
+            return Attacked(self.aa if attack == "AA" else self.robust, self.robust_images, weights)
         name = {"Natural": "natural", "PGD": "pgd-20", "PGD-20": "pgd-20", "CW": "cw"}[attack]
         return Attacked(name, self.images, weights)
 
