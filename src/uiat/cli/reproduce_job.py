@@ -24,8 +24,8 @@ class Reproduce:
     """Make the paper's tables and figures, or say what finished runs show of its claims."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """table1 … table6, fig1 … fig5, figS1, figS2, table1-last, fronts, questions; `all` makes everything; `claims`
-    reads finished runs only."""
+    """table1 … table6, fig1 … fig5, figS1, figS2, table1-last, fronts, questions, plus, tuning; `all` makes
+    everything; `claims` reads finished runs only."""
     scale: Literal["smoke", "cpu", "paper"] = "smoke"
     """smoke: digits, minutes; cpu: CIFAR-10 at 16×16 and a small network; paper: the paper's settings, for a GPU."""
     seeds: int | None = None
@@ -35,7 +35,8 @@ class Reproduce:
     plan: bool = False
     """Make nothing: print the runs, their passes, an estimated time, and a command for each."""
     out: str = ""
-    """The folder; else runs/reproduce-SCALE. Runs that are finished there are not made again."""
+    """The folder; else results/SCALE where that exists (a clone of this project has published runs there), else
+    runs/reproduce-SCALE. Runs that are finished there are not made again."""
     jobs: int | None = None
     """Worker processes; else two on a CPU of two cores or more, one on a GPU; 0 works in this process."""
     cell: tuple[str, ...] = ()
@@ -86,7 +87,7 @@ def settle(options: Reproduce) -> Job:
     everything = "all" in options.names or (bool(options.cell) and not options.names)
     experiments = tuple(build(scale) for name, build in EXPERIMENTS.items() if everything or name in options.names)
     cells = merge(cell for experiment in experiments for cell in experiment.cells(seeds))
-    out = Path(options.out or f"runs/reproduce-{scale.name}")
+    out = Path(options.out) if options.out else default_folder(scale.name)
     known_cells = bool(cells)
     only = (cell for cell in cells if not options.only or method_name(cell.config) in options.only)
     cells = with_helpers(only, out)
@@ -102,6 +103,12 @@ def settle(options: Reproduce) -> Job:
         cells = with_helpers((known[key] for key in dict.fromkeys(options.cell)), out)
     claims = everything or CLAIMS in options.names
     return Job(options, experiments, tuple(cells), seeds, out, pick_device(options.device), claims)
+
+
+def default_folder(scale: str) -> Path:
+    """Return the folder of published runs of a scale where there is one here, else the usual one."""
+    published = Path("results") / scale
+    return published if published.is_dir() else Path(f"runs/reproduce-{scale}")
 
 
 def job_command(options: Reproduce) -> list[str]:

@@ -144,7 +144,7 @@ SCALES: dict[str, Scale] = {
         "cpu",
         "cpu: CIFAR-10 at 16×16",
         data={"CIFAR-10": "cpu: CIFAR-10 at 16×16"},
-        networks={"ResNet-18": "ResNet-8", "WRN-28": "WRN-10-1", "WRN-34": "WRN-16-1"},
+        networks={"ResNet-18": "ResNet-8, width 24", "WRN-28": "WRN-10-1", "WRN-34": "WRN-16-1"},
         generated_networks={"PRN-18": "PreActResNet-8", "WRN-28-10": "WRN-10-1"},
         eps=PAPER_EPS,
         worth="Real images and real methods at a small size: what holds here need not hold at the paper's size, nor "
@@ -153,7 +153,7 @@ SCALES: dict[str, Scale] = {
         images=None,
         robust="apgd-ce+apgd-t",
         robust_images=1000,
-        watch=Watch(train=None, test=None),
+        watch=Watch(train=500, test=1000),
         rounds=5,
     ),
     "paper": Scale(

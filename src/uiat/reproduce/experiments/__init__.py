@@ -11,6 +11,7 @@ from uiat.reproduce.experiments import (
     fig5,
     figs1,
     fronts,
+    plus,
     questions,
     sweeps,
     table1,
@@ -19,6 +20,7 @@ from uiat.reproduce.experiments import (
     table4,
     table5,
     table6,
+    tuning,
 )
 from uiat.reproduce.scales import Scale
 
@@ -58,5 +60,7 @@ EXPERIMENTS: dict[str, Callable[[Scale], Experiment]] = {
     "table1-last": table1.build_last,
     "fronts": fronts.build,
     "questions": questions.build,
+    "plus": plus.build,
+    "tuning": tuning.build,
 }
 """In the order of the paper, then what it does not have."""
