@@ -12,13 +12,14 @@ PACKAGES = ("uiat", "torch", "numpy", "safetensors")
 
 
 def environment(device: torch.device | str) -> dict[str, Any]:
-    """Return what may change the bits of a result: versions, threads, device, commit."""
+    """Return what may change the bits of a result: versions, threads, device, the CPU's kernels, commit."""
     device = torch.device(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
         "versions": {"python": platform.python_version(), **{p: v for p in PACKAGES if (v := _version(p))}},
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
+        "kernels": torch.backends.cpu.get_cpu_capability(),
         "git_commit": _commit(),
     }
 

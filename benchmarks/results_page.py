@@ -1,0 +1,148 @@
+"""Write docs/results.md from the published runs: `python benchmarks/results_page.py`.
+
+Every number on the page is read from the cards and verdicts in results/cpu; prose without numbers is in here. Pictures
+are drawn beside the runs by `uiat reproduce NAME --scale cpu`, and the page links to them.
+"""
+
+from pathlib import Path
+from statistics import mean
+
+from uiat.reproduce import scales
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.claims import decide, in_words, missing, overall
+from uiat.reproduce.claims_list import all_claims
+from uiat.reproduce.claims_output import RULE, show_difference
+from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.experiments.fig2 import learning_cell
+from uiat.reproduce.experiments.table1 import ROWS
+from uiat.reproduce.figure import Figure
+from uiat.reproduce.learning import read_learning
+from uiat.reproduce.output import to_markdown
+from uiat.reproduce.store import Store, seed_stores
+from uiat.reproduce.table import Table, fill
+
+ROOT = Path(__file__).resolve().parents[1]
+OUT, PAGE = ROOT / "results" / "cpu", ROOT / "docs" / "results.md"
+SCALE = scales.get("cpu")
+SEEDS = SCALE.seeds
+ORDER = ("table1", "table1-last", "fig2", "fronts", "plus", "questions", "tuning")
+"""What comes first; the rest follows in the order of the paper."""
+
+INTRODUCTION = """# Results
+
+This page is written by `python benchmarks/results_page.py` from the cards and per-image verdicts in `results/cpu`; a test compares
+the two. Figures of the paper stand in parentheses and belong to its own setting: ResNet-18 on all of CIFAR-10 at 32×32 for 100
+epochs, which no machine at hand can train. Nothing here says what happens at that size."""
+
+SETTING = """## The setting
+
+{train:,} training images of real CIFAR-10, resized to {size}×{size} and mirrored at random but not cropped, {validation} more to choose the best epoch by, and
+all {test:,} test images. ResNet of three blocks, width {width} ({parameters:,} parameters), {epochs} epochs of batches of {batch}, one cycle of the learning rate up to
+{lr:g}, weight decay {decay:g}, PGD-10 at ε = 8/255 with the paper's α, ε', β and γ. So few images, and no crops, let a network of this size fit them
+under attack and then overfit, as the paper's networks do on all of CIFAR-10. Weights are those of the best epoch on the validation split
+under PGD-10, unless a table says otherwise. All runs: `uiat reproduce all --scale cpu`; one run: the command of `--plan`. One thread of a
+CPU with {kernels} kernels, torch {torch}."""
+
+
+def setting() -> str:
+    """Describe the runs, from the configuration and from the card of one of them."""
+    config = SCALE.config("sat")
+    card = Store(Cell(config), OUT).card
+    own = card["data"]
+    return SETTING.format(
+        train=own["train"],
+        validation=own["validation"],
+        test=own["test"],
+        size=config.data.size,
+        width=config.model.width,  # type: ignore[attr-defined]
+        parameters=card["parameters"],
+        epochs=config.train.epochs,
+        batch=config.train.batch_size,
+        lr=config.train.schedule.lr,
+        decay=config.train.weight_decay,
+        kernels=card["environment"]["kernels"],
+        torch=card["environment"]["versions"]["torch"],
+    )
+
+
+def verdicts() -> list[str]:
+    """Return the claims by their verdict, with the numbers behind each comparison that was measured."""
+    found = [(claim, decide(claim, OUT, SEEDS)) for claim in all_claims(SCALE)]
+    lines = ["## What reproduced, and what did not", ""]
+    groups = {"Reproduced": "holds", "Not reproduced": "does not hold", "Not decided": "not measured at this scale"}
+    for title, verdict in groups.items():
+        own = [(claim, parts) for claim, parts in found if overall(parts) == verdict]
+        lines += [f"{title} ({len(own)} of {len(found)} claims):", ""]
+        for claim, parts in own:
+            why = in_words(verdict, missing(parts)).removeprefix(verdict).removeprefix(": ")  # type: ignore[arg-type]
+            numbers = []
+            for each in parts:
+                if each.difference is not None:
+                    value, interval = show_difference(each)
+                    numbers.append(f"{each.part.text}: {value} {interval}")
+            detail = "; ".join(filter(None, [why, *numbers]))
+            lines.append(f"- {claim.text} ({claim.where})" + (f": {detail}." if detail else "."))
+        lines.append("")
+    return [*lines, RULE, ""]
+
+
+def regime() -> list[str]:
+    """Return what the doubled runs of SAT show of the three conditions: fitting, overfitting, and minutes."""
+    cell = learning_cell(SCALE, "sat")
+    lines = []
+    for store in seed_stores(cell, OUT, SEEDS):
+        curves = read_learning(store.path)
+        test = [100 * float(v.double().mean()) for v in curves["test robust"]]
+        train = [100 * float(v.double().mean()) for v in curves["train robust"]]
+        row = (f"{max(train):.1f}", f"{max(test):.1f} ({test.index(max(test)) + 1})", f"{test[-1]:.1f}")
+        lines.append(f"| {store.cell.config.seed} | " + " | ".join(row) + f" | {max(test) - test[-1]:.1f} |")
+    if not lines:
+        return []
+    times = [
+        f"{name} {mean(store.card['training_seconds'] for store in stores) / 60:.1f}"
+        for name, method in ROWS.items()
+        if (stores := seed_stores(Cell(SCALE.config(method)), OUT, SEEDS))
+    ]
+    head = "| seed | train, best (%) | test, best (%) and its epoch | test, last (%) | fall |"
+    return [
+        "## Fitting and overfitting",
+        "",
+        "SAT for twice the epochs, under PGD-20: accuracy on training and test images.",
+        "",
+        head,
+        "| ---: | ---: | ---: | ---: | ---: |",
+        *lines,
+        "",
+        f"Minutes of training at the usual epochs, mean over seeds: {', '.join(times)}.",
+        "",
+    ]
+
+
+def section(name: str) -> list[str]:
+    """Return a table, or a picture with its caption; nothing before any of its runs is finished."""
+    experiment = EXPERIMENTS[name](SCALE)
+    if isinstance(experiment, Table):
+        filled = fill(experiment, OUT, SEEDS)
+        if not any(entry.cell is not None for entry in filled.numbers):
+            return []
+        return [to_markdown(filled).replace("# ", "## ", 1).strip(), ""]
+    assert isinstance(experiment, Figure)
+    points = experiment.points(OUT, SEEDS)
+    if not points:
+        return []
+    picture = f"![{experiment.title}](../results/cpu/{name}.svg)"
+    return [f"## {name}: {experiment.title}", "", picture, "", experiment.caption(points), ""]
+
+
+def page() -> str:
+    """Return the whole page."""
+    names = [*ORDER, *(name for name in EXPERIMENTS if name not in ORDER)]
+    lines = [INTRODUCTION, "", *verdicts(), setting(), "", *regime()]
+    for name in names:
+        lines += section(name)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")
+    print(f"written: {PAGE}")
