@@ -30,18 +30,20 @@ ORDER = ("table1", "table1-last", "fig2", "fronts", "plus", "questions", "tuning
 
 INTRODUCTION = """# Results
 
-This page is written by `python benchmarks/results_page.py` from the cards and per-image verdicts in `results/cpu`; a test compares
-the two. Figures of the paper stand in parentheses and belong to its own setting: ResNet-18 on all of CIFAR-10 at 32×32 for 100
-epochs, which no machine at hand can train. Nothing here says what happens at that size."""
+This page is written by `python benchmarks/results_page.py` from the cards and per-image verdicts in `results/cpu`; a
+test compares the two. Figures of the paper stand in parentheses and belong to its own setting: ResNet-18 on all of
+CIFAR-10 at 32×32 for 100 epochs, which no machine at hand can train. Nothing here says what happens at that size."""
 
 SETTING = """## The setting
 
-{train:,} training images of real CIFAR-10, resized to {size}×{size} and mirrored at random but not cropped, {validation} more to choose the best epoch by, and
-all {test:,} test images. ResNet of three blocks, width {width} ({parameters:,} parameters), {epochs} epochs of batches of {batch}, one cycle of the learning rate up to
-{lr:g}, weight decay {decay:g}, PGD-10 at ε = 8/255 with the paper's α, ε', β and γ. So few images, and no crops, let a network of this size fit them
-under attack and then overfit, as the paper's networks do on all of CIFAR-10. Weights are those of the best epoch on the validation split
-under PGD-10, unless a table says otherwise. All runs: `uiat reproduce all --scale cpu`; one run: the command of `--plan`. One thread of a
-CPU with {kernels} kernels, torch {torch}."""
+{train:,} training images of real CIFAR-10, resized to {size}×{size} and mirrored at random but not cropped,
+{validation} more to choose the best epoch by, and all {test:,} test images. ResNet of three blocks, width {width}
+({parameters:,} parameters),
+{epochs} epochs of batches of {batch}, one cycle of the learning rate up to {lr:g}, weight decay {decay:g}, PGD-10 at
+ε = 8/255 with the paper's α, ε', β and γ. So few images, and no crops, let a network of this size fit them under attack
+and then overfit, as the paper's networks do on all of CIFAR-10. Weights are those of the best epoch on the validation
+split under PGD-10, unless a table says otherwise. All runs: `uiat reproduce all --scale cpu`; one run: its command from
+`--plan`. One thread of a CPU with {kernels} kernels, torch {torch}."""
 
 
 def setting() -> str:

@@ -19,6 +19,14 @@ settings.register_profile("tests", deadline=None, derandomize=True, suppress_hea
 settings.load_profile("tests")
 
 
+@pytest.fixture(autouse=True)
+def no_wait_for_the_disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out thousands of waits; only tests of faults look at what a file is after one."""
+    if "faults" not in request.path.parts:
+        monkeypatch.setattr("uiat.engine.files.sync", lambda path: None)
+        monkeypatch.setattr("uiat.data.packed.sync", lambda path: None)
+
+
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """Return a finished run of UIAT, to look at."""

@@ -18,6 +18,7 @@ UIAT = tiny("uiat")
 SAVED_BY_STEP = tiny("uiat", checkpoint_minutes=0.0)
 ONE_OFF = tiny("uiat-oneoff")
 CONFIGS = {"uiat": UIAT, "uiat-saved-by-step": SAVED_BY_STEP, "one-off": ONE_OFF}
+OTHERS = ("uiat", "one-off")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,9 @@ def interrupted(config: AnyConfig, path: Path, target: str, number: int, before:
     return run
 
 
-@pytest.fixture(scope="module", params=CONFIGS)
+@pytest.fixture(
+    scope="module", params=["uiat-saved-by-step", *(pytest.param(name, marks=pytest.mark.faults) for name in OTHERS)]
+)
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
     """Train a run that nobody interrupts, and count its writes."""
     config = CONFIGS[request.param]

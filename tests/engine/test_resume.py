@@ -16,10 +16,12 @@ from uiat.models import MODELS
 from uiat.types import DataSpec
 
 
-def stopped_and_resumed(config: AnyConfig, path: Path, step: int) -> RunFolder:
+def stopped_and_resumed(config: AnyConfig, path: Path, *steps: int) -> RunFolder:
+    """Stop a run at a step, go on with it, stop it so many steps later …, and let it end."""
     run = RunFolder.create(path, config)
-    with at_call(STEP, step, die), pytest.raises(Killed):
-        go_on(run)
+    for step in steps:
+        with at_call(STEP, step, die), pytest.raises(Killed):
+            go_on(run)
     assert go_on(run)
     return run
 
@@ -29,11 +31,10 @@ def test_every_method(method: str, tmp_path: Path) -> None:
     config = tiny(method, checkpoint_minutes=0.0)
     whole = begin(config, tmp_path / "whole")
     expected = snapshot(whole)
-    for step in (STEPS + 2, 2 * STEPS + 1):
-        run = stopped_and_resumed(config, tmp_path / str(step), step)
-        assert_same(run, expected)
-        if method == "hat":  # the helper is a run of its own, in which the first stop fell
-            assert_same(RunFolder.open(run.helper), snapshot(RunFolder.open(whole.helper)))
+    run = stopped_and_resumed(config, tmp_path / "run", STEPS + 2, STEPS)
+    assert_same(run, expected)
+    if method == "hat":  # the helper is a run of its own, in which the stops fell
+        assert_same(RunFolder.open(run.helper), snapshot(RunFolder.open(whole.helper)))
 
 
 @pytest.mark.parametrize("step", [3 * STEPS + 1, 4 * STEPS + 3])

@@ -17,7 +17,7 @@ from uiat.evaluation import autoattack
 from uiat.evaluation.suite import plan_attack, run_suite
 from uiat.models.folding import fold
 
-EPS, BATCH, SEED = 0.2, 110, 3
+EPS, BATCH, SEED = 0.2, 60, 3
 
 
 def shorten(theirs: AutoAttack) -> None:
@@ -38,8 +38,8 @@ def test_verdicts_equal_the_authors_driver(
     digits: Splits,
     request: pytest.FixtureRequest,
 ) -> None:
-    """Exact: identical on 220 examples. Folded: at most one in a hundred differs."""
-    model, images = load(robust_run), digits.test.take(torch.arange(220))
+    """Exact: identical on 120 examples. Folded: at most one of them differs."""
+    model, images = load(robust_run), digits.test.take(torch.arange(120))
     x = images.x.float() / 255
     theirs = AutoAttack(model, eps=EPS, norm="Linf", seed=SEED, version="standard")
     if length == "short":
@@ -53,7 +53,7 @@ def test_verdicts_equal_the_authors_driver(
     folded = fold(model)
     assert folded is not None
     fast = run_suite(folded, images, ["autoattack"], base, batch_size=BATCH, seed=SEED).attacks["autoattack"]
-    assert (fast.correct != ours.correct).double().mean() <= 0.01
+    assert (fast.correct != ours.correct).sum() <= 1
     assert list(ours.after) == ["apgd-ce", "apgd-t", "fab-t", "square"]
     assert list(ours.after.values()) == sorted(ours.after.values(), reverse=True)
 

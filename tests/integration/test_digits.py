@@ -21,7 +21,8 @@ def pgd20(method: str, folder: Path, *evaluation: str) -> float:
         epochs = MORE if method.startswith("rs-fgsm") else EPOCHS
         small = ["--train.epochs", epochs, "--model.width", "8", "--data.validation", "60"]
         assert main(["train", f"digits-resnet8-{method}", "--out", str(out), *small]) == 0
-    assert main(["evaluate", str(out), "--json", str(folder / "result.json"), *evaluation]) == 0
+    attacks = ["--attacks", "natural", "pgd-20", "--json", str(folder / "result.json")]
+    assert main(["evaluate", str(out), *attacks, *evaluation]) == 0
     result = json.loads((folder / "result.json").read_text())
     assert result["attacks"]["natural"]["accuracy"] > 0.5
     return float(result["attacks"]["pgd-20"]["accuracy"])

@@ -28,7 +28,6 @@ N = 400
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uiat.engine.files.sync", lambda path: None)
     monkeypatch.setattr(compare, "ROUNDS", 200)
 
 

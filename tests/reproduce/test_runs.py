@@ -42,7 +42,7 @@ def test_everything_promised_is_there(made: Path) -> None:
     assert (made / "claims.md").exists()
     index = (made / "index.md").read_text(encoding="utf-8")
     links = re.findall(r"\]\(([^)]+)\)", index)
-    assert len(links) == 8 * 4 + 8 * 6 + 2 + 4, "files of tables, of figures, of claims, and of races"
+    assert len(links) == 10 * 4 + 8 * 6 + 2 + 4, "files of tables, of figures, of claims, and of races"
     assert all((made / link).exists() for link in links)
     assert not list(made.glob("runs/*/failed.json"))
 

@@ -192,15 +192,18 @@ def distinct(scale: Scale) -> dict[str, AnyConfig]:
     return found
 
 
-def is_slow(config: AnyConfig) -> bool:
-    """Wide networks are; and the other data sets add nothing to a step but their number of classes."""
-    return isinstance(config.model, WideResNet) or config.data.name != "cifar10"
+def narrow(config: AnyConfig) -> AnyConfig:
+    """Return the run with a network of the same kind and depth and few channels."""
+    model: Any = config.model
+    few = {"widen": 1} if isinstance(model, WideResNet) else {"width": 8}
+    return replace(config, model=replace(model, **few))
 
 
 CASES = [
-    pytest.param(config, id=f"{name}-{number}", marks=[pytest.mark.slow] if name == "paper" and is_slow(config) else [])
+    pytest.param(change(config), id=f"{name}-{number}{ending}", marks=marks)
     for name, scale in SCALES.items()
     for number, config in enumerate(distinct(scale).values())
+    for change, ending, marks in [(narrow, "", []), (lambda config: config, "-whole", [pytest.mark.slow])]
 ]
 
 
