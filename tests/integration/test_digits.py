@@ -19,7 +19,8 @@ def pgd20(method: str, folder: Path, *evaluation: str) -> float:
     out = folder / method
     if not out.exists():
         epochs = MORE if method.startswith("rs-fgsm") else EPOCHS
-        small = ["--train.epochs", epochs, "--model.width", "8", "--data.validation", "60"]
+        small = ["--train.epochs", epochs, "--model.width", "8", "--data.subset", "800", "--data.validation", "60"]
+        small += ["--train.batch-size", "32", "--validate.steps", "5"]
         assert main(["train", f"digits-resnet8-{method}", "--out", str(out), *small]) == 0
     attacks = ["--attacks", "natural", "pgd-20", "--json", str(folder / "result.json")]
     assert main(["evaluate", str(out), *attacks, *evaluation]) == 0

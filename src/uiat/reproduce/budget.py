@@ -3,6 +3,7 @@
 import time
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -11,7 +12,10 @@ from torch import nn
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.data.config import DataConfig
+from uiat.engine.awp import AWP
 from uiat.engine.passes import PassCounter
+from uiat.engine.state import State
+from uiat.engine.step import train_step
 from uiat.evaluation.suite import plan_attack
 from uiat.methods import MethodConfig
 from uiat.reproduce.cell import Cell
@@ -55,7 +59,7 @@ def sizes(data: DataConfig) -> Sizes:
 def training_passes(config: AnyConfig) -> Passes:
     """Return the passes of a whole training; a helper's are those of its own run."""
     method: Any = config.method
-    return _scaled(passes_per_image(method, config.train.epochs), images_per_epoch(config))
+    return _scaled(passes_per_image(method, config.train.epochs, config.train.awp), images_per_epoch(config))
 
 
 def images_per_epoch(config: AnyConfig) -> int:
@@ -68,20 +72,18 @@ def images_per_epoch(config: AnyConfig) -> int:
 
 
 @cache
-def passes_per_image(method: Any, epochs: int) -> Passes:
+def passes_per_image(method: Any, epochs: int, awp: AWP | None = None) -> Passes:
     """Return the passes of all epochs for one image, counted in a step on a toy: nothing here knows the methods.
 
-    Epochs differ only around T' of the one-off strategy.
+    Epochs differ only around T' of the one-off strategy, and where AWP begins.
     """
-    one_off, toy = one_off_of(method), _Toy(method, epochs)
-    if one_off is None:
-        return _scaled(toy.count(1), epochs)
-    moment = Clock(1, 0, epochs).epoch_at(one_off.epoch)
-    parts = [(toy.count(1), moment - 1)] if moment > 1 else []
-    parts.append((toy.count(moment), 1))
-    if moment < epochs:
-        parts.append((toy.count(moment + 1), epochs - moment))
-    counts = [_scaled(count, times) for count, times in parts]
+    awp, one_off = awp or AWP(), one_off_of(method)
+    toy, starts = _Toy(method, epochs, awp), {1, awp.warmup + 1}
+    if one_off is not None:
+        moment = Clock(1, 0, epochs).epoch_at(one_off.epoch)
+        starts |= {moment, moment + 1}
+    ordered = [*sorted(start for start in starts if start <= epochs), epochs + 1]
+    counts = [_scaled(toy.count(start), end - start) for start, end in pairwise(ordered)]
     return sum(c[0] for c in counts), sum(c[1] for c in counts), sum(c[2] for c in counts)
 
 
@@ -95,17 +97,17 @@ def one_off_of(method: Any) -> OneOff | None:
 class _Toy:
     """A linear network, and a method that is stepped on it with passes counted."""
 
-    def __init__(self, method: MethodConfig, epochs: int):
-        self.model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).train()
+    def __init__(self, method: MethodConfig, epochs: int, awp: AWP):
+        model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).train()
         helper = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).requires_grad_(False)
-        self.method, self.epochs = method.build(_TOY, helper=helper), epochs
-        self.method(self.model, self._batch(), Clock(1, 0, epochs))  # whoever looks for features has looked now
-        self.passes = PassCounter(self.model)
+        built, self.epochs, self.awp = method.build(_TOY, helper=helper), epochs, awp
+        built(model, self._batch(), Clock(1, 0, epochs))  # whoever looks for features has looked now
+        self.state = State(model, built, torch.optim.SGD(model.parameters(), lr=0.0), PassCounter(model))
 
     def count(self, epoch: int) -> Passes:
-        before = dict(self.passes.counts)
-        self.method(self.model, self._batch(), Clock(epoch, 0, self.epochs)).total.backward()
-        counts = [(self.passes.counts[kind] - before[kind]) // len(self._batch()) for kind in KINDS]
+        before = dict(self.state.passes.counts)
+        train_step(self.state, self._batch(), Clock(epoch, 0, self.epochs), lr=0.0, awp=self.awp)
+        counts = [(self.state.passes.counts[kind] - before[kind]) // len(self._batch()) for kind in KINDS]
         return counts[0], counts[1], counts[2]
 
     @staticmethod

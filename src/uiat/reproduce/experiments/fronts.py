@@ -85,7 +85,7 @@ def _point(panel: str, line: str, cell: Cell, out: Path, seeds: int) -> list[Poi
     x = 100 * mean(float(store.tensors(natural)["correct"].double().mean()) for store in stores)
     if panel == WORK:
         config: Any = cell.config
-        x = float(sum(passes_per_image(config.method, config.train.epochs)))
+        x = float(sum(passes_per_image(config.method, config.train.epochs, config.train.awp)))
     return [accuracy_point(panel, line, x, [store.tensors(robust)["correct"] for store in stores])]
 
 
