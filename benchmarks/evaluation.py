@@ -18,12 +18,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from uiat import data
-from uiat.engine.files import write_json
-from uiat.engine.weights import load_weights
 from uiat.errors import UserError
-from uiat.evaluation.card import environment
+from uiat.io import write_json
 from uiat.models import ResNet
 from uiat.models.folding import fold
+from uiat.runs.card import environment
+from uiat.runs.weights import load_weights
 from uiat.types import DataSpec
 
 

@@ -15,9 +15,9 @@ import torch
 
 from uiat import data
 from uiat.cli import main as uiat
-from uiat.engine.run import RunFolder
-from uiat.engine.weights import load_weights
 from uiat.models.folding import fold
+from uiat.runs.folder import RunFolder
+from uiat.runs.weights import load_weights
 
 ATTACKS = ("natural", "pgd-20")
 

@@ -25,9 +25,9 @@ import torch
 from uiat import recipes
 from uiat.data import Splits
 from uiat.data.images import Images
-from uiat.engine.files import write_json
-from uiat.engine.run import RunFolder
-from uiat.evaluation.card import environment
+from uiat.io import write_json
+from uiat.runs.card import environment
+from uiat.runs.folder import RunFolder
 
 loop: Any = importlib.import_module("uiat.engine.loop")
 

@@ -22,12 +22,12 @@ from uiat.data.config import DataConfig
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import process_group, wait
-from uiat.engine.files import write_json
 from uiat.engine.setup import build_state
 from uiat.engine.step import train_step
-from uiat.evaluation.card import environment
+from uiat.io import write_json
 from uiat.methods import UIAT
 from uiat.models import ResNet
+from uiat.runs.card import environment
 from uiat.types import Clock
 
 

@@ -18,12 +18,12 @@ from uiat.bench.summary import doubts
 from uiat.config import Training
 from uiat.data.images import Images
 from uiat.data.loader import Loader
-from uiat.engine.files import write_json
 from uiat.engine.state import State
 from uiat.engine.step import train_step
-from uiat.evaluation.card import environment
+from uiat.io import write_json
 from uiat.methods import METHODS
 from uiat.models import ResNet
+from uiat.runs.card import environment
 from uiat.types import Batch, Clock, DataSpec
 
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from tests.engine.runs import begin, tiny
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 torch.set_num_threads(1)
 # No example is too slow on a busy machine, and all machines see the same ones.
@@ -23,7 +23,7 @@ settings.load_profile("tests")
 def no_wait_for_the_disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out thousands of waits; only tests of faults look at what a file is after one."""
     if "faults" not in request.path.parts:
-        monkeypatch.setattr("uiat.engine.files.sync", lambda path: None)
+        monkeypatch.setattr("uiat.io.sync", lambda path: None)
         monkeypatch.setattr("uiat.data.packed.sync", lambda path: None)
 
 

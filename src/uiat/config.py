@@ -1,23 +1,103 @@
 """A run's configuration: one frozen dataclass that is enough to repeat it."""
 
 from dataclasses import dataclass, field
+from math import cos, pi
 from typing import Generic, Literal, TypeVar
 
 from uiat.added import added
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.data.config import DataConfig
-from uiat.engine.averaging import Averaging
-from uiat.engine.awp import AWP
-from uiat.engine.schedule import Schedule
 from uiat.errors import UserError
-from uiat.methods import MethodConfig
+from uiat.methods import Method, MethodConfig
 from uiat.models import ModelConfig
 from uiat.precision import Precision
 from uiat.ranges import check_numbers
+from uiat.types import Clock
 
 ModelT = TypeVar("ModelT", bound=ModelConfig)
 MethodT = TypeVar("MethodT", bound=MethodConfig)
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate over a run."""
+
+    name: Literal["onecycle", "piecewise", "triangular"] = "onecycle"
+    """`onecycle`: cosine up to the maximum and down to almost nothing; `piecewise`: drops at the milestones;
+    `triangular`: straight up and straight down to zero."""
+    lr: float = 0.1
+    """The maximum (the first one, if piecewise)."""
+    warmup: float = 0.25
+    """Where the maximum lies, as a fraction of the run (onecycle, triangular)."""
+    milestones: tuple[float, ...] = (0.5, 0.75)
+    """Where the rate drops, as fractions of the run (piecewise)."""
+    factor: float = 0.1
+    """What it is multiplied with at each milestone (piecewise)."""
+    low_momentum: float | None = added(None)
+    """SGD's momentum where the rate is at its maximum; it moves in proportion to the rate. `None`: not cycled."""
+
+    def at(self, step: int, steps: int) -> float:
+        """Return the learning rate of `step`, counted from 0, in a run of `steps`."""
+        if self.name == "piecewise":
+            return float(self.lr * self.factor ** sum(step >= m * steps for m in self.milestones))
+        if self.name == "triangular":
+            top = self.warmup * steps
+            return self.lr * (step / top if step < top else (steps - step) / (steps - top))
+        return self._one_cycle(step, steps)
+
+    def momentum_at(self, step: int, steps: int, momentum: float) -> float:
+        """Return SGD's momentum at `step`: `momentum` where the rate is 0, `low_momentum` where it is largest."""
+        if self.low_momentum is None:
+            return momentum
+        return momentum + (self.low_momentum - momentum) * self.at(step, steps) / self.lr
+
+    def _one_cycle(self, step: int, steps: int) -> float:
+        """Smith and Topin's one cycle with torch's constants: from lr/25 to lr to lr/250,000, by cosine."""
+        low, lowest = self.lr / 25, self.lr / 25e4
+        top, end = self.warmup * steps - 1, steps - 1
+        if step <= top:
+            return _cosine(low, self.lr, step / top if top > 0 else 1.0)
+        return _cosine(self.lr, lowest, (step - top) / (end - top) if end > top else 1.0)
+
+
+def _cosine(start: float, end: float, fraction: float) -> float:
+    return end + (start - end) / 2 * (1 + cos(pi * fraction))
+
+
+@dataclass(frozen=True)
+class Averaging:
+    """θ' ← τ'·θ' + (1 − τ')·θ after every step, with τ' = min(τ, (1 + t)/(10 + t)) in the t-th, from 0."""
+
+    enabled: bool = False
+    """Whether to average at all; the averaged network is then the one that is selected, evaluated and exported."""
+    decay: float = 0.995
+    """τ: how much of the average is kept in a step; the warm-up keeps less at first."""
+
+    def at(self, updates: int) -> float:
+        """Return τ' of the step that comes after so many others."""
+        return min(self.decay, (1 + updates) / (10 + updates))
+
+
+@dataclass(frozen=True)
+class AWP:
+    """w ← w + γ·‖w‖·g/‖g‖ layer by layer while the loss's gradient is taken, g being its gradient at w."""
+
+    enabled: bool = False
+    """Whether to perturb at all; it composes with every method."""
+    gamma: float | None = None
+    """γ: the size of the perturbation, relative to each layer's weights; `None` is 0.005 for methods with a target p
+    (TRADES, UIAT …) and 0.01 for those without (SAT …)."""
+    warmup: int = 0
+    """Epochs at the beginning without it."""
+
+    def acts(self, clock: Clock) -> bool:
+        """Whether weights are perturbed at this time."""
+        return self.enabled and clock.epoch > self.warmup
+
+    def size(self, method: Method) -> float:
+        """Return γ for a method."""
+        return self.gamma if self.gamma is not None else 0.01 if method.target is None else 0.005
 
 
 @dataclass(frozen=True)

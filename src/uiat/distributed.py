@@ -49,6 +49,18 @@ def restarted() -> bool:
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
+def pick_device(name: str) -> torch.device:
+    """Return the device of a name; `auto` is the GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise UserError(f"the device {name!r} cannot be used here: give --device cpu, or leave it out.") from None
+    return device
+
+
 def local_device(device: torch.device) -> torch.device:
     """Return this process's own GPU when several processes were started."""
     if device.type != "cuda" or launched() == 1:

@@ -1,6 +1,7 @@
 """Which numbers a configuration may hold."""
 
 from dataclasses import fields, is_dataclass
+from fractions import Fraction
 from math import inf, isfinite
 
 from uiat.errors import UserError
@@ -45,3 +46,11 @@ def check_radius(name: str, eps: float, norm: str) -> None:
     if norm == "linf" and eps > 1:
         hint = f"did you mean {eps:g}/255?" if eps <= 255 else "give it on that scale, such as 8/255."
         raise UserError(f"{name} is {eps:g}, but pixels lie in [0, 1]: {hint}")
+
+
+def show_number(value: float) -> str:
+    """Write a number the way a person of this field would: pixel fractions as k/255."""
+    levels = value * 255
+    if 0 < abs(value) < 1 and abs(levels - round(levels)) < 1e-9 and Fraction(str(value)).denominator > 1000:
+        return f"{round(levels)}/255"
+    return str(value)

@@ -12,7 +12,7 @@ from tests.engine.runs import TINY
 from uiat import UserError, methods
 from uiat.cli import main
 from uiat.cli.launch import check_processes
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 
 @pytest.fixture

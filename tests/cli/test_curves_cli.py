@@ -11,8 +11,8 @@ from matplotlib.image import imread
 
 from tests.cli.calls import call, refused
 from tests.evaluation.uiat_run import DATA, EPS, trained
-from uiat.engine.run import RunFolder, read_json
 from uiat.evaluation.intervals import wilson
+from uiat.runs.folder import RunFolder, read_json
 
 FAST = ("--attack", "pgd-3", "--n", "40")
 GRID = ("--grid", "-0.2", "0", "0.2")

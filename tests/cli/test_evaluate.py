@@ -11,10 +11,10 @@ import pytest
 from tests.cli.calls import call, stopped
 from tests.engine.runs import CPU, DATA, begin, splits, tiny
 from uiat.attacks import PGD
-from uiat.engine.run import RunFolder, read_json
 from uiat.engine.setup import build_model
-from uiat.engine.weights import load_weights
 from uiat.evaluation.accuracy import accuracy
+from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.weights import load_weights
 
 DIGITS = replace(DATA, subset=400, crop=0, flip=False)
 CONFIG = replace(tiny("sat", epochs=8), data=DIGITS)

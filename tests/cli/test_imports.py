@@ -13,9 +13,9 @@ from tests.cli.calls import call, refused, stopped
 from tests.engine.runs import tiny
 from uiat import methods, recipes
 from uiat.config import Config, Validation
-from uiat.engine.run import RunFolder
 from uiat.errors import UserError
 from uiat.methods import METHODS
+from uiat.runs.folder import RunFolder
 from uiat.serialize import UnknownMethod, encode, from_json, to_json
 from uiat.types import DataSpec
 

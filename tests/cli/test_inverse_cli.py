@@ -14,10 +14,10 @@ from torch import Tensor
 from tests.cli.calls import call, refused
 from tests.engine.runs import load_checkpoint
 from tests.evaluation.uiat_run import CONFIG, DATA, INNER, images, network, trained
-from uiat.cli.inverse import shown_places
 from uiat.data.images import balanced
-from uiat.engine.run import RunFolder, read_json
+from uiat.evaluation.inverses import shown_places
 from uiat.report.inverse_grid import Row, draw_inverses, stretched
+from uiat.runs.folder import RunFolder, read_json
 
 FAST = ("--n", "50", "--z-images", "150", "--passes", "1")
 

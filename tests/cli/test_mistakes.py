@@ -11,8 +11,8 @@ import pytest
 from tests.cli.calls import call, refused, refused_flag, stopped
 from tests.data.pictures import fill
 from uiat.cli import main
-from uiat.engine.run import RunFolder
 from uiat.errors import UserError, quoted
+from uiat.runs.folder import RunFolder
 
 NATURAL = ["--attacks", "natural"]
 

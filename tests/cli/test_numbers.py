@@ -2,7 +2,8 @@
 
 import pytest
 
-from uiat.cli.numbers import parse_number, show_number
+from uiat.cli.numbers import parse_number
+from uiat.ranges import show_number
 
 
 @pytest.mark.parametrize(

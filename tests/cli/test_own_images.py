@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.calls import call, refused
 from tests.data.pictures import fill, picture
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 SMALL = ["--train.epochs", "1", "--method.attack.steps", "1", "--validate.steps", "1"]
 CLASSES = ["[bold]blue", "green $x$", "red & <b>"]

@@ -15,8 +15,8 @@ from uiat import recipes
 from uiat.cli import main, train
 from uiat.config import check
 from uiat.engine import loop
-from uiat.engine.run import RunFolder
 from uiat.errors import Resumable
+from uiat.runs.folder import RunFolder
 
 NATURAL = ["train", "digits-resnet8-natural", *TINY, "--train.epochs", "1"]
 OWN = [

@@ -14,7 +14,7 @@ from tests.cli.calls import call
 from tests.engine.processes import ROOT
 from tests.engine.runs import TINY
 from uiat.engine import progress
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 
 def test_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,9 @@ from tests.contract.mutate import Mutation
 from tests.contract.setting import CONFIGS, TWIN_NAMES, Pair, check_table, state_entry, steps, twin_settings
 from tests.twins.awp import OUTER, update
 from tests.twins.basics import Step
+from uiat.config import AWP, Averaging
 from uiat.engine import awp as module
-from uiat.engine.averaging import Average, Averaging
-from uiat.engine.awp import AWP
+from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step

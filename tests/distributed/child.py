@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from uiat.attacks import PGD
+from uiat.config import AWP, Averaging
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import process_group, rank, world
-from uiat.engine.averaging import Average, Averaging
-from uiat.engine.awp import AWP
+from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step

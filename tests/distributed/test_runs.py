@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from uiat.cli.launch import cores
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 pytestmark = pytest.mark.skipif(cores() < 2, reason="needs two cores")
 TINY = ["--data.subset", "150", "--model.width", "4", "--model.blocks", "1", "1", "--train.batch-size", "32"]

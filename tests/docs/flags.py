@@ -12,8 +12,8 @@ from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.inverse import Inverse
 from uiat.cli.reproduce_job import Reproduce
-from uiat.cli.subject import Subject
 from uiat.cli.train import Resume
+from uiat.evaluation.subject import Subject
 from uiat.models import MODELS
 from uiat.plugins import FLAG
 

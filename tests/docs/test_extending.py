@@ -13,7 +13,7 @@ from tests.cli.calls import Call, call
 from tests.docs.pages import ROOT, blocks
 from tests.engine.processes import finish, spawn
 from uiat import attacks, data, methods, models, recipes
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 from uiat.serialize import from_json, to_json
 
 EXAMPLES = {

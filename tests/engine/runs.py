@@ -12,12 +12,11 @@ from torch import Tensor
 
 from uiat import data, recipes
 from uiat.attacks import PGD
-from uiat.config import AnyConfig, Training, Validation
+from uiat.config import AnyConfig, Schedule, Training, Validation
 from uiat.data.config import DataConfig
 from uiat.engine.loop import train
-from uiat.engine.run import RunFolder, read_json
-from uiat.engine.schedule import Schedule
 from uiat.models import ResNet
+from uiat.runs.folder import RunFolder, read_json
 from uiat.targets import InstanceInverse, Momentum, OneOff
 
 T = TypeVar("T")

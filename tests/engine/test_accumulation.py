@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from tests.engine.moments import at_call, die
 from tests.engine.runs import STEPS, begin, snapshot, tiny
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, Schedule
 from uiat.engine.passes import PassCounter
-from uiat.engine.schedule import Schedule
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
 from uiat.methods import METHODS

@@ -12,9 +12,8 @@ from tests.cli.calls import call
 from tests.engine.moments import STEP, at_call
 from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from tests.engine.test_resume import stopped_and_resumed
-from uiat.config import AnyConfig, check
-from uiat.engine.averaging import Average, Averaging
-from uiat.engine.run import RunFolder, read_json
+from uiat.config import AnyConfig, Averaging, check
+from uiat.engine.averaging import Average
 from uiat.engine.setup import build_model, build_state
 from uiat.engine.step import train_step
 from uiat.errors import UserError
@@ -22,6 +21,7 @@ from uiat.evaluation.accuracy import accuracy
 from uiat.export.subject import load_subject
 from uiat.methods import HAT
 from uiat.rng import derive
+from uiat.runs.folder import RunFolder, read_json
 from uiat.types import Batch, Clock, DataSpec
 
 ON = Averaging(enabled=True, decay=0.6)

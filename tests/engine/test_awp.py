@@ -12,17 +12,16 @@ from tests.engine.faults import Faulty, script
 from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
 from tests.engine.test_accumulation import BATCH, EPOCHS, SPEC, network, z_of
 from tests.engine.test_resume import stopped_and_resumed
-from uiat.config import AnyConfig, check
+from uiat.config import AWP, AnyConfig, Averaging, check
 from uiat.engine import loop
-from uiat.engine.averaging import Averaging
-from uiat.engine.awp import AWP, perturbed
+from uiat.engine.awp import perturbed
 from uiat.engine.passes import PassCounter
-from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_loader, build_state
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
 from uiat.errors import UserError
 from uiat.methods import METHODS
+from uiat.runs.folder import RunFolder
 from uiat.types import Batch, Clock
 
 ON = AWP(enabled=True, gamma=0.05)

@@ -11,10 +11,10 @@ import torch
 from tests.engine.moments import RENAME, STEP, Killed, at_call, die
 from tests.engine.runs import CPU, STEPS, begin, go_on, splits, tiny
 from tests.faults.states import differences, final_state
-from uiat.engine.checkpoint import Checkpointer
-from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_state
 from uiat.errors import UserError
+from uiat.runs.checkpoint import Checkpointer
+from uiat.runs.folder import RunFolder
 
 CONFIG = tiny("uiat", checkpoint_minutes=0.0)
 
@@ -129,7 +129,7 @@ def test_a_run_of_the_time_before_digests(run: RunFolder, whole: dict[str, Any],
 
 
 def test_another_version_is_not_stepped_over(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uiat.engine.checkpoint.SCHEMA", 2)
+    monkeypatch.setattr("uiat.runs.checkpoint.SCHEMA", 2)
     with pytest.raises(UserError, match="written by another version of uiat"):
         load(run)
 

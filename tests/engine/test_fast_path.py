@@ -12,14 +12,14 @@ from tests.engine.runs import CPU, TINY, assert_same, begin, snapshot, splits, t
 from uiat.config import AnyConfig
 from uiat.crafting import crafting_copy
 from uiat.engine import loop
-from uiat.engine.run import RunFolder
-from uiat.engine.setup import build_state, trial_batch
+from uiat.engine.setup import build_state
 from uiat.errors import UserError
 from uiat.methods import METHODS
 from uiat.models import Imported
-from uiat.models.fast import keeps_channels_last
+from uiat.models.fast import keeps_channels_last, trial_batch
 from uiat.models.folding import Folded
 from uiat.objectives.terms import HelperCrossEntropy
+from uiat.runs.folder import RunFolder
 
 LAYOUT = "the network keeps its memory layout: it cannot be trained in channels_last"
 UNFOLDED = "attacks run through the network as it is: no BatchNorm in it can be folded"

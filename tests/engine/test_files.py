@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from uiat.engine.files import atomic, write_json, write_tensors
+from uiat.io import atomic, write_json, write_tensors
 
 
 def test_a_write_that_fails_midway_leaves_the_old_file(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_the_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: 
         order.append("rename")
         rename(source, target)
 
-    monkeypatch.setattr("uiat.engine.files.sync", lambda path: order.append(f"sync {path.name}"))
+    monkeypatch.setattr("uiat.io.sync", lambda path: order.append(f"sync {path.name}"))
     monkeypatch.setattr("os.replace", renamed)
     write_json(tmp_path / "file", {})
     assert order == ["sync .file.tmp", "rename", f"sync {tmp_path.name}"]

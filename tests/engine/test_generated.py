@@ -15,14 +15,12 @@ from tests.cli.calls import call, refused
 from tests.engine.moments import STEP, Killed, at_call, die
 from tests.engine.runs import CPU, DATA, STEPS, TINY, assert_same, load_checkpoint, snapshot, tiny
 from uiat import data
-from uiat.config import AnyConfig
+from uiat.config import AWP, AnyConfig, Averaging
 from uiat.data.config import DataConfig, Generated
 from uiat.data.mixture import Mixture
-from uiat.engine.averaging import Averaging
-from uiat.engine.awp import AWP
 from uiat.engine.loop import train
-from uiat.engine.run import RunFolder, read_json
 from uiat.rng import Draws
+from uiat.runs.folder import RunFolder, read_json
 from uiat.targets.memory import PredictionTable
 from uiat.types import Batch, DataSpec
 from uiat.views import View

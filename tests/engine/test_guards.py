@@ -22,11 +22,11 @@ from uiat.cli import main
 from uiat.config import AnyConfig
 from uiat.engine import loop
 from uiat.engine.guards import Before, find_fault
-from uiat.engine.run import RunFolder, read_json
 from uiat.engine.setup import build_loader, build_state
 from uiat.engine.state import State
 from uiat.errors import UserError
 from uiat.methods import METHODS
+from uiat.runs.folder import RunFolder, read_json
 from uiat.types import Batch, Clock, Loss
 
 WHAT = {

@@ -11,7 +11,7 @@ from tests.engine.moments import LINE, RENAME, STEP
 from tests.engine.processes import finish, spawn
 from tests.engine.runs import STEPS, TINY, assert_same, load_checkpoint, snapshot
 from uiat.cli import main
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 EPOCHS = 4
 METHODS = {

@@ -12,7 +12,7 @@ from tests.engine.moments import LINE, RENAME, STEP, Killed, at_call, die
 from tests.engine.runs import CPU, STEPS, assert_same, go_on, snapshot, splits, tiny
 from uiat.config import AnyConfig
 from uiat.engine.loop import train
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 UIAT = tiny("uiat")
 SAVED_BY_STEP = tiny("uiat", checkpoint_minutes=0.0)

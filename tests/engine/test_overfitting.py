@@ -13,9 +13,9 @@ from tests.engine.runs import STEPS, begin, go_on, tiny
 from uiat.attacks import FGSM, PGD
 from uiat.engine import loop
 from uiat.engine.overfitting import Overfitting, is_single_step, one_step
-from uiat.engine.run import RunFolder, read_json
 from uiat.evaluation.accuracy import Accuracy
 from uiat.methods import METHODS, SAT
+from uiat.runs.folder import RunFolder, read_json
 
 
 def collapses(epochs: list[tuple[float, float]]) -> list[int]:

@@ -15,15 +15,14 @@ from tests.engine.faults import Faulty, script
 from tests.engine.moments import STEP, Killed, at_call, die
 from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from tests.engine.test_guards import leaves
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, Averaging
 from uiat.engine import loop
-from uiat.engine.averaging import Averaging
 from uiat.engine.guards import Fault
-from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_loader, build_state
 from uiat.engine.state import State
 from uiat.engine.step import SETTLING
 from uiat.errors import UserError
+from uiat.runs.folder import RunFolder
 from uiat.types import Batch, Clock
 
 ALWAYS = tuple((epoch, step) for epoch in range(1, 20) for step in range(1, STEPS + 1))

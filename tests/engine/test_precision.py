@@ -13,13 +13,13 @@ from tests.engine.moments import STEP, Killed, at_call, die
 from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
 from uiat import recipes
 from uiat.config import AnyConfig
-from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_loader, build_state
 from uiat.engine.step import train_step
 from uiat.methods import METHODS
 from uiat.models import ResNet
 from uiat.objectives.divergence import kl_divergence
 from uiat.precision import lowered, widen
+from uiat.runs.folder import RunFolder
 from uiat.types import Batch, Clock, DataSpec
 
 ROUNDING = {"bf16": 2.0**-9, "fp16": 2.0**-12}

@@ -10,9 +10,9 @@ from torch import nn
 from tests.engine.moments import STEP, Killed, at_call, die
 from tests.engine.runs import STEPS, assert_same, begin, go_on, snapshot, tiny
 from uiat.config import AnyConfig
-from uiat.engine.run import RunFolder
 from uiat.methods import HAT, METHODS
 from uiat.models import MODELS
+from uiat.runs.folder import RunFolder
 from uiat.types import DataSpec
 
 

@@ -12,7 +12,7 @@ from tests.engine.moments import STEP
 from tests.engine.processes import finish, spawn
 from tests.engine.runs import TINY, load_checkpoint
 from uiat.cli import main
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 
 def test_a_folder_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 from tests.engine.runs import CPU, STEPS, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.cli import main
 from uiat.engine import loop
-from uiat.engine.run import RunFolder, read_json
 from uiat.engine.setup import build_model
 from uiat.engine.state import State
-from uiat.engine.weights import load_weights
 from uiat.evaluation.accuracy import accuracy
 from uiat.rng import derive
+from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.weights import load_weights
 
 FILES = {"best.safetensors", "checkpoint.pt", "checkpoint.previous.pt", "config.json", "last.safetensors"}
 RECORDS = {"log.txt", "metrics.jsonl", "result.json"}

@@ -9,7 +9,7 @@ import torch
 
 from tests.engine.moments import STEP
 from tests.engine.runs import STEPS, begin, tiny
-from uiat.engine.schedule import Schedule
+from uiat.config import Schedule
 from uiat.engine.state import State
 from uiat.engine.step import train_step
 

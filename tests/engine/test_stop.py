@@ -14,9 +14,9 @@ from tests.engine.runs import STEPS, TINY, assert_same, begin, go_on, load_check
 from uiat.cli import main
 from uiat.cli.launch import stopped
 from uiat.cli.refusal import refuse
-from uiat.engine.run import RunFolder
 from uiat.engine.signals import STOP_FILE, StopSignal
 from uiat.errors import UserError
+from uiat.runs.folder import RunFolder
 
 COMMAND = ["train", "digits-resnet8-uiat", *TINY, "--method.attack.steps", "2", "--method.momentum.start", "2"]
 

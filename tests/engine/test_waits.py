@@ -7,8 +7,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.engine.runs import CPU, splits, tiny
+from uiat.config import AWP
 from uiat.engine import step
-from uiat.engine.awp import AWP
 from uiat.engine.setup import build_loader, build_state
 from uiat.types import Clock
 

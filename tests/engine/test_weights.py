@@ -12,8 +12,8 @@ from tests.cli.calls import call, refused
 from tests.export.checkpoints import RENAMED, WRAPPED, Command, Own, save_as_on_gpu
 from tests.models.helpers import data, settle
 from uiat import UserError
-from uiat.engine.weights import load_weights, read_weights
 from uiat.models import MODELS, WideResNet
+from uiat.runs.weights import load_weights, read_weights
 
 DIGITS = data(shape=(1, 8, 8))
 EVALUATE = ("--model", "resnet8", "--data", "digits", "--n", "10", "--attacks", "natural", "--device", "cpu")

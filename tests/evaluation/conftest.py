@@ -12,9 +12,9 @@ from torch import nn
 from uiat import data
 from uiat.cli import main
 from uiat.data.images import Images
-from uiat.engine.run import RunFolder
-from uiat.engine.weights import load_weights
 from uiat.evaluation import autoattack
+from uiat.runs.folder import RunFolder
+from uiat.runs.weights import load_weights
 
 TINY = ["--model.width", "4", "--model.blocks", "1", "1", "--train.epochs", "6"]
 

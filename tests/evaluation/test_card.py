@@ -6,7 +6,7 @@ import subprocess
 import pytest
 import torch
 
-from uiat.evaluation import card
+from uiat.runs import card
 
 
 def test_the_environment() -> None:

@@ -12,11 +12,11 @@ from tests.engine.runs import load_checkpoint
 from tests.evaluation.uiat_run import CONFIG, EPS, INNER, images, network, precise, trained
 from uiat.attacks import PGD
 from uiat.attacks.start import GAUSSIAN
-from uiat.engine.run import RunFolder
 from uiat.errors import UserError
 from uiat.evaluation.inverse_settings import inverse_settings
 from uiat.evaluation.universal_z import make_z, read_z
 from uiat.rng import generator
+from uiat.runs.folder import RunFolder
 from uiat.targets.universal import add_clipped
 
 SETTINGS = inverse_settings(CONFIG.method, PGD(eps=EPS, step=None, steps=20))

@@ -10,15 +10,14 @@ from tempfile import TemporaryDirectory
 from torch import Tensor, nn
 
 from tests.engine.runs import CPU, begin, splits, tiny
-from uiat.config import Validation
+from uiat.config import Schedule, Validation
 from uiat.data import Splits
 from uiat.data.config import DataConfig
-from uiat.engine.run import RunFolder
-from uiat.engine.schedule import Schedule
 from uiat.engine.setup import build_model
-from uiat.engine.weights import load_weights
 from uiat.methods import UIAT
 from uiat.models import ResNet
+from uiat.runs.folder import RunFolder
+from uiat.runs.weights import load_weights
 
 DATA = DataConfig(name="digits", subset=600, test_subset=120, crop=0, flip=False)
 SMALL = replace(

@@ -6,8 +6,8 @@ import pytest
 
 from tests.cli.calls import call, refused
 from tests.export.folders import FAMILIES, GREY, make_run
-from uiat.engine.run import RunFolder, read_json
 from uiat.models import ResNet
+from uiat.runs.folder import RunFolder, read_json
 
 NAMES = {"model.safetensors", "model.py", "card.json", "README.md"}
 

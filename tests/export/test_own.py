@@ -13,10 +13,10 @@ from tests.cli.calls import call, refused
 from tests.export.folders import GREY, images, make_run
 from tests.export.readers import read_logits
 from uiat import DataSpec, UserError
-from uiat.engine.run import read_json
 from uiat.export.folder import write_folder
 from uiat.export.subject import load_subject
 from uiat.models import MODELS, Imported
+from uiat.runs.folder import read_json
 
 NETWORK = """\
 from torch import nn

@@ -9,7 +9,7 @@ import pytest
 
 from tests.faults.jobs import End, Warm, train
 from tests.faults.states import differences, final_state
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 TIMES = {"restarted": "processes started again", "went on": "the first new step saved"}
 """Seconds after a kill."""

@@ -10,7 +10,7 @@ from tests.faults.jobs import TINY, Warm
 from tests.faults.lives import Tally, compare, count
 from tests.faults.states import final_state
 from uiat.cli import main
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 
 def write(path: Path) -> None:

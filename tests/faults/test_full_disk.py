@@ -13,7 +13,7 @@ from tests.engine.moments import LINE, at_call
 from tests.faults.jobs import SYNC, Warm, train
 from tests.faults.lives import LARGEST, Tally, Unbroken, compare
 from uiat.cli import main
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 
 def full() -> None:

@@ -16,10 +16,10 @@ import torch
 
 from tests.cli.calls import stopped
 from tests.engine.runs import go_on
-from uiat.engine.files import write_sealed
-from uiat.engine.run import RunFolder
 from uiat.errors import UserError
 from uiat.evaluation.ledger import Ledger
+from uiat.io import write_sealed
+from uiat.runs.folder import RunFolder
 
 
 class Bomb:

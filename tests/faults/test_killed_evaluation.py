@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tests.faults.jobs import EVALUATION, Warm, random_cause, train
 from tests.faults.lives import Tally, count
 from tests.faults.states import differences
-from uiat.engine.run import read_json
+from uiat.runs.folder import read_json
 
 TIMES = ("seconds", "environment")
 SETS = [["natural", "pgd-3-2"], ["natural", "apgd-ce", "pgd-2"], ["pgd-4", "cw", "fab-t"]]

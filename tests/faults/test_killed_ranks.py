@@ -10,7 +10,7 @@ from tests.engine.moments import STEP
 from tests.faults.jobs import CALLS, METHODS, Warm, random_cause, train
 from tests.faults.lives import LARGEST, Tally, Unbroken, compare, count, folders
 from tests.faults.states import differences, final_state
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 TOLERANCE, EPOCHS = 1e-6, 3
 

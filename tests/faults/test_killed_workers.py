@@ -21,7 +21,7 @@ from tests.faults.jobs import train
 from tests.faults.lives import Tally, compare
 from tests.faults.states import final_state
 from uiat.cli.launch import cores
-from uiat.engine.run import RunFolder
+from uiat.runs.folder import RunFolder
 
 SECONDS, PATIENCE, TOLERANCE = 30.0, 300.0, 1e-6
 PROC = Path("/proc")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.engine.runs import tiny
-from uiat.engine.run import RunFolder
 from uiat.errors import UserError
+from uiat.runs.folder import RunFolder
 
 HOLD = (
     "import fcntl, sys, time\nf = open(sys.argv[1], 'a+')\nfcntl.flock(f, 2)\nprint('held', flush=True)\ntime.sleep(99)"

@@ -13,9 +13,9 @@ import torch
 from tests.engine.runs import CPU, begin, go_on, splits, tiny
 from tests.faults.lives import Tally
 from tests.faults.states import differences, final_state
-from uiat.engine.checkpoint import Checkpointer
-from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_state
+from uiat.runs.checkpoint import Checkpointer
+from uiat.runs.folder import RunFolder
 
 Damage = Callable[[bytes, int], bytes]
 CONFIG = tiny("uiat")

@@ -27,6 +27,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.getbasetemp()
     out = (base.parent if shared else base) / "reproduce-all"
     with tiny_scale(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uiat.engine.files.sync", lambda path: None)  # thousands of waits for the disk
+        patch.setattr("uiat.io.sync", lambda path: None)  # thousands of waits for the disk
         assert main(["reproduce", "all", "--jobs", "0", "--out", str(out)]) == 0
     return out

@@ -5,7 +5,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from uiat.engine.files import write_json, write_tensors
+from uiat.io import write_json, write_tensors
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.learning import FILE, LINES
 from uiat.reproduce.measures import Measure

@@ -9,9 +9,9 @@ import torch
 
 from tests.cli.calls import call
 from tests.reproduce.tiny import TINY, tiny_scale
-from uiat.engine.files import write_json
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
+from uiat.io import write_json
 from uiat.reproduce.attempts import Attempts
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.figure import Figure

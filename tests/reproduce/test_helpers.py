@@ -12,9 +12,8 @@ from tests.reproduce.forks import fork
 from tests.reproduce.test_runs import begun, trained
 from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.data import load
+from uiat.distributed import pick_device
 from uiat.engine import loop
-from uiat.engine.run import RunFolder
-from uiat.engine.setup import pick_device
 from uiat.methods import HAT
 from uiat.reproduce import scales, work
 from uiat.reproduce.budget import training_passes
@@ -22,6 +21,7 @@ from uiat.reproduce.cell import Cell, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.helpers import helper_cell, helper_store, with_helpers
 from uiat.reproduce.store import Store
+from uiat.runs.folder import RunFolder
 
 STEPS = 2
 """Steps of an epoch of 60 images; a run has three epochs."""

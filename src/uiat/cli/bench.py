@@ -13,6 +13,7 @@ from rich.table import Table
 from uiat import methods, models
 from uiat.bench.entrants import Course, Entrant, bare, enter, references
 from uiat.bench.memory import peak_bytes
+from uiat.bench.plot import draw_bench
 from uiat.bench.race import race
 from uiat.bench.summary import Line, doubts, lines, to_content
 from uiat.cli.choose import take
@@ -21,17 +22,16 @@ from uiat.cli.numbers import REGISTRY
 from uiat.cli.output import check_file
 from uiat.config import ModelT, Training
 from uiat.crafting import crafting_copy
-from uiat.engine.files import write_json
-from uiat.engine.run import RunFolder
-from uiat.engine.setup import pick_device
+from uiat.distributed import pick_device
 from uiat.engine.trial import try_network
 from uiat.errors import UserError
-from uiat.evaluation.card import environment
+from uiat.io import write_json
 from uiat.methods import MethodConfig
 from uiat.models import ResNet
 from uiat.precision import Precision
-from uiat.report.bench_plot import draw_bench
 from uiat.report.figure import save_figure
+from uiat.runs.card import environment
+from uiat.runs.folder import RunFolder
 from uiat.serialize import UnknownMethod, encode
 from uiat.types import DataSpec
 

@@ -11,14 +11,15 @@ from rich.table import Table
 from uiat.cli.curves_files import write_curves, write_difference
 from uiat.cli.evaluate import open_ledger
 from uiat.cli.output import out_folder
-from uiat.cli.subject import Ready, SubjectField, parse, prepare
+from uiat.cli.subject import SubjectField, parse
 from uiat.config import ModelT
-from uiat.engine.run import RunFolder
 from uiat.errors import UserError
 from uiat.evaluation.curves import Curve, check_count, default_grid, measure, plan_points
 from uiat.evaluation.ledger import Ledger
+from uiat.evaluation.subject import Ready, prepare
 from uiat.ranges import check_radius
 from uiat.report.axis import in_levels, show_radius
+from uiat.runs.folder import RunFolder
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,14 @@ from typing import Any
 from torch import Tensor
 
 from uiat.cli.output import facts
-from uiat.cli.subject import Ready
-from uiat.engine.files import atomic, write_json
-from uiat.evaluation.card import environment
 from uiat.evaluation.curves import Curve
 from uiat.evaluation.difference import paired_difference
 from uiat.evaluation.intervals import wilson
+from uiat.evaluation.subject import Ready
+from uiat.io import atomic, write_json
 from uiat.report.curves_plot import Line, draw_curves, draw_difference
 from uiat.report.figure import save_figure
+from uiat.runs.card import environment
 
 
 def write_curves(folder: Path, ready: Ready, attack: str, curve: Curve) -> None:

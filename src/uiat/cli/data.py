@@ -18,8 +18,8 @@ from uiat.cli.output import check_file
 from uiat.data import DataConfig, own, packed
 from uiat.data.files import nearest, user_path
 from uiat.data.packing import PackOptions, pack
-from uiat.engine.files import write_json
 from uiat.errors import UserError, quoted, unknown
+from uiat.io import write_json
 
 _MOST_CLASSES = 20
 """How many classes a table shows; the JSON has all."""

@@ -11,8 +11,8 @@ from uiat.data.images import Images
 from uiat.data.listing import Listing
 from uiat.data.packing import PackOptions, pack
 from uiat.data.parts import Parts
-from uiat.engine.files import atomic
 from uiat.errors import UserError
+from uiat.io import atomic
 
 
 def describe(name: str, parts: Parts, splits: Splits) -> dict[str, Any]:

@@ -12,23 +12,23 @@ from rich.markup import escape
 from rich.table import Table
 from torch import Tensor
 
-from uiat.cli.numbers import show_number
 from uiat.cli.output import check_file
-from uiat.cli.subject import Ready, SubjectField, parse, prepare
+from uiat.cli.subject import SubjectField, parse
 from uiat.config import ModelT
 from uiat.data.fetch import cache_folder
-from uiat.distributed import is_main, local_device, process_group, rank, wait, world
-from uiat.engine.files import write_json, write_tensors
-from uiat.engine.run import RunFolder
-from uiat.engine.setup import pick_device
+from uiat.distributed import is_main, local_device, pick_device, process_group, rank, wait, world
 from uiat.errors import UserError
 from uiat.evaluation import suite
 from uiat.evaluation.accuracy import Accuracy
-from uiat.evaluation.card import environment
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.ledger import Ledger
+from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.suite import SuiteResult, run_suite
+from uiat.io import write_json, write_tensors
 from uiat.models.layout import keeps_channels_last
+from uiat.ranges import show_number
+from uiat.runs.card import environment
+from uiat.runs.folder import RunFolder
 from uiat.serialize import encode
 
 

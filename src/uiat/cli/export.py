@@ -7,10 +7,10 @@ import tyro
 from rich.console import Console
 
 from uiat.cli.numbers import REGISTRY
-from uiat.engine.run import Weights
 from uiat.errors import quoted
 from uiat.export.folder import write_folder
 from uiat.export.subject import load_subject
+from uiat.runs.folder import Weights
 
 
 @dataclass(frozen=True)

@@ -8,15 +8,15 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from torch import Tensor
 
 from uiat.cli.inverse_files import Result, write_inverses
 from uiat.cli.output import out_folder
-from uiat.cli.subject import Ready, SubjectField, parse, prepare
+from uiat.cli.subject import SubjectField, parse
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.inverse_settings import InverseSettings, inverse_settings, own_inverse
-from uiat.evaluation.inverses import LOSSES, make_inverses
+from uiat.evaluation.inverses import LOSSES, make_inverses, shown_places
+from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.universal_z import Universal, make_z, read_z
 
 
@@ -76,12 +76,6 @@ def main(args: list[str]) -> int:
     write_inverses(folder, ready, result)
     _show(ready, result, folder)
     return 0
-
-
-def shown_places(y: Tensor, rows: int, per_class: int) -> Tensor:
-    """Return the places of the first images of the first classes, class by class."""
-    places = [(y == label).nonzero().flatten()[:per_class] for label in y.unique()[:rows]]
-    return torch.cat(places)
 
 
 def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, method: object) -> Universal:

@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 from uiat.config import AnyConfig
-from uiat.engine.run import RunFolder
 from uiat.engine.signals import STOP_FILE
 from uiat.errors import UserError
+from uiat.runs.folder import RunFolder
 from uiat.serialize import UnknownMethod
 
 

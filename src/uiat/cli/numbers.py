@@ -1,8 +1,8 @@
 """Numbers on the command line: `8/255` wherever a number is."""
 
-from fractions import Fraction
-
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from uiat.ranges import show_number
 
 REGISTRY = ConstructorRegistry()
 
@@ -14,14 +14,6 @@ def parse_number(text: str) -> float:
         return float(over) / float(under) if slash else float(over)
     except (ValueError, ZeroDivisionError):
         raise ValueError(f"{text!r} is not a number; write it as 0.03 or 8/255") from None
-
-
-def show_number(value: float) -> str:
-    """Write a number the way a person of this field would: pixel fractions as k/255."""
-    levels = value * 255
-    if 0 < abs(value) < 1 and abs(levels - round(levels)) < 1e-9 and Fraction(str(value)).denominator > 1000:
-        return f"{round(levels)}/255"
-    return str(value)
 
 
 @REGISTRY.primitive_rule

@@ -4,9 +4,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from uiat.cli.subject import Ready
-from uiat.engine.files import reason
 from uiat.errors import UserError
+from uiat.evaluation.subject import Ready
+from uiat.io import reason
 from uiat.serialize import encode
 
 

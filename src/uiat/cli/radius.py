@@ -3,11 +3,10 @@
 from dataclasses import replace
 from typing import Any
 
-from uiat.cli.numbers import show_number
 from uiat.config import AnyConfig
 from uiat.errors import UserError
 from uiat.evaluation.inverse_settings import own_inverse
-from uiat.ranges import check_radius
+from uiat.ranges import check_radius, show_number
 from uiat.recipes.scale import at_radius
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 import tyro
 
-from uiat.engine.setup import pick_device
+from uiat.distributed import pick_device
 from uiat.errors import UserError, unknown
 from uiat.methods import METHODS
 from uiat.plugins import Import, import_words

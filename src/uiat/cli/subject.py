@@ -1,94 +1,22 @@
-"""Who is examined: a run, or anyone's weights; on which images; through which copy of the network."""
+"""Reading the subject of a command from its words: `TARGET [--model NAME] [--data NAME] [--flags]`."""
 
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import Annotated, Any, TypeVar
 
-import torch
 import tyro
-from torch import nn
 
-from uiat import data, models
-from uiat.attacks import PGD
-from uiat.balls import Norm
+from uiat import models
 from uiat.cli.choose import take
 from uiat.cli.numbers import REGISTRY
 from uiat.config import ModelT
 from uiat.data.config import DataConfig
 from uiat.data.files import nearest
-from uiat.data.images import Images, balanced
-from uiat.distributed import local_device
-from uiat.engine.identity import check_channels, check_classes
-from uiat.engine.places import find_data, find_network
-from uiat.engine.run import RunFolder, Weights
-from uiat.engine.setup import pick_device, trial_batch
-from uiat.engine.weights import load_weights
 from uiat.errors import UserError
+from uiat.evaluation.subject import Subject
 from uiat.models import ModelConfig
-from uiat.models.fast import to_channels_last, verified_fold
-from uiat.ranges import check_numbers
+from uiat.runs.folder import RunFolder
 
 OptionsT = TypeVar("OptionsT")
-
-
-@dataclass(frozen=True)
-class Subject(Generic[ModelT]):
-    """The network and the images."""
-
-    data: DataConfig
-    """The data set, whose test images are used."""
-    model: ModelT
-    """The network."""
-    weights: Weights = "best"
-    """Of a run: the weights of the best epoch on the validation split, or of the last epoch; averaged where the run
-    averages, unless `-raw`."""
-    n: int | None = None
-    """How many test images; else all."""
-    sample: Literal["first", "balanced"] = "first"
-    """Which n: the first ones, or equally many of each class, drawn by the seed."""
-    eps: float | None = None
-    """Radius; else the one a run was watched with, 8/255 for bare weights."""
-    step: float | None = None
-    """Length of a PGD step; else the one a run was watched with, or ε/4."""
-    norm: Norm | None = None
-    """linf or l2; else the one a run was watched with, linf for bare weights."""
-    exact: bool = False
-    """Use the network as it is; else BatchNorm is folded and memory is channels_last, which is faster and rounds
-    differently."""
-    batch_size: int = 256
-    """Images attacked at a time; AutoAttack's random numbers depend on it."""
-    seed: int = 0
-    """Decides the random starts, and the choice of a balanced sample."""
-    device: str = "auto"
-    """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
-    data_dir: str | None = None
-    """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
-
-
-@dataclass(frozen=True)
-class Ready:
-    """A subject, loaded."""
-
-    target: Path
-    run: RunFolder | None
-    options: Subject[Any]
-    model: nn.Module
-    """As it is, in eval mode, parameters frozen."""
-    fast: nn.Module
-    """The copy that attacks use: folded, or the model itself."""
-    images: Images
-    train: Images
-    base: PGD
-    """The threat model: norm, ε and the step of PGD."""
-    device: torch.device
-    folds: int
-
-    @property
-    def weights_file(self) -> Path:
-        """The file the weights came from."""
-        if self.run is None:
-            return self.target
-        return self.run.weights(self.options.weights)
 
 
 def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, OptionsT]:
@@ -130,48 +58,6 @@ def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
         instead = f", or give its run's folder {run} instead" if RunFolder(run).config.is_file() else ""
         raise UserError(f"{target} is a file by itself: say what it is with {missing} (see `uiat list`){instead}.")
     return Subject(DataConfig(name=chosen["--data"]), model)
-
-
-def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = None) -> Ready:
-    """Load the network and the images (unless they are given), and settle the threat model."""
-    run = RunFolder.open(target) if target.is_dir() else None
-    base = PGD(step=None, steps=20)
-    if run is not None:
-        config = run.read_config()
-        base = config.validate.attack(config.method)
-    changes = {k: v for k in ("eps", "step", "norm") if (v := getattr(options, k)) is not None}
-    if base.step is not None and "step" not in changes and "eps" in changes:
-        changes["step"] = base.step * changes["eps"] / base.eps if base.eps else None
-    base = replace(base, **changes)
-    check_numbers(base, "--")
-    if options.batch_size < 1:
-        raise UserError(f"the batch size is {options.batch_size}: give at least 1.")
-    device = local_device(pick_device(options.device))
-    if run is not None:
-        find_network(run, options.model)
-    splits = splits or data.load(options.data if run is None else find_data(run, options.data), options.data_dir)
-    if run is not None:
-        check_classes(run, splits.train.classes, options.data.name)
-        check_channels(run, splits.spec.shape[0], options.data.name)
-    images = _sample(splits.test, options)
-    model = options.model.build(splits.spec).to(device)
-    ready = Ready(target, run, options, model, model, images, splits.train, base, device, 0)
-    load_weights(model, run.find_weights(options.weights) if run is not None else target)
-    model.eval().requires_grad_(False)
-    if options.exact:
-        return ready
-    trial = trial_batch(splits.spec, device)
-    folded = verified_fold(to_channels_last(model, trial), trial)
-    return ready if folded is None else replace(ready, fast=folded, folds=folded.folds)
-
-
-def _sample(images: Images, options: Subject[Any]) -> Images:
-    if options.n is None:
-        return images
-    if not 0 < options.n <= len(images):
-        raise UserError(f"--n is {options.n}, but the test set has {len(images)} images: give 1 to {len(images)}.")
-    first = torch.arange(options.n)
-    return images.take(first if options.sample == "first" else balanced(images.y, options.n, options.seed))
 
 
 SubjectField = Annotated[Subject[ModelT], tyro.conf.arg(name="")]

@@ -18,16 +18,16 @@ from uiat.cli.numbers import REGISTRY, parse_number
 from uiat.cli.radius import too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_path
-from uiat.distributed import is_main, launched, local_device, process_group, restarted, wait
-from uiat.engine.identity import check_same, keep_identity
+from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
 from uiat.engine.loop import rehearse, train
-from uiat.engine.places import find_data, find_network
-from uiat.engine.run import RunFolder
-from uiat.engine.setup import build_loader, pick_device
+from uiat.engine.setup import build_loader
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError, quoted
 from uiat.plugins import Import
 from uiat.progress import PatientConsole
+from uiat.runs.folder import RunFolder
+from uiat.runs.identity import check_same, keep_identity
+from uiat.runs.places import find_data, find_network
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}

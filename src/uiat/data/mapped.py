@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from uiat.data.fetch import cache_folder
 from uiat.data.files import reading
-from uiat.engine.files import atomic, reason
 from uiat.errors import UserError
+from uiat.io import atomic, reason
 from uiat.progress import Ticker
 
 CHUNK = 1 << 24

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from uiat.data.files import first_line, is_file, reading
 from uiat.data.images import Images
 from uiat.data.parts import Parts
-from uiat.disk import share, sync
 from uiat.errors import UserError
+from uiat.io import share, sync
 
 KIND = "uiat packed images"
 IMAGES, LABELS, FILES, MANIFEST = "images.npy", "labels.npy", "files.jsonl", "manifest.json"

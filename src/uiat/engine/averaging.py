@@ -2,26 +2,13 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-
-@dataclass(frozen=True)
-class Averaging:
-    """θ' ← τ'·θ' + (1 − τ')·θ after every step, with τ' = min(τ, (1 + t)/(10 + t)) in the t-th, from 0."""
-
-    enabled: bool = False
-    """Whether to average at all; the averaged network is then the one that is selected, evaluated and exported."""
-    decay: float = 0.995
-    """τ: how much of the average is kept in a step; the warm-up keeps less at first."""
-
-    def at(self, updates: int) -> float:
-        """Return τ' of the step that comes after so many others."""
-        return min(self.decay, (1 + updates) / (10 + updates))
+from uiat.config import Averaging
 
 
 class Average:

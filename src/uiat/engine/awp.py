@@ -2,38 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
+from uiat.config import AWP
 from uiat.distributed import total, world
 from uiat.engine.guards import Before
 from uiat.engine.state import State
-from uiat.methods import Method
 from uiat.types import Clock
 from uiat.views import View
-
-
-@dataclass(frozen=True)
-class AWP:
-    """w ← w + γ·‖w‖·g/‖g‖ layer by layer while the loss's gradient is taken, g being its gradient at w."""
-
-    enabled: bool = False
-    """Whether to perturb at all; it composes with every method."""
-    gamma: float | None = None
-    """γ: the size of the perturbation, relative to each layer's weights; `None` is 0.005 for methods with a target p
-    (TRADES, UIAT …) and 0.01 for those without (SAT …)."""
-    warmup: int = 0
-    """Epochs at the beginning without it."""
-
-    def acts(self, clock: Clock) -> bool:
-        """Whether weights are perturbed at this time."""
-        return self.enabled and clock.epoch > self.warmup
-
-    def size(self, method: Method) -> float:
-        """Return γ for a method."""
-        return self.gamma if self.gamma is not None else 0.01 if method.target is None else 0.005
 
 
 @contextmanager

@@ -12,9 +12,9 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from uiat.crafting import crafting
 from uiat.distributed import anywhere, gather, rank, total, wait
-from uiat.engine.files import write_tensors
 from uiat.engine.state import State
 from uiat.errors import Resumable, quoted
+from uiat.io import write_tensors
 from uiat.targets import PredictionTable, UniversalInverseTarget
 from uiat.types import Batch, Clock, Loss
 from uiat.views import View

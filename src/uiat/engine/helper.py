@@ -7,14 +7,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from uiat.config import AnyConfig
+from uiat.config import AWP, AnyConfig, Averaging
 from uiat.distributed import is_main, wait
-from uiat.engine.averaging import Averaging
-from uiat.engine.awp import AWP
-from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_model
-from uiat.engine.weights import load_weights
 from uiat.methods import HAT, Natural
+from uiat.runs.folder import RunFolder
+from uiat.runs.weights import load_weights
 from uiat.types import DataSpec
 
 

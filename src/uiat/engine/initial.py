@@ -8,12 +8,11 @@ from torch import nn
 from uiat.config import AnyConfig
 from uiat.data.files import user_path
 from uiat.distributed import is_main, wait
-from uiat.engine.files import write_tensors
-from uiat.engine.run import RunFolder
 from uiat.engine.setup import build_model
-from uiat.engine.weights import load_weights
 from uiat.errors import UserError
-from uiat.export.script import WEIGHTS
+from uiat.io import write_tensors
+from uiat.runs.folder import RunFolder
+from uiat.runs.weights import EXPORTED, load_weights
 from uiat.types import DataSpec
 
 
@@ -50,8 +49,8 @@ def weights_at(given: str) -> Path:
     place = user_path(given)
     if not place.is_dir():
         return place
-    if not RunFolder(place).config.is_file() and (place / WEIGHTS).is_file():
-        return place / WEIGHTS
+    if not RunFolder(place).config.is_file() and (place / EXPORTED).is_file():
+        return place / EXPORTED
     if not RunFolder(place).config.is_file():
         raise UserError(f"the folder {place} is neither a run nor an export: give one of these, or a weights file.")
     return RunFolder(place).find_weights()

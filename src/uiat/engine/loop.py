@@ -15,25 +15,25 @@ from uiat.crafting import crafting_copy
 from uiat.data import Splits
 from uiat.data.ahead import ahead
 from uiat.distributed import anywhere, is_main, world
-from uiat.engine.checkpoint import Checkpointer
-from uiat.engine.files import append, write_json, write_tensors
 from uiat.engine.guards import respond
 from uiat.engine.helper import get_helper, given_helper
 from uiat.engine.initial import initial_model, keep_initial
 from uiat.engine.overfitting import is_single_step, one_step
 from uiat.engine.progress import Reporter
-from uiat.engine.run import RunFolder, read_json
 from uiat.engine.setup import build_loader, build_state, look_again
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
 from uiat.engine.trial import try_network
 from uiat.evaluation.accuracy import accuracy
-from uiat.evaluation.card import environment
+from uiat.io import append, write_json, write_tensors
 from uiat.methods import HAT
 from uiat.models.fast import keeps_channels_last
 from uiat.models.folding import Folded
 from uiat.rng import derive
+from uiat.runs.card import environment
+from uiat.runs.checkpoint import Checkpointer
+from uiat.runs.folder import RunFolder, read_json
 from uiat.serialize import to_json
 from uiat.types import Clock
 

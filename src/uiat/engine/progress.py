@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Column
 
 from uiat.distributed import is_main
-from uiat.engine.files import append
 from uiat.errors import PeerLost, UserError
+from uiat.io import append
 from uiat.progress import QUIET_SECONDS, Live, PatientConsole, clock_time
 
 

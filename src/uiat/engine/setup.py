@@ -4,7 +4,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uiat.config import AnyConfig, check_training
 from uiat.crafting import crafting
@@ -15,25 +15,13 @@ from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
-from uiat.engine.weights import load_weights
 from uiat.errors import UserError
 from uiat.methods.method import takes_mixed_labels
-from uiat.models.fast import speed_up, still_same, to_channels_last, verified_fold
+from uiat.models.fast import speed_up, still_same, to_channels_last, trial_batch, verified_fold
 from uiat.models.features import features_layer
-from uiat.rng import derive, generator
+from uiat.rng import derive
+from uiat.runs.weights import load_weights
 from uiat.types import DataSpec
-
-
-def pick_device(name: str) -> torch.device:
-    """Return the device of a name; `auto` is the GPU if there is one."""
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        device = torch.device(name)
-        torch.empty(1, device=device)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise UserError(f"the device {name!r} cannot be used here: give --device cpu, or leave it out.") from None
-    return device
 
 
 def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.Module:
@@ -100,8 +88,3 @@ def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> No
     """Look now for the layer of the features: within a step the look would be counted, once more at each resume."""
     with suppress(UserError), crafting(model), torch.no_grad():  # a method that needs no features never hears of it
         features_layer(model, trial_batch(data, device))
-
-
-def trial_batch(data: DataSpec, device: torch.device) -> Tensor:
-    """Return two samples of noise."""
-    return torch.rand((2, *data.shape), generator=generator(0, "features")).to(device)

@@ -4,8 +4,9 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
+from uiat.config import AWP
 from uiat.distributed import world
-from uiat.engine.awp import AWP, perturbed
+from uiat.engine.awp import perturbed
 from uiat.engine.guards import Before, Fault, find_fault
 from uiat.engine.state import State
 from uiat.types import Batch, Clock, Loss

@@ -5,10 +5,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from uiat.data.files import first_line
-from uiat.engine.setup import trial_batch
 from uiat.errors import UserError
 from uiat.logits import check_logits
 from uiat.models import Imported, ModelConfig
+from uiat.models.fast import trial_batch
 from uiat.models.untouched import untouched
 from uiat.types import DataSpec
 

@@ -121,3 +121,9 @@ def _make(
 
 def _share(verdicts: Tensor, members: Tensor) -> float:
     return float(verdicts[members].double().mean())
+
+
+def shown_places(y: Tensor, rows: int, per_class: int) -> Tensor:
+    """Return the places of the first images of the first classes, class by class."""
+    places = [(y == label).nonzero().flatten()[:per_class] for label in y.unique()[:rows]]
+    return torch.cat(places)

@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from uiat.engine.files import write_tensors
+from uiat.io import write_tensors
 
 
 @dataclass

@@ -7,12 +7,12 @@ from torch import Tensor, nn
 
 from uiat.data.images import Images, stratified
 from uiat.data.loader import Loader
-from uiat.engine.checkpoint import Checkpointer
-from uiat.engine.run import RunFolder
 from uiat.errors import UserError
 from uiat.evaluation.inverse_settings import InverseSettings
 from uiat.methods import Method
 from uiat.progress import Ticker
+from uiat.runs.checkpoint import Checkpointer
+from uiat.runs.folder import RunFolder
 from uiat.targets import UniversalInverseTarget
 from uiat.types import Clock
 

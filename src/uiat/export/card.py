@@ -4,9 +4,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-from uiat.evaluation.card import environment
-from uiat.export.script import WEIGHTS
 from uiat.export.subject import Subject
+from uiat.runs.card import environment
+from uiat.runs.weights import EXPORTED
 from uiat.serialize import encode
 
 KIND = "uiat export"
@@ -41,8 +41,8 @@ def write_card(subject: Subject, folder: Path, files: list[str], requires: list[
             "output": {"shape": [subject.spec.num_classes], "meaning": "logits"},
         },
         "weights": {
-            "file": WEIGHTS,
-            "sha256": hashlib.sha256((folder / WEIGHTS).read_bytes()).hexdigest(),
+            "file": EXPORTED,
+            "sha256": hashlib.sha256((folder / EXPORTED).read_bytes()).hexdigest(),
             "from": subject.weights,
             **subject.epoch,
         },

@@ -8,18 +8,19 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from uiat.engine.files import atomic, write_json, write_tensors
 from uiat.errors import UserError
 from uiat.export.card import KIND, write_card
 from uiat.export.onnx import ONNX, check_onnx, write_onnx
 from uiat.export.own import NETWORK, own_script, own_source, requirements
 from uiat.export.readme import write_readme
-from uiat.export.script import WEIGHTS, write_script
+from uiat.export.script import write_script
 from uiat.export.subject import Subject
+from uiat.io import atomic, write_json, write_tensors
 from uiat.models import Imported
+from uiat.runs.weights import EXPORTED
 
 SCRIPT, CARD, README = "model.py", "card.json", "README.md"
-OURS = (WEIGHTS, SCRIPT, NETWORK, ONNX, CARD, README)
+OURS = (EXPORTED, SCRIPT, NETWORK, ONNX, CARD, README)
 
 
 def write_folder(subject: Subject, out: Path, *, onnx: bool = False) -> list[str]:
@@ -35,14 +36,14 @@ def write_folder(subject: Subject, out: Path, *, onnx: bool = False) -> list[str
 
 
 def _fill(subject: Subject, out: Path, texts: dict[str, str], onnx: bool) -> list[str]:
-    write_tensors(out / WEIGHTS, subject.model.state_dict(), {"format": "pt"})
+    write_tensors(out / EXPORTED, subject.model.state_dict(), {"format": "pt"})
     for name, text in texts.items():
         _write(out / name, text)
     if NETWORK not in texts:
         _verify(out / SCRIPT, subject)
     if onnx:
         write_onnx(subject.model, subject.spec, out / ONNX)
-    files = [WEIGHTS, *texts, *([ONNX] if onnx else []), CARD, README]
+    files = [EXPORTED, *texts, *([ONNX] if onnx else []), CARD, README]
     requires = requirements(texts.get(NETWORK, ""))
     _write(out / README, write_readme(subject, files, requires))
     write_json(out / CARD, write_card(subject, out, files, requires))

@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from uiat.engine.files import atomic
 from uiat.errors import UserError
+from uiat.io import atomic
 from uiat.types import DataSpec
 
 ONNX = "model.onnx"

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-from uiat.cli.numbers import show_number
 from uiat.export.card import BIBTEX
 from uiat.export.subject import Subject
+from uiat.ranges import show_number
 from uiat.serialize import encode
 
 ROBUSTBENCH = ("cifar10", "cifar100")

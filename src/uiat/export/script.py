@@ -11,9 +11,9 @@ from uiat import __version__
 from uiat.export.rewrite import constant
 from uiat.export.source import Definition, Import, bundle
 from uiat.models import ModelConfig
+from uiat.runs.weights import EXPORTED
 from uiat.types import DataSpec
 
-WEIGHTS = "model.safetensors"
 ALWAYS: set[Import] = {("pathlib", "Path"), ("torch", ""), ("safetensors.torch", "load_file"), ("torch", "nn")}
 """What `load` imports."""
 
@@ -60,7 +60,7 @@ def assemble(docstring: str, imports: Iterable[Import], parts: Iterable[Definiti
     for part in parts:
         text += ("\n" if before and part.compact else "\n\n") + part.text + "\n"
         before = part.compact
-    return text + "\n\n" + LOAD.format(build=build, weights=WEIGHTS)
+    return text + "\n\n" + LOAD.format(build=build, weights=EXPORTED)
 
 
 def show_imports(imports: set[Import]) -> str:

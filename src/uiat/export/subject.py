@@ -9,10 +9,10 @@ from torch import nn
 
 from uiat import data
 from uiat.config import AnyConfig
-from uiat.engine.places import find_data, find_network
-from uiat.engine.run import RunFolder, Weights
-from uiat.engine.weights import load_weights
 from uiat.errors import UserError
+from uiat.runs.folder import RunFolder, Weights
+from uiat.runs.places import find_data, find_network
+from uiat.runs.weights import load_weights
 from uiat.types import DataSpec
 
 

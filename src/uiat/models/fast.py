@@ -10,8 +10,10 @@ from uiat.models.features import features_layer
 from uiat.models.folding import Folded, fold
 from uiat.models.layout import GRADIENTS, close, keeps_channels_last, to_channels_last
 from uiat.models.untouched import full_precision, untouched
+from uiat.rng import generator
+from uiat.types import DataSpec
 
-__all__ = ["keeps_channels_last", "speed_up", "still_same", "to_channels_last", "verified_fold"]
+__all__ = ["keeps_channels_last", "speed_up", "still_same", "to_channels_last", "trial_batch", "verified_fold"]
 
 CALLS = 3
 """How often the model is asked: one that decides by chance, or by a count of its calls, answers differently."""
@@ -119,3 +121,8 @@ def _slope(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         weights = torch.arange(1, logits[0].numel() + 1).to(logits).view_as(logits[0])
         (gradient,) = torch.autograd.grad((logits * weights).sum(), at, allow_unused=True)
     return logits.detach(), torch.zeros_like(x) if gradient is None else gradient
+
+
+def trial_batch(data: DataSpec, device: torch.device) -> Tensor:
+    """Return two samples of noise."""
+    return torch.rand((2, *data.shape), generator=generator(0, "features")).to(device)

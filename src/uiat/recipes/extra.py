@@ -8,10 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 from uiat.attacks import PGD
-from uiat.config import AnyConfig, Config, Training, Validation
+from uiat.config import AnyConfig, Averaging, Config, Schedule, Training, Validation
 from uiat.data.config import DataConfig, Generated
-from uiat.engine.averaging import Averaging
-from uiat.engine.schedule import Schedule
 from uiat.methods import HAT, TRADES, UIAT, MethodConfig, UIATOneOff
 from uiat.models import MODELS
 from uiat.targets import Momentum

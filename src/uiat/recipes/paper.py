@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from uiat.attacks import PGD
-from uiat.config import AnyConfig, Config, Training, Validation
+from uiat.config import AnyConfig, Config, Schedule, Training, Validation
 from uiat.data.config import DataConfig
-from uiat.engine.schedule import Schedule
 from uiat.methods import MART, GradAlign, Natural, get
 from uiat.models import MODELS
 

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
-from uiat.config import AnyConfig
-from uiat.engine.averaging import Averaging
-from uiat.engine.awp import AWP
+from uiat.config import AWP, AnyConfig, Averaging
 from uiat.recipes import paper, small
 
 SMOOTHING = 0.2

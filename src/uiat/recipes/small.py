@@ -2,9 +2,8 @@
 
 from dataclasses import replace
 
-from uiat.config import AnyConfig, Config, Training, Validation
+from uiat.config import AnyConfig, Config, Schedule, Training, Validation
 from uiat.data.config import DataConfig
-from uiat.engine.schedule import Schedule
 from uiat.methods import Natural, get
 from uiat.models import MODELS
 from uiat.recipes.scale import at_radius

@@ -5,7 +5,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uiat.engine.files import atomic
+from uiat.io import atomic
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -10,9 +10,8 @@ import torch
 from torch import nn
 
 from uiat.attacks import PGD
-from uiat.config import AnyConfig
+from uiat.config import AWP, AnyConfig
 from uiat.data.config import DataConfig
-from uiat.engine.awp import AWP
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import train_step

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from uiat.engine.files import write_json
+from uiat.io import write_json
 from uiat.reproduce.claims import Claim, Found, decide, in_words, missing, overall
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.output import write_text

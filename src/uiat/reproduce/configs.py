@@ -4,9 +4,8 @@ from dataclasses import replace
 from typing import Any
 
 from uiat import methods, recipes
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, Schedule
 from uiat.data.config import Generated
-from uiat.engine.schedule import Schedule
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
 from uiat.recipes.paper import as_single_step

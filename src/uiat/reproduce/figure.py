@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from uiat.engine.files import write_json
 from uiat.evaluation.intervals import wilson
+from uiat.io import write_json
 from uiat.report.figure import save_figure
 from uiat.report.panels import Series
 from uiat.reproduce.cell import Cell

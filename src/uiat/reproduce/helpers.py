@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from uiat.engine.files import reason
 from uiat.engine.helper import helper_config
-from uiat.engine.run import RunFolder
 from uiat.errors import UserError
+from uiat.io import reason
 from uiat.methods import HAT
 from uiat.reproduce.cell import Cell, merge
 from uiat.reproduce.store import Store
+from uiat.runs.folder import RunFolder
 
 
 def helper_cell(cell: Cell) -> Cell | None:

@@ -13,9 +13,9 @@ from torch import Tensor
 from uiat.config import AnyConfig
 from uiat.data import Splits
 from uiat.data.images import Images, balanced
-from uiat.engine.files import write_tensors
 from uiat.engine.state import State
 from uiat.evaluation.accuracy import accuracy
+from uiat.io import write_tensors
 
 FILE = "learning.safetensors"
 LINES = ("train natural", "train robust", "test natural", "test robust")

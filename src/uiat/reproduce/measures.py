@@ -9,13 +9,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from uiat.cli.inverse import shown_places
-from uiat.cli.subject import Ready
 from uiat.errors import UserError
 from uiat.evaluation.curves import measure, plan_points
 from uiat.evaluation.inverse_settings import inverse_settings
-from uiat.evaluation.inverses import KINDS, make_inverses
+from uiat.evaluation.inverses import KINDS, make_inverses, shown_places
 from uiat.evaluation.ledger import Ledger
+from uiat.evaluation.subject import Ready
 from uiat.evaluation.suite import run_suite
 from uiat.evaluation.universal_z import read_z
 from uiat.reproduce.results_version import stamped

@@ -5,7 +5,7 @@ import io
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uiat.engine.files import atomic
+from uiat.io import atomic
 
 if TYPE_CHECKING:
     from uiat.reproduce.table import Entry, Filled

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import torch
 
-from uiat.engine.run import read_json
 from uiat.reproduce.store import held_here
 from uiat.reproduce.table import Table
 from uiat.reproduce.timing import Timing
+from uiat.runs.folder import read_json
 
 CPU_SECONDS = 30 * 60.0
 """A race that takes longer on a CPU is left to a GPU."""

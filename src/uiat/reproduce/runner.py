@@ -12,9 +12,9 @@ from uuid import uuid4
 
 import torch
 
-from uiat.engine.files import write_json
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
+from uiat.io import write_json
 from uiat.reproduce.attempts import in_words
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.helpers import helper_store

@@ -11,7 +11,7 @@ import torch
 from uiat import data
 from uiat.data import data_folder
 from uiat.data.config import DataConfig, Generated
-from uiat.engine.files import atomic
+from uiat.io import atomic
 from uiat.rng import generator
 from uiat.serialize import encode
 

@@ -12,11 +12,11 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from uiat.engine.files import reason, write_json, write_tensors
-from uiat.engine.run import RunFolder, read_json
 from uiat.errors import UserError
+from uiat.io import reason, write_json, write_tensors
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.measures import Measure, Result, measure_key
+from uiat.runs.folder import RunFolder, read_json
 
 
 class Store:

@@ -6,7 +6,7 @@ from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
 
-from uiat.engine.files import write_json
+from uiat.io import write_json
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.output import to_csv, to_json, to_latex, to_markdown, write_text
 from uiat.reproduce.readings import Reading

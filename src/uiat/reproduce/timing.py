@@ -14,11 +14,11 @@ from uiat.bench.entrants import Course, enter
 from uiat.bench.race import race
 from uiat.bench.rounds import as_rounds, doubt
 from uiat.config import AnyConfig
-from uiat.engine.files import write_json
-from uiat.engine.run import read_json
-from uiat.evaluation.card import environment
+from uiat.io import write_json
 from uiat.methods import METHODS
 from uiat.reproduce.budget import images_per_epoch, one_off_of, pace, passes_per_image, sizes
+from uiat.runs.card import environment
+from uiat.runs.folder import read_json
 from uiat.serialize import encode
 
 FOLDER = "timing"

@@ -6,19 +6,19 @@ from pathlib import Path
 import torch
 
 from uiat import data
-from uiat.cli.subject import Ready, Subject, prepare
 from uiat.data.config import DataConfig
 from uiat.engine.loop import train
-from uiat.engine.run import RunFolder
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
-from uiat.evaluation.card import environment
 from uiat.evaluation.ledger import Ledger
+from uiat.evaluation.subject import Ready, Subject, prepare
 from uiat.reproduce.helpers import link_helper
 from uiat.reproduce.learning import Watcher
 from uiat.reproduce.measures import Measure, measure_key
 from uiat.reproduce.stand_in import ensure_generated
 from uiat.reproduce.store import Store
+from uiat.runs.card import environment
+from uiat.runs.folder import RunFolder
 
 
 class Stopped(Exception):

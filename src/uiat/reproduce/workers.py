@@ -11,13 +11,13 @@ from tempfile import TemporaryDirectory
 
 import torch
 
-from uiat.engine.run import RunFolder
 from uiat.engine.signals import STOP_FILE, StopSignal
 from uiat.progress import Ticker
 from uiat.reproduce.budget import seconds
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.store import Store
 from uiat.reproduce.work import Stopped
+from uiat.runs.folder import RunFolder
 
 CALL = "UIAT_REPRODUCE_CALL"
 """Set in a worker process: the call it works for."""

@@ -10,9 +10,9 @@ from uiat.config import AnyConfig
 from uiat.data import SOURCES, own
 from uiat.data.config import DataConfig
 from uiat.data.files import user_path
-from uiat.engine.run import RunFolder, read_json
 from uiat.errors import UserError
 from uiat.models import Imported, ModelConfig
+from uiat.runs.folder import RunFolder, read_json
 
 
 def places(config: AnyConfig) -> dict[str, str]:

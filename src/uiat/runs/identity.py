@@ -14,10 +14,10 @@ from uiat.data import Splits
 from uiat.data.files import user_path
 from uiat.data.images import Images
 from uiat.distributed import is_main, wait
-from uiat.engine.files import write_json
-from uiat.engine.places import known_places, places
-from uiat.engine.run import RunFolder, read_json
 from uiat.errors import UserError
+from uiat.io import write_json
+from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.places import known_places, places
 
 _PROBES = 64
 """Images of each split whose pixels are part of the digest: all of them may be more than the memory holds."""

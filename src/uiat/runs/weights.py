@@ -13,6 +13,8 @@ from torch import Tensor, nn
 
 from uiat.errors import UserError
 
+EXPORTED = "model.safetensors"
+"""The weights in the folder of an export."""
 WRAPPERS = ("state_dict", "model_state_dict", "net", "model")
 """Under which key public checkpoints keep the weights."""
 DEPTH = 8

@@ -14,8 +14,8 @@ from typing import Any, Literal
 
 from uiat.config import AnyConfig
 from uiat.data.files import nearest
-from uiat.engine.files import WriteError, reason, write_json
 from uiat.errors import PeerLost, Resumable, UserError, quoted
+from uiat.io import WriteError, reason, write_json
 from uiat.plugins import Import
 from uiat.serialize import IMPORTS, from_json, to_json
 

@@ -13,7 +13,7 @@ import time
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from rich.console import Console
@@ -22,14 +22,27 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from uiat.distributed import is_main, tell, wait
-from uiat.engine.files import append, digest, sealed, settled_length, write_sealed, write_tensors
-from uiat.engine.run import RunFolder
-from uiat.engine.state import State
 from uiat.errors import UserError, quoted
+from uiat.io import append, digest, sealed, settled_length, write_sealed, write_tensors
 from uiat.methods import Method
+from uiat.runs.folder import RunFolder
 from uiat.targets import PredictionTable
 
 SCHEMA = 1
+
+
+class State(Protocol):
+    """What a checkpoint is made of: `engine.state.State`."""
+
+    method: Method
+    epoch: int
+    step: int
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all of it but for the method."""
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a saved state."""
 
 
 class Damaged(Exception):

@@ -15,13 +15,28 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
-from uiat.disk import share, sync
 from uiat.errors import UserError
 
 _MARK = b"uiat sha256 "
 _SEAL = len(_MARK) + 64
 _END = b"PK\x05\x06"
 """How the last record of a zip archive begins; it is 22 bytes long, then comes the comment."""
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def share(path: Path, rights: int) -> None:
+    """Give a private file or folder the rights of a plain new one: 0o666 or 0o777, less the process's mask."""
+    umask = os.umask(0)
+    os.umask(umask)
+    path.chmod(rights & ~umask)
 
 
 class WriteError(UserError, OSError):
