@@ -48,7 +48,7 @@ class Schedule:
 
     def momentum_at(self, step: int, steps: int, momentum: float) -> float:
         """Return SGD's momentum at `step`: `momentum` where the rate is 0, `low_momentum` where it is largest."""
-        if self.low_momentum is None:
+        if self.low_momentum is None or not self.lr:
             return momentum
         return momentum + (self.low_momentum - momentum) * self.at(step, steps) / self.lr
 

@@ -92,7 +92,7 @@ def load_installed() -> list[str]:
     for entry in entry_points(group=GROUP):
         try:
             entry.load()
-        except Exception as error:  # another's code may raise anything, and must not stop what does not need it
+        except (Exception, SystemExit) as error:  # another's code must not stop what does not need it
             package = entry.dist.name if entry.dist is not None else "a package"
             reason = f"{type(error).__name__}: {error}"
             failed.append(f"the plug-in {entry.name!r} of {package} is left out, it cannot be imported ({reason}).")

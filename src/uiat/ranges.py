@@ -9,10 +9,10 @@ from uiat.errors import UserError
 LEAST: dict[str, int] = {
     **dict.fromkeys(("epochs", "batch_size", "micro_batch", "helper_epochs"), 1),
     **dict.fromkeys(("eps", "step", "steps", "lr", "momentum", "weight_decay", "log_every", "checkpoint_minutes"), 0),
-    **dict.fromkeys(("decay", "gamma", "warmup", "original", "low_momentum", "norm_momentum"), 0),
+    **dict.fromkeys(("decay", "gamma", "warmup", "original", "low_momentum", "norm_momentum", "label_smoothing"), 0),
 }
 """The least value of the fields that no run can do with less of."""
-MOST: dict[str, int] = {"decay": 1, "original": 1, "norm_momentum": 1}
+MOST: dict[str, int] = dict.fromkeys(("decay", "original", "low_momentum", "norm_momentum", "label_smoothing"), 1)
 """The largest value of the fields that no run can do with more of."""
 
 

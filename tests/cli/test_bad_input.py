@@ -106,9 +106,12 @@ def test_a_device_that_is_not_there(device: str, out: Path, capsys: pytest.Captu
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "svhn", "fashion-mnist"])
-def test_missing_data(name: str, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_data(
+    name: str, out: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
+    monkeypatch.setattr("uiat.data.fashion_mnist._SYSTEM", empty)  # Debian's package may be installed
     words = ["--data", name, "--data.no-download", "--data-dir", str(empty)]
     sentence = refused_run(capsys, out, *words)
     assert str(empty) in sentence

@@ -9,7 +9,7 @@ from torch import nn
 
 from uiat.bench import reference
 from uiat.bench.bare import Bare, bare_passes
-from uiat.bench.need import Need, need
+from uiat.bench.need import Need, Unstated, need
 from uiat.config import AnyConfig, Config, Training
 from uiat.data.config import DataConfig
 from uiat.engine.setup import build_model, build_state
@@ -102,7 +102,7 @@ def enter(
         step = _step(name, state, course, clock)
         try:
             phases.append(Phase(share, need(method, clock), step))
-        except TypeError:  # a method of one's own states nothing
+        except Unstated:  # a method of one's own
             phases.append(Phase(share, _need_of(state, step, course.batch_size), step, stated=False))
     return Entrant(name, tuple(phases), state, course.batch_size, passes or {})
 
@@ -111,7 +111,7 @@ def _need_of(state: State, step: Callable[[], object], batch_size: int) -> Need:
     """Return the passes that a step makes, as kinds of bare passes; a forward without a backward counts as a p."""
     made = _made(state, step, batch_size)
     gradients, updates = made["input_backward"], made["weight_backward"]
-    kind = "train_gradient" if state.method.crafting == "train" else "craft_gradient"
+    kind = "craft_gradient" if state.method.crafting == "eval" else "train_gradient"
     return Need(predict=max(0, made["forward"] - gradients - updates), update=updates) + Need(**{kind: gradients})
 
 
@@ -122,8 +122,9 @@ def _clocks(method: Any) -> list[tuple[Clock, float]]:
     if one_off is None:
         return [(Clock(LATE, 0, EPOCHS), 1.0)]
     moment = Clock(1, 0, EPOCHS).epoch_at(one_off.epoch)
-    shares = {moment - 1: (moment - 1) / EPOCHS, moment: 1 / EPOCHS, moment + 1: (EPOCHS - moment) / EPOCHS}
-    return [(Clock(epoch, 0, EPOCHS), share) for epoch, share in shares.items()]
+    epochs = max(EPOCHS, moment)  # T' as an epoch of a longer run
+    phases = {moment - 1: moment - 1, moment: 1, moment + 1: epochs - moment}
+    return [(Clock(epoch, 0, epochs), count / epochs) for epoch, count in phases.items() if count]
 
 
 def _step(name: str, state: State, course: Course, clock: Clock) -> Callable[[], object]:

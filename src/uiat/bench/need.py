@@ -10,6 +10,10 @@ from uiat.targets import InstanceInverse, UniversalInverse
 from uiat.types import Clock
 
 
+class Unstated(TypeError):
+    """A method that says nothing of its passes."""
+
+
 @dataclass(frozen=True)
 class Need:
     """How many passes of each kind, in batches."""
@@ -71,7 +75,7 @@ def need(method: MethodConfig, clock: Clock) -> Need:
             align = Need(train_gradient=again, double=1) if isinstance(method, GradAlign) else Need()
             plug_in = _one_off(method.uiat, clock, crafting, True) if method.uiat.enabled else Need()
             return attack + once + align + plug_in
-    raise TypeError(f"{type(method).__name__} states no passes: add a case for it")
+    raise Unstated(f"{type(method).__name__} states no passes: add a case for it")
 
 
 def _attack(attack: Any, crafting: Crafting) -> Need:

@@ -6,6 +6,7 @@ Nothing slow is imported here: `main` first makes Ctrl-C harmless, then imports 
 import os
 import signal
 import sys
+import traceback
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("uiat.cli.train", "train a robust classifier, or go on with a run"),
@@ -55,6 +56,11 @@ def main(args: list[str] | None = None) -> int:
         return _failed(130)
     except BrokenPipeError:
         return 0
+    except Exception:
+        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+            raise
+        traceback.print_exc()
+        return _failed(1)
     finally:
         importing.done()
 

@@ -81,7 +81,8 @@ def main(args: list[str]) -> int:
     try:
         run(options)
     except UserError as error:
-        raise UserError(_own_flags(str(error))) from None
+        given = getattr(options, "source", "") or "\0"  # a path stays as it is, whatever it is called
+        raise UserError(given.join(_own_flags(part) for part in str(error).split(given))) from None
     return 0
 
 

@@ -2,7 +2,6 @@
 
 import os
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 from uiat.engine.signals import STOP_FILE
@@ -28,16 +27,17 @@ def refuse(error: UserError) -> int:
     torchrun alone the first process of each machine speaks: machines may differ in their files.
     """
     stop_file = os.environ.get(STOP_FILE)
-    if stop_file is None:
+    if stop_file is None or "LOCAL_RANK" not in os.environ:  # no launch, or a worker of `uiat reproduce`
         if os.environ.get("LOCAL_RANK", "0") == "0":
             print(f"uiat: {error}", file=sys.stderr)
         return 2
-    # Another process may have said it, and the launcher may be gone.
-    with (
-        suppress(FileExistsError, FileNotFoundError),
-        refusal_file(stop_file).open("x", encoding="utf-8") as file,
-    ):
-        file.write(f"{'resumable' if isinstance(error, Resumable) else ''}\n{error}")
+    try:
+        with refusal_file(stop_file).open("x", encoding="utf-8") as file:
+            file.write(f"{'resumable' if isinstance(error, Resumable) else ''}\n{error}")
+    except (FileExistsError, FileNotFoundError):  # another process has said it, or the launcher is gone
+        pass
+    except OSError:  # a full disk
+        print(f"uiat: {error}", file=sys.stderr)
     return 0
 
 
@@ -46,4 +46,6 @@ def raise_refusal(stop_file: Path) -> None:
     file = refusal_file(str(stop_file))
     if file.exists():
         kind, _, sentence = file.read_text(encoding="utf-8").partition("\n")
+        if not sentence:
+            raise Resumable("a process of this run could not go on, and could not write why: its words are above.")
         raise (Resumable if kind else UserError)(sentence)

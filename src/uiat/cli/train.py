@@ -214,7 +214,10 @@ def _free(path: Path) -> Path:
 def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch.device, where: Where) -> int:
     console = PatientConsole(highlight=False, quiet=not is_main())
     if where.processes > 1 and launched() == 1:
-        return launch(run.path, where.processes, where.restarts, _flags(where))
+        code = launch(run.path, where.processes, where.restarts, _flags(where))
+        if code == 1 and not (run.has_trained() or RunFolder(run.helper).has_trained()):
+            raise UserError("the processes of this run ended before its first step: what they said is above.")
+        return code
     console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
     with StopSignal() as stop:
         finished = train(config, run, splits, device, stop=stop)

@@ -1,5 +1,6 @@
 """The subject of an evaluation: a run's network or anyone's weights, the images, and the copy that attacks use."""
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Literal
@@ -18,7 +19,7 @@ from uiat.errors import UserError
 from uiat.models.fast import to_channels_last, trial_batch, verified_fold
 from uiat.ranges import check_numbers
 from uiat.runs.folder import RunFolder, Weights
-from uiat.runs.identity import check_channels, check_classes
+from uiat.runs.identity import check_channels, check_classes, is_own_data
 from uiat.runs.places import find_data, find_network
 from uiat.runs.weights import load_weights
 
@@ -100,7 +101,7 @@ def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = No
     device = local_device(pick_device(options.device))
     if run is not None:
         find_network(run, options.model)
-    splits = splits or data.load(options.data if run is None else find_data(run, options.data), options.data_dir)
+    splits = splits or _load(run, options)
     if run is not None:
         check_classes(run, splits.train.classes, options.data.name)
         check_channels(run, splits.spec.shape[0], options.data.name)
@@ -114,6 +115,25 @@ def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = No
     trial = trial_batch(splits.spec, device)
     folded = verified_fold(to_channels_last(model, trial), trial)
     return ready if folded is None else replace(ready, fast=folded, folds=folded.folds)
+
+
+def _load(run: RunFolder | None, options: Subject[Any]) -> data.Splits:
+    """Load the data; a run's own that has another path now is divided as the run has divided it.
+
+    As data of another name, some of the images it was trained on would be test images.
+    """
+    given = options.data
+    if run is None:
+        return data.load(given, options.data_dir)
+    own = run.read_config().data
+    if given.name not in (own.name, *data.SOURCES) and given == DataConfig(
+        given.name, size=own.size, download=own.download
+    ):
+        with suppress(UserError):  # other data need not have the run's parts
+            splits = data.load(find_data(run, replace(own, name=given.name)), options.data_dir)
+            if is_own_data(run, splits):
+                return splits
+    return data.load(find_data(run, given), options.data_dir)
 
 
 def _sample(images: Images, options: Subject[Any]) -> Images:

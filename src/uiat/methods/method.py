@@ -124,6 +124,8 @@ class Method(nn.Module):
             raise UserError(
                 f"a sample has shape {tuple(x.shape[1:])}, but DataSpec says {self.data.shape}: make them agree."
             )
+        if not len(x):
+            raise UserError("the batch has no samples: leave it out.")
         if not _within(x, 0, 1):
             raise UserError(
                 "pixels lie outside [0, 1] or are NaN: give images in [0, 1] and put normalisation inside the model."
@@ -170,4 +172,6 @@ def _check_numbers(attack: Attack | None, target: Target | None, terms: Sequence
             if is_dataclass(part):
                 check_numbers(part, f"{name}.")
     for term in terms:
+        if is_dataclass(term.term):
+            check_numbers(term.term)
         check_number(f"the weight of {term.name!r}", term.weight)

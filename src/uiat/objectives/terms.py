@@ -86,23 +86,24 @@ class HelperCrossEntropy:
 class GradientAlignment:
     """GradAlign's 1 − cos(∇ℓ(x), ∇ℓ(x + U(−ε, ε))), with a double backward through the second gradient.
 
-    The first gradient is the one that FGSM took in the view's crafting, if that used batch statistics.
+    The first gradient is the one that FGSM took in the view's crafting, if that used batch statistics and float32.
     """
 
     eps: float
 
     def __call__(self, view: View) -> Tensor:
         """Return the mean over the samples whose gradients are both non-zero; in float32, never compiled."""
-        with full(view.batch.x.device):
-            return self._misalignment(view)
+        device = view.batch.x.device
+        at_x = None if torch.is_autocast_enabled(device.type) else view.gradient
+        with full(device):
+            return self._misalignment(view, at_x)
 
-    def _misalignment(self, view: View) -> Tensor:
+    def _misalignment(self, view: View, at_x: Tensor | None) -> Tensor:
         x, y = view.batch.x, view.batch.label
-        if view.gradient is None:
+        if at_x is None:
             with crafting(view.model, "train"):
-                at_x = _input_gradient(view.model, x, y, create_graph=False).flatten(1)
-        else:
-            at_x = view.gradient.flatten(1)
+                at_x = _input_gradient(view.model, x, y, create_graph=False)
+        at_x = at_x.flatten(1)
         near = x + self.eps * view.draws.uniform("align", x)
         at_near = _input_gradient(view.model, near, y, create_graph=True).flatten(1)
         squares = (at_x * at_x).sum(dim=1) * (at_near * at_near).sum(dim=1)

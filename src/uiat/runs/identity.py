@@ -56,6 +56,12 @@ def _digest(images: Images) -> str:
     return digest.hexdigest()
 
 
+def is_own_data(run: RunFolder, splits: Splits) -> bool:
+    """Whether data is, split by split, that of the run."""
+    known, now = _known(run), identity(splits)
+    return all(known.get(part) == value for part, value in now.items())
+
+
 def check_same(run: RunFolder, splits: Splits, name: str) -> None:
     """Refuse to go on with a run whose training or validation images are not those that it was begun with."""
     known, now = _known(run), identity(splits)

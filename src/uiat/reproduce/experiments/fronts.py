@@ -39,7 +39,10 @@ class Front:
             else change_method(scale.config(self.method), None, **{self.field: value})
             for value in values
         ]
-        return [Cell(config, measures) for config in configs]
+        sign = {"lam": "λ", "omega": "ω"}.get(self.field, "")
+        name = self.line.partition(" (")[0]
+        labels = [name if value is None else f"{name}, {sign} = {value:g}" for value in values]
+        return [Cell(config, measures).labelled(label) for config, label in zip(configs, labels, strict=True)]
 
 
 FRONTS = (
