@@ -46,6 +46,15 @@ def test_one_off_is_an_average_over_a_run() -> None:
     assert found.need.craft_gradient == pytest.approx(10.01)
 
 
+@pytest.mark.parametrize(
+    ("epoch", "shares"), [(1, [0.01, 0.99]), (100, [0.99, 0.01]), (320, [319 / 320, 1 / 320])], ids=str
+)
+def test_one_off_in_any_epoch(epoch: int, shares: list[float]) -> None:
+    method = METHODS["uiat-oneoff"]
+    found = enter("uiat-oneoff", COURSE, replace(method, one_off=replace(method.one_off, epoch=epoch)))  # type: ignore
+    assert [phase.share for phase in found.phases] == pytest.approx(shares)
+
+
 def test_a_step_that_makes_more_passes_is_noticed() -> None:
     entrant = enter("sat", COURSE)
     (phase,) = entrant.phases

@@ -82,6 +82,7 @@ def test_an_unknown_method() -> None:
         ("--train.micro-batch 0", "train.micro_batch is 0: give at least 1."),
         ("--train.log-every -1", "train.log_every is -1: give at least 0."),
         ("--train.schedule.lr nan", "train.schedule.lr is nan: give at least 0."),
+        ("--method.label-smoothing 1.5", "method.label_smoothing is 1.5: give at least 0 and at most 1."),
         ("--train.momentum -0.5", "train.momentum is -0.5: give at least 0."),
         ("--method.attack.eps -0.1", "method.attack.eps is -0.1: give at least 0."),
         ("--method.attack.step -1/255", "method.attack.step is -0.00392156862745098: give at least 0."),

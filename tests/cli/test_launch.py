@@ -1,12 +1,14 @@
 """The exit codes of `uiat train --processes`, with a script in torchrun's place."""
 
+import errno
 import sys
 from pathlib import Path
 
 import pytest
 
 from uiat.cli.launch import launch
-from uiat.errors import UserError
+from uiat.cli.refusal import raise_refusal, refuse
+from uiat.errors import Resumable, UserError
 
 HEARD = 'while [ ! -e "$UIAT_STOP_FILE" ]; do sleep 0.05; done; '
 STOPPED = 'touch "$UIAT_STOP_FILE.stopped"; '
@@ -39,3 +41,35 @@ def test_a_mistake_of_a_process_is_raised(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(sys, "executable", str(torchrun))
     with pytest.raises(UserError, match=r"^no such thing: mend it\.$"):
         launch(tmp_path / "run", 2, 3, [])
+
+
+def test_a_mistake_that_could_not_be_written_down(tmp_path: Path) -> None:
+    """A full disk leaves an empty file: the run can go on, and is not taken for one that never began."""
+    (tmp_path / "stop.refused").touch()
+    with pytest.raises(Resumable, match="its words are above"):
+        raise_refusal(tmp_path / "stop")
+
+
+def test_a_full_disk_does_not_hide_the_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("UIAT_STOP_FILE", str(tmp_path / "stop"))
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setattr(Path, "open", full)
+    assert refuse(UserError("no such thing: mend it.")) == 0
+    assert capsys.readouterr().err == "uiat: no such thing: mend it.\n"
+
+
+def full(*_: object, **__: object) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_worker_of_reproduce_says_its_mistake(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nobody reads a file that it would leave: its log is where people look."""
+    monkeypatch.setenv("UIAT_STOP_FILE", str(tmp_path / "stop"))
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert refuse(UserError("no such thing: mend it.")) == 2
+    assert capsys.readouterr().err == "uiat: no such thing: mend it.\n"
+    assert not list(tmp_path.iterdir())

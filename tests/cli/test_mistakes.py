@@ -68,6 +68,7 @@ MISTAKES = {
     "export empty": "empty is not a run folder",
     "data info photos --json photos": "cannot write photos: give the path of a file, not of a folder.",
     "data info photos --test-fraction 2": "--test-fraction is 2.0: give a number between 0 and 1.",
+    "data info data.size.npz": "there is no file data.size.npz",
     "data info photos --test x.npz": "--test is given, but photos is a folder",
     "data info digits --test x.npz": "--test is given, but digits has a test set of its own",
     "data info ''": "no data is named: give a folder of images",

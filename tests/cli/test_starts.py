@@ -190,11 +190,32 @@ def test_a_run_on_own_data_from_another_folder(
         assert f"there is neither mine.npz nor {here / 'work' / 'mine.npz'}" in sentence
         assert sentence.endswith("say where it is with --data PATH.")
     moved = str(here / "moved" / "mine.npz")
-    assert call(capsys, "evaluate", run, *measure, "--data", moved).code == 0
+    assert " 15 " in call(capsys, "evaluate", run, *measure, "--data", moved).out, "the run's own test images"
     assert call(capsys, "train", "--resume", run, "--data", moved).code == 0
     assert call(capsys, "evaluate", run, *measure).code == 0  # the new place is kept
     other = str(write_npz(here / "moved" / "other.npz", seed=2))
+    assert " 12 " in call(capsys, "evaluate", run, *measure, "--data", other).out, "a fifth of other data"
     assert "changed since" in stopped(capsys, "train", "--resume", run, "--data", other)
+
+
+def test_own_data_under_another_name_is_divided_as_before(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As data of another name, a fifth of it would be the test set, and some of that was trained on."""
+    write_npz(here / "mine.npz")
+    words = ["--data", "mine.npz", "--data.test-fraction", "0.1", "--data.crop", "0", "--out", "run"]
+    assert call(capsys, *OWN, *words).code == 0
+    (here / "mine.npz").rename(here / "renamed.npz")
+    for name in ("renamed.npz", "./renamed.npz"):
+        assert " 6 " in call(capsys, "evaluate", "run", "--attacks", "natural", "--data", name).out
+
+
+def test_nothing_is_left_of_processes_that_died_before_a_step(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uiat.cli.train.launch", lambda *_: 1)
+    monkeypatch.setattr("uiat.cli.train.check_processes", lambda *_: None)
+    sentence = stopped(capsys, *NATURAL, "--processes", "2", "--out", "run")
+    assert sentence == "the processes of this run ended before its first step: what they said is above."
+    assert not (here / "run").exists()
 
 
 def test_a_network_of_ones_own_from_another_folder(

@@ -118,3 +118,7 @@ def test_a_run_follows_it_and_keeps_its_momentum(name: Any, tmp_path: Path, monk
     begin(replace(config, seed=3), tmp_path / "run")
     assert rates == [schedule.at(step, 3 * STEPS) for step in range(3 * STEPS)]
     assert others == {(0.8, True, 1e-3, 0)}
+
+
+def test_a_rate_of_zero_leaves_the_momentum_alone() -> None:
+    assert Schedule(name="triangular", lr=0.0, low_momentum=0.8).momentum_at(3, 10, 0.9) == 0.9

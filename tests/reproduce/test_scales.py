@@ -240,3 +240,8 @@ def one_step(method: Any) -> Any:
     if isinstance(getattr(method, "inverse", None), InstanceInverse):
         changes["inverse"] = replace(method.inverse, steps=1)
     return replace(method, **changes)
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_every_run_has_a_label_for_the_plan(scale: Scale) -> None:
+    assert [cell.name for cell in runs(scale) if not all(cell.labels) or not cell.labels] == []

@@ -97,6 +97,7 @@ def build(config: Any) -> Callable[[], object]:
     [
         (build(SAT(PGD(eps=-1))), "attack.eps is -1: give at least 0"),
         (build(SAT(PGD(eps=8))), r"attack.eps is 8, but pixels lie in \[0, 1\]: did you mean 8/255\?"),
+        (build(SAT(label_smoothing=2.0)), "label_smoothing is 2.0: give at least 0 and at most 1"),
         (build(TRADES(attack=PGD(steps=-1))), "attack.steps is -1: give at least 0"),
         (build(SingleStep(FGSM(eps=float("nan")))), "attack.eps is nan: give at least 0"),
         (build(GradAlign(lam_align=float("inf"))), "the weight of 'align' is inf: give a finite number"),
@@ -121,3 +122,8 @@ def test_an_l2_radius_may_be_larger_than_1() -> None:
     method = SAT(PGD(eps=2.0, step=0.5, norm="l2")).build(DATA)
     assert method(network(), Batch(X, Y), CLOCK).total.isfinite()
     assert Natural().build(DATA)(network(), Batch(X, Y), CLOCK).total.isfinite()
+
+
+def test_a_batch_without_samples_is_named() -> None:
+    with pytest.raises(UserError, match="the batch has no samples: leave it out"):
+        SAT().build(DATA)(network(), Batch(X[:0], Y[:0], INDEX[:0]), CLOCK)
