@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean
 
 from uiat.reproduce import scales
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.claims import decide, in_words, missing, overall
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.claims_output import RULE, show_difference
@@ -18,7 +18,6 @@ from uiat.reproduce.experiments.table1 import ROWS
 from uiat.reproduce.figure import Figure
 from uiat.reproduce.learning import read_learning
 from uiat.reproduce.output import to_markdown
-from uiat.reproduce.store import Store, seed_stores
 from uiat.reproduce.table import Table, fill
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -5,6 +5,8 @@ table of p at all times: everything that would tell them apart is exchanged here
 """
 
 import os
+import secrets
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,10 +15,47 @@ from importlib import import_module
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from uiat.errors import PeerLost, UserError
-from uiat.meeting import meet
+
+POLL_SECONDS = 0.02
+
+
+def meet(store: Store, rank: int, world: int, seconds: float = 300.0) -> Store:
+    """Return the part of the store that the processes of this attempt share, and no earlier one has written to.
+
+    Each process leaves a random word. Rank 0 shows its own with all that it has found; a process that sees its own word
+    there knows that this rank 0 is alive, and repeats rank 0's word; when all have, they have met.
+    """
+    deadline = time.monotonic() + seconds
+    mine = secrets.token_hex(8)
+    if rank == 0:
+        others = range(1, world)
+        while not all(_read(store, f"uiat/repeat/{other}") == mine for other in others):
+            found = [_read(store, f"uiat/word/{other}") for other in others]
+            store.set("uiat/shown", " ".join([mine, *found]))
+            _pause(deadline, f"{world} processes")
+        name = mine
+    else:
+        store.set(f"uiat/word/{rank}", mine)
+        while mine not in (shown := _read(store, "uiat/shown").split())[1:]:
+            _pause(deadline, "rank 0")
+        name = shown[0]
+        store.set(f"uiat/repeat/{rank}", name)
+    return PrefixStore(f"uiat/{name}", store)
+
+
+def _read(store: Store, key: str) -> str:
+    return store.get(key).decode() if store.check([key]) else ""
+
+
+def _pause(deadline: float, who: str) -> None:
+    if time.monotonic() > deadline:
+        raise UserError(f"waited for {who} in vain: see what the other processes say, then start again.")
+    time.sleep(POLL_SECONDS)
+
 
 LOST = (
     "process {rank} lost touch with another of this run, which has died or was stopped: the last checkpoint is whole, "

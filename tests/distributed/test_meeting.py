@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch.distributed import HashStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import Store
 
+from uiat.distributed import meet
 from uiat.errors import UserError
-from uiat.meeting import meet
 
 
 def gathering(store: Store, world: int, delays: list[float]) -> list[Store]:

@@ -11,8 +11,15 @@ from tests.evaluation.uiat_run import EPS, images, precise
 from uiat.attacks import PGD
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import accuracy
-from uiat.evaluation.curves import Point, default_grid, easier_half, measure, natural_losses, plan_points
-from uiat.evaluation.difference import paired_difference
+from uiat.evaluation.curves import (
+    Point,
+    default_grid,
+    easier_half,
+    measure,
+    natural_losses,
+    paired_difference,
+    plan_points,
+)
 from uiat.evaluation.ledger import Ledger
 from uiat.rng import SampleDraws
 from uiat.targets import InstanceInverse

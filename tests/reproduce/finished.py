@@ -6,10 +6,9 @@ import torch
 from torch import Tensor
 
 from uiat.io import write_json, write_tensors
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.learning import FILE, LINES
 from uiat.reproduce.measures import Measure
-from uiat.reproduce.store import Store
 from uiat.reproduce.timing import Timing
 
 

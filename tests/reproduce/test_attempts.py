@@ -12,14 +12,12 @@ from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.io import write_json
-from uiat.reproduce.attempts import Attempts
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.attempts import Attempts, Stopped
+from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.figure import Figure
-from uiat.reproduce.runner import Worker
-from uiat.reproduce.store import Store
 from uiat.reproduce.table import Table
 from uiat.reproduce.timing import Timing
-from uiat.reproduce.work import Stopped
+from uiat.reproduce.work import Worker
 
 
 def failing(original: Any, name: str, error: Exception) -> Any:

@@ -9,10 +9,9 @@ from uiat.data import SOURCES, load
 from uiat.data.config import DataConfig
 from uiat.methods import METHODS, UIATOneOff
 from uiat.reproduce.budget import KINDS, SETS, images_per_epoch, pace, passes_per_image, seconds, sizes, training_passes
-from uiat.reproduce.cell import Cell, merge, method_name
+from uiat.reproduce.cell import Cell, Store, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.helpers import with_helpers
-from uiat.reproduce.store import Store
 
 
 def cells() -> list[Cell]:

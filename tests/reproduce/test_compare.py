@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from uiat.evaluation.difference import paired_difference
+from uiat.evaluation.curves import paired_difference
 from uiat.reproduce import compare
 from uiat.reproduce.compare import LEVEL, Difference, least, paired, paired_times
 

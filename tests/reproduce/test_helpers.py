@@ -17,10 +17,9 @@ from uiat.engine import loop
 from uiat.methods import HAT
 from uiat.reproduce import scales, work
 from uiat.reproduce.budget import training_passes
-from uiat.reproduce.cell import Cell, merge, method_name
+from uiat.reproduce.cell import Cell, Store, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.helpers import helper_cell, helper_store, with_helpers
-from uiat.reproduce.store import Store
 from uiat.runs.folder import RunFolder
 
 STEPS = 2

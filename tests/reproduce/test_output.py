@@ -13,14 +13,13 @@ import pytest
 from matplotlib.image import imread
 
 from tests.reproduce.tiny import TINY, tiny_scale
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, Store, writing
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.figs1 import inverse_cell
 from uiat.reproduce.figure import ENDINGS, Figure
 from uiat.reproduce.output import caption, latex, to_latex, to_markdown, to_records
 from uiat.reproduce.paper import read_figures
 from uiat.reproduce.scales import SCALES, Scale
-from uiat.reproduce.store import Store, writing
 from uiat.reproduce.table import Entry, Table, fill, make_entry
 
 

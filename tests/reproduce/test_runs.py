@@ -18,9 +18,8 @@ from tests.reproduce.tiny import tiny_scale
 from uiat.cli import main
 from uiat.engine import loop
 from uiat.reproduce import scales, work
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.store import Store
 
 
 def begun(text: str) -> list[str]:

@@ -13,8 +13,7 @@ from tests.engine.moments import STEP
 from tests.reproduce.forks import fork
 from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.cli.reproduce import STOPPED
-from uiat.reproduce.cell import Cell
-from uiat.reproduce.store import Store
+from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.submit import CellJob
 
 

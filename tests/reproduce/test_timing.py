@@ -21,9 +21,8 @@ from uiat.bench.rounds import Rounds
 from uiat.methods import METHODS
 from uiat.reproduce import races, timing
 from uiat.reproduce.budget import Pace, passes_per_image
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, Store, held_here
 from uiat.reproduce.readings import EpochTime
-from uiat.reproduce.store import Store, held_here
 from uiat.reproduce.timing import MOST, SHORT_SECONDS, Timing, steps_a_turn
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

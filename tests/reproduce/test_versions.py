@@ -8,11 +8,10 @@ import pytest
 
 from tests.cli.calls import call
 from tests.reproduce.tiny import TINY, tiny_scale
-from uiat.reproduce import results_version
-from uiat.reproduce.cell import Cell
-from uiat.reproduce.commits import commits, mixed
+from uiat.reproduce import measures
+from uiat.reproduce.cell import Cell, Store
+from uiat.reproduce.index import commits, mixed
 from uiat.reproduce.measures import Attacked, measure_key
-from uiat.reproduce.store import Store
 
 NATURAL = Attacked("natural", 10)
 
@@ -33,7 +32,7 @@ def facts(commit: str | None) -> dict[str, Any]:
 def test_a_new_version_leaves_old_numbers_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     config = TINY.config("sat")
     old = (Cell(config).key, measure_key(NATURAL))
-    monkeypatch.setattr(results_version, "RESULTS_VERSION", results_version.RESULTS_VERSION + 1)
+    monkeypatch.setattr(measures, "RESULTS_VERSION", measures.RESULTS_VERSION + 1)
     new = (Cell(config).key, measure_key(NATURAL))
     assert all(a != b for a, b in zip(old, new, strict=True))
     assert new == (Cell(config).key, measure_key(NATURAL))

@@ -16,10 +16,10 @@ from uiat.bench.memory import peak_bytes
 from uiat.bench.plot import draw_bench
 from uiat.bench.race import race
 from uiat.bench.summary import Line, doubts, lines, to_content
-from uiat.cli.choose import take
 from uiat.cli.kept import import_kept, read_known
 from uiat.cli.numbers import REGISTRY
 from uiat.cli.output import check_file
+from uiat.cli.subject import take
 from uiat.config import ModelT, Training
 from uiat.crafting import crafting_copy
 from uiat.distributed import pick_device

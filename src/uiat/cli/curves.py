@@ -8,7 +8,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.curves_files import write_curves, write_difference
 from uiat.cli.evaluate import open_ledger
 from uiat.cli.output import out_folder
 from uiat.cli.subject import SubjectField, parse
@@ -19,6 +18,7 @@ from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
 from uiat.ranges import check_radius
 from uiat.report.axis import in_levels, show_radius
+from uiat.report.curves_files import write_curves, write_difference
 from uiat.runs.folder import RunFolder
 
 

@@ -12,7 +12,6 @@ from rich.markup import escape
 from rich.table import Table
 
 from uiat import data
-from uiat.cli.data_files import describe, write_npz
 from uiat.cli.numbers import REGISTRY
 from uiat.cli.output import check_file
 from uiat.data import DataConfig, own, packed
@@ -20,6 +19,7 @@ from uiat.data.files import nearest, user_path
 from uiat.data.packing import PackOptions, pack
 from uiat.errors import UserError, quoted, unknown
 from uiat.io import write_json
+from uiat.report.data_files import describe, write_npz
 
 _MOST_CLASSES = 20
 """How many classes a table shows; the JSON has all."""

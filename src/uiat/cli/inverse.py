@@ -9,7 +9,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.inverse_files import Result, write_inverses
 from uiat.cli.output import out_folder
 from uiat.cli.subject import SubjectField, parse
 from uiat.config import ModelT
@@ -18,6 +17,7 @@ from uiat.evaluation.inverse_settings import InverseSettings, inverse_settings, 
 from uiat.evaluation.inverses import LOSSES, make_inverses, shown_places
 from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.universal_z import Universal, make_z, read_z
+from uiat.report.inverse_files import Result, write_inverses
 
 
 @dataclass(frozen=True)

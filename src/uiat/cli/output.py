@@ -2,12 +2,10 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 from uiat.errors import UserError
 from uiat.evaluation.subject import Ready
 from uiat.io import reason
-from uiat.serialize import encode
 
 
 def check_file(place: str | None) -> None:
@@ -46,22 +44,3 @@ def _try_writing(path: Path, what: str, advice: str) -> None:
         trial.unlink()
     except OSError as error:
         raise UserError(f"{what}: {reason(error)}; {advice}.") from None
-
-
-def facts(ready: Ready) -> dict[str, Any]:
-    """Return what the numbers in a file were measured on."""
-    options = ready.options
-    return {
-        "schema": 1,
-        "target": ready.target.name,
-        "weights": ready.weights_file.name,
-        "model": encode(options.model),
-        "data": options.data.name,
-        "split": "test",
-        "n": len(ready.images),
-        "sample": options.sample if options.n is not None else "all",
-        "exact": options.exact,
-        "folded_batchnorms": ready.folds,
-        "batch_size": options.batch_size,
-        "seed": options.seed,
-    }

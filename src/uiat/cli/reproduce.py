@@ -11,11 +11,11 @@ from uiat.cli.reproduce_job import Job, Reproduce, job_command, settle
 from uiat.cli.reproduce_output import all_races, say, write
 from uiat.engine.signals import StopSignal
 from uiat.plugins import Import, import_words
+from uiat.reproduce.attempts import Stopped
+from uiat.reproduce.cell import Store
 from uiat.reproduce.plan import print_plan
-from uiat.reproduce.runner import Worker
-from uiat.reproduce.store import Store
 from uiat.reproduce.submit import read_parameters, submit
-from uiat.reproduce.work import Stopped
+from uiat.reproduce.work import Worker
 from uiat.reproduce.workers import CALL, run_workers, stop_with_parent
 
 STOPPED = os.EX_TEMPFAIL

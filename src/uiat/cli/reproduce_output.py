@@ -10,14 +10,12 @@ from uiat.cli.reproduce_job import Job, job_command
 from uiat.progress import PatientConsole, clock_time
 from uiat.reproduce import scales
 from uiat.reproduce.attempts import Attempts
-from uiat.reproduce.cell import merge
+from uiat.reproduce.cell import held_here, merge, writing
 from uiat.reproduce.claims import in_words, missing, overall
 from uiat.reproduce.claims_output import write_claims
-from uiat.reproduce.commits import mixed
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.index import write_index
+from uiat.reproduce.index import mixed, write_index
 from uiat.reproduce.races import Race, races_of, wait_for_quiet
-from uiat.reproduce.store import held_here, writing
 
 
 def say(line: str) -> None:

@@ -1,12 +1,12 @@
 """Reading the subject of a command from its words: `TARGET [--model NAME] [--data NAME] [--flags]`."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import tyro
 
 from uiat import models
-from uiat.cli.choose import take
 from uiat.cli.numbers import REGISTRY
 from uiat.config import ModelT
 from uiat.data.config import DataConfig
@@ -15,6 +15,20 @@ from uiat.errors import UserError
 from uiat.evaluation.subject import Subject
 from uiat.models import ModelConfig
 from uiat.runs.folder import RunFolder
+
+
+def take(args: list[str], flags: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """Take `--flag VALUE` (or `--flag=VALUE`) out of the words, for exactly these flags; return them and the rest."""
+    wanted, chosen, rest = set(flags), {}, []
+    words = iter(args)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag in wanted:
+            chosen[flag] = value if equals else next(words, "")
+        else:
+            rest.append(word)
+    return chosen, rest
+
 
 OptionsT = TypeVar("OptionsT")
 

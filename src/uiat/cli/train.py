@@ -11,11 +11,10 @@ import torch
 import tyro
 
 from uiat import data, models, recipes
-from uiat.cli.choose import take
 from uiat.cli.kept import import_kept, read_known
 from uiat.cli.launch import check_processes, launch, stopped
-from uiat.cli.numbers import REGISTRY, parse_number
-from uiat.cli.radius import too_long, with_radius
+from uiat.cli.numbers import REGISTRY, parse_number, too_long, with_radius
+from uiat.cli.subject import take
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_path
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait

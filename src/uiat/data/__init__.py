@@ -7,10 +7,9 @@ from pathlib import Path
 from uiat.data import cifar, digits, fashion_mnist, generated, own, svhn
 from uiat.data.config import DataConfig
 from uiat.data.fetch import data_folder
-from uiat.data.images import Images, hold_out, resize, stratified
+from uiat.data.images import Images, Parts, hold_out, resize, stratified
 from uiat.data.loader import Loader, plain
 from uiat.data.packing import default_validation
-from uiat.data.parts import Parts
 from uiat.errors import UserError, unknown
 from uiat.types import DataSpec
 

@@ -7,10 +7,9 @@ from uiat.data import folder, huggingface, npy, npz, packed
 from uiat.data.config import DataConfig
 from uiat.data.fetch import data_folder
 from uiat.data.files import nearest, user_path
-from uiat.data.images import Images, hold_out
+from uiat.data.images import Images, Parts, hold_out
 from uiat.data.listing import Listing
 from uiat.data.packing import PackOptions, cached
-from uiat.data.parts import Parts
 from uiat.errors import UserError
 
 FORMS = "a folder of images with a sub-folder for each class, an .npz, or an .npy with its labels"

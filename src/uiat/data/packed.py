@@ -20,8 +20,7 @@ import torch
 from numpy.typing import NDArray
 
 from uiat.data.files import first_line, is_file, reading
-from uiat.data.images import Images
-from uiat.data.parts import Parts
+from uiat.data.images import Images, Parts
 from uiat.errors import UserError
 from uiat.io import share, sync
 

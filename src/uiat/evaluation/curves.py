@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from math import isfinite
+from math import isfinite, sqrt
 from typing import Any
 
 import torch
@@ -22,6 +22,21 @@ from uiat.evaluation.suite import plan_attack
 from uiat.progress import Ticker
 from uiat.rng import SampleDraws
 from uiat.targets import InstanceInverse
+
+
+def paired_difference(first: Tensor, second: Tensor, z: float = 1.959963984540054) -> tuple[float, tuple[float, float]]:
+    """Return accuracy(first) − accuracy(second) from verdicts on the same examples, and its 95 % interval.
+
+    The examples are the same, so only those on which the networks disagree count (Agresti and Min, 2005: half an
+    example is added to each kind of disagreement, which keeps the interval sound where there are few).
+    """
+    n = len(first)
+    gained, lost = int((first & ~second).sum()), int((second & ~first).sum())
+    size, more, less = n + 2, gained + 0.5, lost + 0.5
+    center = (more - less) / size
+    half = z * sqrt(more + less - (more - less) ** 2 / size) / size
+    return (gained - lost) / n, (max(-1.0, center - half), min(1.0, center + half))
+
 
 INVERSE_STEPS = 20
 """Steps of ε/4 of the inverse perturbation: as many as PGD-20 has on the other side of 0."""

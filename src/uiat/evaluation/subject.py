@@ -22,6 +22,7 @@ from uiat.runs.folder import RunFolder, Weights
 from uiat.runs.identity import check_channels, check_classes, is_own_data
 from uiat.runs.places import find_data, find_network
 from uiat.runs.weights import load_weights
+from uiat.serialize import encode
 
 
 @dataclass(frozen=True)
@@ -143,3 +144,22 @@ def _sample(images: Images, options: Subject[Any]) -> Images:
         raise UserError(f"--n is {options.n}, but the test set has {len(images)} images: give 1 to {len(images)}.")
     first = torch.arange(options.n)
     return images.take(first if options.sample == "first" else balanced(images.y, options.n, options.seed))
+
+
+def facts(ready: Ready) -> dict[str, Any]:
+    """Return what the numbers in a file were measured on."""
+    options = ready.options
+    return {
+        "schema": 1,
+        "target": ready.target.name,
+        "weights": ready.weights_file.name,
+        "model": encode(options.model),
+        "data": options.data.name,
+        "split": "test",
+        "n": len(ready.images),
+        "sample": options.sample if options.n is not None else "all",
+        "exact": options.exact,
+        "folded_batchnorms": ready.folds,
+        "batch_size": options.batch_size,
+        "seed": options.seed,
+    }

@@ -7,7 +7,11 @@ from pathlib import Path
 from typing import TypeVar
 
 from uiat.errors import UserError
-from uiat.reproduce.work import Stopped
+
+
+class Stopped(Exception):
+    """Somebody asked for a stop; all is saved."""
+
 
 T = TypeVar("T")
 

@@ -1,18 +1,28 @@
-"""A cell: one run, keyed by its full configuration, and what is measured on it. Equal keys are one run."""
+"""A cell: one run, keyed by its full configuration, what is measured on it, and what is known of it on the disk."""
 
+import fcntl
 import hashlib
 import json
+import os
+import platform
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+from safetensors.torch import load_file
+from torch import Tensor
 
 from uiat.config import AnyConfig
+from uiat.errors import UserError
+from uiat.io import reason, write_json, write_tensors
 from uiat.methods import METHODS
 from uiat.reproduce.learning import Watch
-from uiat.reproduce.measures import Measure
-from uiat.reproduce.results_version import stamped
+from uiat.reproduce.measures import Measure, Result, measure_key, stamped
+from uiat.runs.folder import RunFolder, read_json
 from uiat.serialize import encode, to_json
 
 
@@ -78,3 +88,118 @@ def merge(cells: Iterable[Cell]) -> list[Cell]:
         )
         found[cell.key] = replace(cell, measures=measures, labels=labels)
     return list(found.values())
+
+
+class Store:
+    """The files of one cell."""
+
+    def __init__(self, cell: Cell, out: Path):
+        self.cell, self.out, self.path = cell, out, cell.folder(out)
+        self.run = RunFolder(self.path)
+        self.measures = self.path / "measures"
+        self.failure = self.path / "failed.json"
+
+    @property
+    def trained(self) -> bool:
+        """Whether the run is finished: its card is written last (an evaluation before that leaves one without it)."""
+        return self.run.is_finished
+
+    @property
+    def finished(self) -> bool:
+        """Whether nothing is left to do."""
+        return self.trained and all(self.has(measure) for measure in self.cell.measures)
+
+    def has(self, measure: Measure) -> bool:
+        """Whether a measurement is there: its JSON is written last."""
+        return self._file(measure, "json").exists()
+
+    def ledger(self, measure: Measure) -> Path:
+        """Return the file of a measurement that is not finished."""
+        return self._file(measure, "unfinished.safetensors")
+
+    def keep(self, measure: Measure, result: Result) -> None:
+        """Write a measurement."""
+        facts, tensors = result
+        write_tensors(self._file(measure, "safetensors"), tensors)
+        write_json(self._file(measure, "json"), facts)
+        self.ledger(measure).unlink(missing_ok=True)
+
+    def read(self, measure: Measure) -> dict[str, Any] | None:
+        """Return what a measurement says; `None` where it is not there."""
+        path = self._file(measure, "json")
+        return read_json(path) if path.exists() else None
+
+    def tensors(self, measure: Measure) -> dict[str, Tensor]:
+        """Return a measurement's tensors."""
+        return load_file(self._file(measure, "safetensors"))
+
+    @cached_property
+    def card(self) -> dict[str, Any]:
+        """The run's result card."""
+        found: dict[str, Any] = read_json(self.run.result)
+        return found
+
+    def _file(self, measure: Measure, ending: str) -> Path:
+        return self.measures / f"{measure_key(measure)}.{ending}"
+
+    @contextmanager
+    def hold(self) -> Iterator[bool]:
+        """Hold the cell for this process if no other does; the system lets go of it however the process ends."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self.path / "cell.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise UserError(f"cannot write the folder {self.path}: {reason(error)}; choose another --out.") from None
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, platform.node().encode(), 0)
+            held = True
+        except BlockingIOError:
+            held = False
+        try:
+            yield held
+        finally:
+            os.close(handle)
+
+
+def held_here(out: Path) -> list[str]:
+    """Name the runs of the folder that processes of this machine are working on, this one not among them."""
+    found = []
+    for lock in sorted(out.glob("runs/*/cell.lock")):
+        with suppress(OSError):
+            handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if os.pread(handle, 200, 0).decode("utf-8", "replace") in ("", platform.node()):
+                    found.append(lock.parent.name)
+            finally:
+                os.close(handle)
+    return found
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """Wait until no other command writes tables and figures into the folder, and keep others waiting."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = os.open(out / "output.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise UserError(f"cannot write the folder {out}: {reason(error)}; choose another --out.") from None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def common_seeds(cells: Sequence[Cell], out: Path, seeds: int, measure: Measure | None = None) -> list[list[Store]]:
+    """Return the finished runs of some cells for each seed at which all of them are finished: trained, and measured."""
+    rows = [[Store(cell.at_seed(seed), out) for cell in cells] for seed in range(seeds)]
+    return [row for row in rows if all(s.trained and (measure is None or s.has(measure)) for s in row)]
+
+
+def seed_stores(cell: Cell, out: Path, seeds: int, measure: Measure | None = None) -> list[Store]:
+    """Return the finished runs of a cell, seed by seed."""
+    return [row[0] for row in common_seeds([cell], out, seeds, measure)]

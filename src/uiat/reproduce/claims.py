@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from uiat.config import AnyConfig
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, common_seeds
 from uiat.reproduce.compare import LEVEL, Difference, paired
 from uiat.reproduce.measures import Measure
-from uiat.reproduce.store import common_seeds
 
 Verdict = Literal["holds", "does not hold", "not measured at this scale"]
 NOT_MEASURED: Verdict = "not measured at this scale"

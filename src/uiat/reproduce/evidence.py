@@ -6,12 +6,11 @@ import torch
 from torch import Tensor
 
 from uiat.config import AnyConfig
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, common_seeds
 from uiat.reproduce.claims import Evidence
 from uiat.reproduce.compare import Difference, least, paired, paired_times
 from uiat.reproduce.learning import read_learning
 from uiat.reproduce.measures import Measure
-from uiat.reproduce.store import common_seeds
 from uiat.reproduce.timing import Timing
 from uiat.rng import generator
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from uiat.evaluation.intervals import wilson
+from uiat.evaluation.accuracy import wilson
 from uiat.io import write_json
 from uiat.report.figure import save_figure
 from uiat.report.panels import Series

@@ -7,8 +7,7 @@ from uiat.engine.helper import helper_config
 from uiat.errors import UserError
 from uiat.io import reason
 from uiat.methods import HAT
-from uiat.reproduce.cell import Cell, merge
-from uiat.reproduce.store import Store
+from uiat.reproduce.cell import Cell, Store, merge
 from uiat.runs.folder import RunFolder
 
 

@@ -17,8 +17,18 @@ from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready
 from uiat.evaluation.suite import run_suite
 from uiat.evaluation.universal_z import read_z
-from uiat.reproduce.results_version import stamped
 from uiat.serialize import encode
+
+RESULTS_VERSION = 2
+"""Raise it with any change after which the same configuration gives other numbers beyond the order of floats: to a
+method, an attack, a network, the data, the loop, or a measurement. Finished runs and measurements of before are then
+made anew beside the old ones."""
+
+
+def stamped(facts: Any) -> Any:
+    """Return what a key is made of, with the version. The first adds nothing: runs without a version are of it."""
+    return facts if RESULTS_VERSION == 1 else {"results": RESULTS_VERSION, "of": facts}
+
 
 Result = tuple[dict[str, Any], dict[str, Tensor]]
 """What people and programs read of a measurement, and its tensors (the verdict on every example among them)."""

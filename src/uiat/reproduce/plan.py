@@ -9,11 +9,10 @@ from rich.console import Console
 
 from uiat.progress import clock_time
 from uiat.reproduce.budget import seconds, training_passes
-from uiat.reproduce.cell import Cell
-from uiat.reproduce.commits import mixed
+from uiat.reproduce.cell import Cell, Store
+from uiat.reproduce.index import mixed
 from uiat.reproduce.measures import measure_key
 from uiat.reproduce.races import Race
-from uiat.reproduce.store import Store
 from uiat.reproduce.workers import work_done
 
 

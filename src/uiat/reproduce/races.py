@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from uiat.reproduce.store import held_here
+from uiat.reproduce.cell import held_here
 from uiat.reproduce.table import Table
 from uiat.reproduce.timing import Timing
 from uiat.runs.folder import read_json

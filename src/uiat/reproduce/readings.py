@@ -5,9 +5,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from uiat.reproduce.budget import passes_per_image
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.measures import Attacked, Measure
-from uiat.reproduce.store import seed_stores
 from uiat.reproduce.timing import Timing
 
 

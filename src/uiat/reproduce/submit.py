@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from uiat.errors import UserError
-from uiat.reproduce.cell import Cell
-from uiat.reproduce.store import Store
+from uiat.reproduce.cell import Cell, Store
 
 FOLDER = "submitted"
 

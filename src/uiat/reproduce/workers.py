@@ -13,10 +13,9 @@ import torch
 
 from uiat.engine.signals import STOP_FILE, StopSignal
 from uiat.progress import Ticker
+from uiat.reproduce.attempts import Stopped
 from uiat.reproduce.budget import seconds
-from uiat.reproduce.cell import Cell
-from uiat.reproduce.store import Store
-from uiat.reproduce.work import Stopped
+from uiat.reproduce.cell import Cell, Store
 from uiat.runs.folder import RunFolder
 
 CALL = "UIAT_REPRODUCE_CALL"

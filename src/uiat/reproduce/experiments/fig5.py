@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from uiat.report.panels import Panel, draw_panels
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, common_seeds
 from uiat.reproduce.compare import paired
 from uiat.reproduce.figure import Figure, Point, lines_of
 from uiat.reproduce.scales import Scale
-from uiat.reproduce.store import common_seeds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING
 
 from uiat.report.axis import in_levels, show_radius
 from uiat.report.inverse_grid import Row, draw_inverses
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.figure import Figure, Point, accuracy_point
 from uiat.reproduce.scales import Scale
-from uiat.reproduce.store import seed_stores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

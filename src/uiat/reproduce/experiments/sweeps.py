@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 
 from uiat.config import AnyConfig
 from uiat.report.panels import Panel, draw_panels
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.configs import change_method
 from uiat.reproduce.figure import Figure, Point, accuracy_point, lines_of
 from uiat.reproduce.scales import Scale
-from uiat.reproduce.store import seed_stores
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from uiat.config import AnyConfig
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.configs import UNTUNED, tuned
 from uiat.reproduce.experiments.table1 import ROWS
 from uiat.reproduce.measures import Measure
 from uiat.reproduce.scales import Scale
-from uiat.reproduce.store import seed_stores
 from uiat.reproduce.table import Entry, Table
 
 WEIGHTS = {"trades": "omega", "mart": "beta", "hat": "beta", "iat": "lam", "uiat": "lam", "uiat-oneoff": "lam"}

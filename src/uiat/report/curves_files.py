@@ -6,11 +6,9 @@ from typing import Any
 
 from torch import Tensor
 
-from uiat.cli.output import facts
-from uiat.evaluation.curves import Curve
-from uiat.evaluation.difference import paired_difference
-from uiat.evaluation.intervals import wilson
-from uiat.evaluation.subject import Ready
+from uiat.evaluation.accuracy import wilson
+from uiat.evaluation.curves import Curve, paired_difference
+from uiat.evaluation.subject import Ready, facts
 from uiat.io import atomic, write_json
 from uiat.report.curves_plot import Line, draw_curves, draw_difference
 from uiat.report.figure import save_figure

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor
 
 from uiat import data
-from uiat.cli.output import facts
 from uiat.data.images import balanced
 from uiat.evaluation.inverse_settings import InverseSettings
 from uiat.evaluation.inverses import KINDS, Inverses
-from uiat.evaluation.subject import Ready
+from uiat.evaluation.subject import Ready, facts
 from uiat.evaluation.universal_z import Universal
 from uiat.io import write_json, write_tensors
 from uiat.report.axis import in_levels, show_radius

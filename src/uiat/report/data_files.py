@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 
 from uiat.data import Splits, packed
-from uiat.data.images import Images
+from uiat.data.images import Images, Parts
 from uiat.data.listing import Listing
 from uiat.data.packing import PackOptions, pack
-from uiat.data.parts import Parts
 from uiat.errors import UserError
 from uiat.io import atomic
 
