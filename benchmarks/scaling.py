@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from uiat.bench.entrants import EPOCHS, LATE, LR, Course, Entrant, Phase, bare, enter
+from uiat.bench.entrants import EPOCHS, LATE, LR, BenchSetting, Phase, TimedMethod, bare, enter
 from uiat.bench.race import Times, race
 from uiat.bench.summary import doubts
 from uiat.config import Training
@@ -29,12 +29,12 @@ from uiat.types import Batch, Clock, DataSpec
 CPU = torch.device("cpu")
 
 
-def course(options: argparse.Namespace, classes: int = 10, samples: int = 50_000, batch: int = 0) -> Course:
+def course(options: argparse.Namespace, classes: int = 10, samples: int = 50_000, batch: int = 0) -> BenchSetting:
     spec = DataSpec(classes, samples, (3, 32, 32))
-    return Course(ResNet(width=options.width), spec, batch or options.batch, CPU, Training())
+    return BenchSetting(ResNet(width=options.width), spec, batch or options.batch, CPU, Training())
 
 
-def raced(entrants: list[Entrant], options: argparse.Namespace) -> Times:
+def raced(entrants: list[TimedMethod], options: argparse.Namespace) -> Times:
     times = race(entrants, options.rounds, CPU)
     if doubt := doubts(times):
         print(doubt)
@@ -62,7 +62,7 @@ def samples(options: argparse.Namespace) -> dict[str, float]:
         entrant = enter("uiat", course(options, samples=size))
         assert entrant.state is not None
         phase = Phase(1.0, entrant.need, _both(batches, entrant.state))
-        entrants.append(Entrant(str(size), (phase,)))
+        entrants.append(TimedMethod(str(size), (phase,)))
     times = raced(entrants, options)
     return {entrant.name: times.ratio(entrant.name, "50000") for entrant in entrants}
 

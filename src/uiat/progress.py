@@ -13,7 +13,7 @@ QUIET_SECONDS = 30.0
 """How often a plain line says how far it is."""
 
 
-class PatientConsole(Console):
+class PipeSafeConsole(Console):
     """A console whose reader may go away (`… | head`): the work goes on in silence."""
 
     def on_broken_pipe(self) -> None:
@@ -48,7 +48,7 @@ class Ticker(Live):
     """Counts work against its total."""
 
     def __init__(self, total: float, label: str, console: Console | None = None):
-        self.console = console or PatientConsole(stderr=True, highlight=False, quiet=not is_main())
+        self.console = console or PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
         self.total, self.label, self.done, self.counted = total, label, 0.0, 0.0
         self.began = self.spoken = time.monotonic()
         if self.console.is_terminal:

@@ -2,9 +2,9 @@
 
 import torch
 
-from uiat.bench.entrants import Course
+from uiat.bench.entrants import BenchSetting
 from uiat.models import ResNet
 from uiat.types import DataSpec
 
 CPU = torch.device("cpu")
-COURSE = Course(ResNet(blocks=(1,), width=2), DataSpec(3, 20, (3, 8, 8)), 6, CPU)
+SETTING = BenchSetting(ResNet(blocks=(1,), width=2), DataSpec(3, 20, (3, 8, 8)), 6, CPU)

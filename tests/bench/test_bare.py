@@ -10,9 +10,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.bench.course import COURSE, CPU
+from tests.bench.course import CPU, SETTING
 from uiat.bench.bare import Bare, bare_passes
-from uiat.bench.entrants import Entrant, Phase, bare
+from uiat.bench.entrants import Phase, TimedMethod, bare
 from uiat.bench.need import Need
 from uiat.bench.race import race
 from uiat.config import Training
@@ -23,7 +23,7 @@ from uiat.methods import METHODS
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
 def test_bare_passes_have_the_precision_of_the_course(precision: Any) -> None:
-    course = replace(COURSE, train=Training(precision=precision))
+    course = replace(SETTING, train=Training(precision=precision))
     seen: set[torch.dtype] = set()
     passes = bare(course)
     expected = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
@@ -48,8 +48,8 @@ class Products(TorchDispatchMode):
 
 
 def test_bare_passes_run_through_what_is_compiled() -> None:
-    state = build_state(COURSE.config(METHODS["sat"]), COURSE.spec, CPU, None)
-    batch = COURSE.batch()
+    state = build_state(SETTING.config(METHODS["sat"]), SETTING.spec, CPU, None)
+    batch = SETTING.batch()
     calls: list[int] = []
 
     def forward(x: torch.Tensor) -> torch.Tensor:
@@ -84,7 +84,7 @@ def test_a_steps_passes_are_timed_in_a_row_and_without_their_frame(monkeypatch: 
 
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     passes = {"craft_gradient": Bare(run, within), "update": Bare(run, within), "predict": Bare(run, within)}
-    entrant = Entrant("a", (Phase(1.0, Need(craft_gradient=5, update=1.5), step),), passes=passes)
+    entrant = TimedMethod("a", (Phase(1.0, Need(craft_gradient=5, update=1.5), step),), passes=passes)
     times = race([entrant], 1, CPU, warm_up=0)
     assert words == ["in", *["run"] * 5, "out", "in", *["run"] * 2, "out", "step"]
     assert times.bare["a"].seconds == [[6.5]]

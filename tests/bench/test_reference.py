@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import uiat.methods.method as module
-from tests.bench.course import COURSE
+from tests.bench.course import SETTING
 from uiat.bench import reference
 from uiat.methods import METHODS
 from uiat.models import ResNet
@@ -15,14 +15,14 @@ from uiat.types import Batch, Clock
 def test_a_literal_step_is_the_methods(name: str) -> None:
     """The references are slow, not wrong: with the same start, a step is the method's."""
     torch.manual_seed(0)
-    ours, theirs, helper = (ResNet(blocks=(1,), width=4).build(COURSE.spec).double() for _ in range(3))
+    ours, theirs, helper = (ResNet(blocks=(1,), width=4).build(SETTING.spec).double() for _ in range(3))
     theirs.load_state_dict(ours.state_dict())
     g = torch.Generator().manual_seed(1)
     x, y = torch.rand(6, 3, 8, 8, generator=g, dtype=torch.double), torch.tensor([0, 1, 2, 0, 1, 2])
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, theirs)]
     literal = {"natural": reference.natural, "trades": reference.trades}
     step = literal[name](theirs, optimizers[1]) if name in literal else reference.hat(theirs, optimizers[1], helper)
-    method = METHODS[name].build(COURSE.spec, helper=helper)
+    method = METHODS[name].build(SETTING.spec, helper=helper)
     original, noise = torch.randn_like, torch.randn(x.shape, generator=g, dtype=x.dtype)
 
     class Draws:

@@ -117,7 +117,7 @@ def test_what_has_two_names_is_averaged_under_both() -> None:
         model.norm.weight.add_(1.0)
         model.norm.running_mean.add_(1.0)
     average.update(model)
-    with average.lent_to(model):
+    with average.swapped_in(model):
         for name in ("one.weight", "other.weight", "norm.weight", "again.weight", "again.running_mean"):
             torch.testing.assert_close(model.state_dict()[name], before[name] + 0.1, msg=name)
 
@@ -135,7 +135,7 @@ def test_lent_weights_go_back_bit_by_bit() -> None:
         seen.append(layer.weight.detach().clone())
         raise KeyError
 
-    with pytest.raises(KeyError), average.lent_to(model):
+    with pytest.raises(KeyError), average.swapped_in(model):
         fail()
     assert torch.equal(seen[0], average.weights["0.weight"])
     assert all(torch.equal(tensor, own[name]) for name, tensor in model.state_dict().items())

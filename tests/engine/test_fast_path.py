@@ -65,7 +65,7 @@ def test_a_bundled_network_says_nothing(tmp_path: Path) -> None:
 
 def test_looking_again_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     looked = begin(tiny("uiat"), tmp_path / "looked")
-    monkeypatch.setattr(loop, "look_again", lambda state, data: True)
+    monkeypatch.setattr(loop, "folded_copy_is_valid", lambda state, data: True)
     assert_same(looked, snapshot(begin(tiny("uiat"), tmp_path / "not")))
 
 

@@ -16,7 +16,7 @@ from uiat.attacks import PGD
 from uiat.crafting import crafting, crafting_copy, forward_of
 from uiat.engine.passes import PassCounter
 from uiat.methods import METHODS
-from uiat.models.compiled import Compiled, Through
+from uiat.models.compiled import Compiled
 from uiat.models.fast import speed_up, still_same
 from uiat.models.untouched import Streams
 from uiat.types import Batch, Clock, DataSpec
@@ -149,7 +149,7 @@ def test_attacks_are_compiled_where_nothing_folds(capsys: pytest.CaptureFixture[
     assert speed_up(plain, noise()) is None
     assert speed_up(model, noise(), compile=True) is None
     network = crafting_copy(model)
-    assert isinstance(network, Through)
+    assert isinstance(network, CompiledNetwork)
     counter, reference = PassCounter(model), PassCounter(plain)
     y = torch.arange(12) % 10
     with crafting(model) as ours, crafting(plain) as theirs:
@@ -174,7 +174,7 @@ def test_a_copy_that_is_dropped_leaves_a_compiled_network() -> None:
     model.first = nn.Conv2d(1, 4, 3, dilation=1)
     assert not still_same(model, noise())
     with crafting(model) as network, torch.no_grad():
-        assert isinstance(network, Through)
+        assert isinstance(network, CompiledNetwork)
         torch.testing.assert_close(network(noise()), model(noise()))
 
 

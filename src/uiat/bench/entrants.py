@@ -28,7 +28,7 @@ LR = 0.01
 
 
 @dataclass(frozen=True)
-class Course:
+class BenchSetting:
     """What everybody runs on: the network, the batch and the data's dimensions."""
 
     model: ModelConfig
@@ -64,7 +64,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Entrant:
+class TimedMethod:
     """A method, or a reference, with the phases of its run."""
 
     name: str
@@ -90,8 +90,8 @@ class Entrant:
 
 
 def enter(
-    name: str, course: Course, method: MethodConfig | None = None, passes: Mapping[str, Bare] | None = None
-) -> Entrant:
+    name: str, course: BenchSetting, method: MethodConfig | None = None, passes: Mapping[str, Bare] | None = None
+) -> TimedMethod:
     """Return a method (the registered one of that name, if none is given), ready to make steps."""
     method = METHODS[name] if method is None else method
     config = course.config(method)
@@ -104,7 +104,7 @@ def enter(
             phases.append(Phase(share, need(method, clock), step))
         except Unstated:  # a method of one's own
             phases.append(Phase(share, _need_of(state, step, course.batch_size), step, stated=False))
-    return Entrant(name, tuple(phases), state, course.batch_size, passes or {})
+    return TimedMethod(name, tuple(phases), state, course.batch_size, passes or {})
 
 
 def _need_of(state: State, step: Callable[[], object], batch_size: int) -> Need:
@@ -127,7 +127,7 @@ def _clocks(method: Any) -> list[tuple[Clock, float]]:
     return [(Clock(epoch, 0, epochs), count / epochs) for epoch, count in phases.items() if count]
 
 
-def _step(name: str, state: State, course: Course, clock: Clock) -> Callable[[], object]:
+def _step(name: str, state: State, course: BenchSetting, clock: Clock) -> Callable[[], object]:
     batch = course.batch()
 
     def step() -> None:
@@ -141,7 +141,7 @@ def _step(name: str, state: State, course: Course, clock: Clock) -> Callable[[],
     return step
 
 
-def counted(entrant: Entrant) -> list[tuple[dict[str, float], dict[str, float]]]:
+def counted(entrant: TimedMethod) -> list[tuple[dict[str, float], dict[str, float]]]:
     """Make a step in each phase; return the passes that were counted, and those that the method states, in batches."""
     assert entrant.state is not None
     return [(_made(entrant.state, phase.step, entrant.batch_size), phase.need.counts) for phase in entrant.phases]
@@ -155,19 +155,21 @@ def _made(state: State, step: Callable[[], object], batch_size: int) -> dict[str
     return {name: (counts[name] - before[name]) / batch_size for name in counts}
 
 
-def references(course: Course) -> list[Entrant]:
+def references(course: BenchSetting) -> list[TimedMethod]:
     """Return literal twins of natural training, TRADES and HAT: plain layout, float32, not compiled, on any course."""
     batch = course.batch()
     found = []
     for name in ("natural", "trades", "hat"):
         model = course.model.build(course.spec).to(course.device)
         optimizer = torch.optim.SGD(model.parameters(), LR, momentum=0.9, nesterov=True, weight_decay=5e-4)
-        found.append(Entrant(f"literal {name}", (Phase(1.0, Need(), _literal(name, model, optimizer, course, batch)),)))
+        found.append(
+            TimedMethod(f"literal {name}", (Phase(1.0, Need(), _literal(name, model, optimizer, course, batch)),))
+        )
     return found
 
 
 def _literal(
-    name: str, model: nn.Module, optimizer: torch.optim.Optimizer, course: Course, batch: Batch
+    name: str, model: nn.Module, optimizer: torch.optim.Optimizer, course: BenchSetting, batch: Batch
 ) -> Callable[[], object]:
     if name == "hat":
         helper = course.model.build(course.spec).to(course.device)
@@ -177,7 +179,7 @@ def _literal(
     return lambda: step(batch.x, batch.y)
 
 
-def bare(course: Course) -> dict[str, Bare]:
+def bare(course: BenchSetting) -> dict[str, Bare]:
     """Return the bare passes on a network of their own, in the precision of the course."""
     state = build_state(course.config(METHODS["sat"]), course.spec, course.device, None)
     state.passes.close()

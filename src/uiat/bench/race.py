@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 
 from uiat.bench.bare import Bare
-from uiat.bench.entrants import Entrant
+from uiat.bench.entrants import TimedMethod
 from uiat.bench.need import Need
 from uiat.bench.rounds import Rounds
 from uiat.progress import Ticker
@@ -32,7 +32,7 @@ class Times:
         return self.steps[name].fastest / self.bare[name].fastest
 
 
-def race(entrants: Sequence[Entrant], rounds: int, device: torch.device, *, warm_up: int = 1) -> Times:
+def race(entrants: Sequence[TimedMethod], rounds: int, device: torch.device, *, warm_up: int = 1) -> Times:
     """Time every entrant `rounds` times, in an order that turns from round to round.
 
     The bare passes of a step are as many as it needs, right before it: both take as long, so that work beside them

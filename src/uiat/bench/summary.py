@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from uiat.bench.entrants import Entrant, counted
+from uiat.bench.entrants import TimedMethod, counted
 from uiat.bench.race import Times
 from uiat.bench.rounds import Rounds, doubt
 
@@ -37,7 +37,7 @@ class Line:
     """Of the first steps, one a phase: with torch.compile, the cold start."""
 
 
-def lines(entrants: Sequence[Entrant], times: Times, peaks: dict[str, int]) -> list[Line]:
+def lines(entrants: Sequence[TimedMethod], times: Times, peaks: dict[str, int]) -> list[Line]:
     """Return a line for each entrant."""
     found = []
     for entrant in entrants:

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from uiat import methods, models
-from uiat.bench.entrants import Course, Entrant, bare, enter, references
+from uiat.bench.entrants import BenchSetting, TimedMethod, bare, enter, references
 from uiat.bench.memory import peak_bytes
 from uiat.bench.plot import draw_bench
 from uiat.bench.race import race
@@ -119,12 +119,12 @@ def _note(line: str) -> None:
     print(f"note: {line}", file=sys.stderr)
 
 
-def _peak(entrant: Entrant, device: torch.device) -> int:
+def _peak(entrant: TimedMethod, device: torch.device) -> int:
     """Return the most memory that a step of any phase holds."""
     return max(peak_bytes(phase.step, device) for phase in entrant.phases)
 
 
-def _is_unfolded(entrant: Entrant) -> bool:
+def _is_unfolded(entrant: TimedMethod) -> bool:
     """Whether its attack, with running statistics, has no folded copy to run through."""
     state = entrant.state
     if state is None or state.method.attack is None or state.method.crafting != "eval":
@@ -181,12 +181,12 @@ def _parse(args: list[str]) -> Bench[Any]:
     return found
 
 
-def _course(options: Bench[Any]) -> Course:
+def _course(options: Bench[Any]) -> BenchSetting:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     spec = DataSpec(options.classes, options.samples, (options.channels, options.size, options.size))
     train = replace(Training(), fast=options.fast, compile=options.compile, precision=options.precision)
-    return Course(options.model, spec, options.batch_size, pick_device(options.device), train)
+    return BenchSetting(options.model, spec, options.batch_size, pick_device(options.device), train)
 
 
 def _show(found: list[Line], title: str) -> None:

@@ -7,7 +7,7 @@ import tyro
 
 from uiat.cli.numbers import REGISTRY
 from uiat.cli.output import check_folder
-from uiat.cli.reproduce_job import Job, Reproduce, job_command, settle
+from uiat.cli.reproduce_job import Job, Reproduce, job_command, plan_job
 from uiat.cli.reproduce_output import all_races, say, write
 from uiat.engine.signals import StopSignal
 from uiat.plugins import Import, import_words
@@ -27,7 +27,7 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     with REGISTRY:
         options = tyro.cli(Reproduce, args=args, prog="uiat reproduce", description=Reproduce.__doc__)
     options = replace(options, imports=imports)
-    job = settle(options)
+    job = plan_job(options)
     if options.plan:
         print_plan(job.cells, all_races(job), job.out, job.device, job_command(options))
         return 0

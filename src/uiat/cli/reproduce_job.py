@@ -68,7 +68,7 @@ class Job:
     claims: bool
 
 
-def settle(options: Reproduce) -> Job:
+def plan_job(options: Reproduce) -> Job:
     """Find the experiments and the runs that are asked for."""
     scale = scales.get(options.scale)
     seeds = scale.seeds if options.seeds is None else options.seeds

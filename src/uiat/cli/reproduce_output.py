@@ -7,7 +7,7 @@ from functools import partial
 from rich.console import Console
 
 from uiat.cli.reproduce_job import Job, job_command
-from uiat.progress import PatientConsole, clock_time
+from uiat.progress import PipeSafeConsole, clock_time
 from uiat.reproduce import scales
 from uiat.reproduce.attempts import Attempts
 from uiat.reproduce.cell import held_here, merge, writing
@@ -20,7 +20,7 @@ from uiat.reproduce.races import Race, races_of, wait_for_quiet
 
 def say(line: str) -> None:
     """Say something that is no result."""
-    PatientConsole(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
+    PipeSafeConsole(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 def write(job: Job) -> list[str]:

@@ -23,7 +23,7 @@ from uiat.engine.setup import build_loader
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError, quoted
 from uiat.plugins import Import
-from uiat.progress import PatientConsole
+from uiat.progress import PipeSafeConsole
 from uiat.runs.folder import RunFolder
 from uiat.runs.identity import check_same, keep_identity
 from uiat.runs.places import find_data, find_network
@@ -98,7 +98,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         notes += [data.empty_classes(splits, config.data.name), _few_steps(config, splits)]
         with RunFolder.begin(out, config, imports) if is_main() else nullcontext(RunFolder(out)) as run:
             for note in filter(None, notes if is_main() else []):
-                PatientConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
+                PipeSafeConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
             keep_identity(run, splits, config)
             return _train(config, run, splits, device, where)
 
@@ -211,7 +211,7 @@ def _free(path: Path) -> Path:
 
 
 def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch.device, where: Where) -> int:
-    console = PatientConsole(highlight=False, quiet=not is_main())
+    console = PipeSafeConsole(highlight=False, quiet=not is_main())
     if where.processes > 1 and launched() == 1:
         code = launch(run.path, where.processes, where.restarts, _flags(where))
         if code == 1 and not (run.has_trained() or RunFolder(run.helper).has_trained()):

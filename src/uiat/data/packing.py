@@ -19,7 +19,7 @@ from uiat.data.listing import Item, Listing
 from uiat.data.packed import Manifest, cannot_pack, is_packed, read, read_manifest, write
 from uiat.distributed import is_main
 from uiat.errors import UserError
-from uiat.progress import PatientConsole, Ticker
+from uiat.progress import PipeSafeConsole, Ticker
 
 _SPLIT_SEED = 0
 _NAMED = 3
@@ -82,7 +82,7 @@ def pack(listing: Listing, options: PackOptions, out: Path) -> None:
     facts = _look(listing, order)
     (height, width), notes = _size(listing, facts, options)
     grey = all(fact.grey for fact in facts)
-    say = PatientConsole(stderr=True, highlight=False, quiet=not is_main()).print
+    say = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main()).print
     for note in (*listing.notes, *notes):
         say(f"note: {note}", markup=False, soft_wrap=True)
     manifest = Manifest(

@@ -36,7 +36,7 @@ class Average:
         self.updates += 1
 
     @contextmanager
-    def lent_to(self, model: nn.Module) -> Iterator[nn.Module]:
+    def swapped_in(self, model: nn.Module) -> Iterator[nn.Module]:
         """Within it, the network has the averaged weights; its own come back bit by bit."""
         own = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         try:

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from uiat.config import AWP
 from uiat.distributed import total, world
-from uiat.engine.guards import Before
+from uiat.engine.guards import StepSnapshot
 from uiat.engine.state import State
 from uiat.types import Clock
 from uiat.views import View
@@ -62,19 +62,19 @@ def _gradients(state: State, views: Sequence[View], clock: Clock, weights: Seque
     ]
 
 
-def _fork(state: State, view: View, clock: Clock) -> tuple[View, Before]:
+def _fork(state: State, view: View, clock: Clock) -> tuple[View, StepSnapshot]:
     """Return a copy of a view to take the ascent's loss of, and what to restore when it was taken.
 
     The ascent leaves no trace: BatchNorm's running statistics and the table of p are put back. But for a p that no
     gradient flows through: it is the step's own p, so the view keeps it, and with it what its forward moved.
     """
-    fork, before = replace(view), Before(state, view.batch)
+    fork, before = replace(view), StepSnapshot(state, view.batch)
     target = state.method.target
     if target is not None:
         with state.lowered():
             fork.log_p = target(fork, clock)
         if not fork.log_p.requires_grad:
-            view.log_p, before = fork.log_p, Before(state, view.batch)
+            view.log_p, before = fork.log_p, StepSnapshot(state, view.batch)
     return fork, before
 
 

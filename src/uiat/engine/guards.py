@@ -75,7 +75,7 @@ def _tensors(model: nn.Module, gradients: bool) -> Iterator[tuple[str, Tensor]]:
             yield f"the running variance of {name!r}", module.running_var
 
 
-class Before:
+class StepSnapshot:
     """What a step changes before the optimiser moves: buffers of network and method, the batch's rows of large ones."""
 
     def __init__(self, state: State, batch: Batch):

@@ -20,7 +20,7 @@ from uiat.engine.helper import get_helper, given_helper
 from uiat.engine.initial import initial_model, keep_initial
 from uiat.engine.overfitting import is_single_step, one_step
 from uiat.engine.progress import Reporter
-from uiat.engine.setup import build_loader, build_state, look_again
+from uiat.engine.setup import build_loader, build_state, folded_copy_is_valid
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
@@ -133,7 +133,7 @@ def _train(
                     return False
                 if saving:
                     save()
-            if not look_again(state, splits.spec):
+            if not folded_copy_is_valid(state, splits.spec):
                 report.say("attacks run through the network as it is from now on: its folded copy no longer follows it")
             record = _validate(config, state, splits, device)
             better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0)
@@ -173,7 +173,7 @@ def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.dev
     found = _accuracies(config, state, splits, device)
     if state.average is not None:
         raw = {f"raw_{name}": value for name, value in found.items()}
-        with state.average.lent_to(state.model):
+        with state.average.swapped_in(state.model):
             found = {**_accuracies(config, state, splits, device), **raw}
     state.passes.counts.update(counts)  # a run's cost is its training; watching it is on top
     return {**record, **found}

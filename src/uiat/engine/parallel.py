@@ -44,7 +44,7 @@ class Parallel:
         """Exchange gradients only in the last micro-batch's backward."""
         return nullcontext() if last or self._wrapped is None else self._wrapped.no_sync()
 
-    def settle(self) -> None:
+    def average_buffers(self) -> None:
         """Average BatchNorm's running statistics: then all processes are equal again, at every step.
 
         A checkpoint made at any moment therefore belongs to no process, and examples are crafted against one network.

@@ -15,15 +15,15 @@ from rich.table import Column
 from uiat.distributed import is_main
 from uiat.errors import PeerLost, UserError
 from uiat.io import append
-from uiat.progress import QUIET_SECONDS, Live, PatientConsole, clock_time
+from uiat.progress import QUIET_SECONDS, Live, PipeSafeConsole, clock_time
 
 
 class Reporter(Live):
     """Shows a run's progress and keeps its log."""
 
     def __init__(self, log: Path, epochs: int, steps: int, done: int, console: Console | None = None):
-        self.console = console or PatientConsole(stderr=True, highlight=False, quiet=not is_main())
-        self.results = console or PatientConsole(highlight=False, quiet=not is_main())
+        self.console = console or PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
+        self.results = console or PipeSafeConsole(highlight=False, quiet=not is_main())
         if self.results.is_terminal and self.console.is_terminal:
             self.results = self.console  # one screen: lines are printed above the bar
         self.log, self.epochs, self.steps = log, epochs, steps

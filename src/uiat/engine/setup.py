@@ -76,7 +76,7 @@ def build_state(
     return State(model, method, optimizer, PassCounter(model), average, plan.precision)
 
 
-def look_again(state: State, data: DataSpec) -> bool:
+def folded_copy_is_valid(state: State, data: DataSpec) -> bool:
     """Whether attacks can go on through the network's copy; no bit of the run is changed by the look."""
     counts = dict(state.passes.counts)
     same = still_same(state.model, trial_batch(data, state.device))

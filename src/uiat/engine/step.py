@@ -7,7 +7,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from uiat.config import AWP
 from uiat.distributed import world
 from uiat.engine.awp import perturbed
-from uiat.engine.guards import Before, Fault, find_fault
+from uiat.engine.guards import Fault, StepSnapshot, find_fault
 from uiat.engine.state import State
 from uiat.types import Batch, Clock, Loss
 
@@ -40,7 +40,7 @@ def train_step(
     counted in `state.skipped`, until the scale cannot be its cause any more.
     """
     model, method, parallel = state.model, state.method, state.parallel
-    before = Before(state, batch) if undo else None
+    before = StepSnapshot(state, batch) if undo else None
     model.train()
     parts = batch.split(micro_batch, world())
     with state.lowered():
@@ -65,13 +65,13 @@ def train_step(
     if moved:
         for part, found, right in zip(parts, losses, correct, strict=True):
             state.meter.add(found, right, part.count)
-        parallel.settle()
+        parallel.average_buffers()
         if state.average is not None:
             state.average.update(model)
     elif before is not None:
         before.restore()
     elif fault is None:
-        parallel.settle()  # the forwards have moved each process's own statistics
+        parallel.average_buffers()  # the forwards have moved each process's own statistics
     state.optimizer.zero_grad(set_to_none=True)
     return fault
 

@@ -127,19 +127,19 @@ def heard_warnings() -> Iterator[list[str]]:
     """Collect what the authors' checks log, each sentence once, without their pointer to a page that is elsewhere."""
     heard: list[str] = []
 
-    class Ear(logging.Handler):
+    class WarningCatcher(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             sentence = record.getMessage().split(" See ")[0].strip()
             if sentence not in heard:
                 heard.append(sentence)
 
-    ear = Ear()
-    LOGGER.addHandler(ear)
+    catcher = WarningCatcher()
+    LOGGER.addHandler(catcher)
     LOGGER.propagate = False
     try:
         yield heard
     finally:
-        LOGGER.removeHandler(ear)
+        LOGGER.removeHandler(catcher)
 
 
 @contextmanager

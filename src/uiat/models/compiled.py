@@ -92,7 +92,7 @@ class CompiledForward(Compiled):
         return logits
 
 
-class Through(nn.Module):
+class CompiledNetwork(nn.Module):
     """A network that attacks run through where nothing can be folded: the compiled forward of the network itself."""
 
     def __init__(self, original: nn.Module, forward: CompiledForward):

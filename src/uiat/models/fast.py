@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from uiat.crafting import craft_through, crafting, crafting_copy, forward_of, run_through
 from uiat.errors import UserError
-from uiat.models.compiled import CompiledForward, Through
+from uiat.models.compiled import CompiledForward, CompiledNetwork
 from uiat.models.features import features_layer
 from uiat.models.folding import Folded, fold
 from uiat.models.layout import GRADIENTS, close, keeps_channels_last, to_channels_last
@@ -46,7 +46,7 @@ def speed_up(model: nn.Module, x: Tensor, *, compile: bool = False) -> Folded | 
         forward = CompiledForward(model) if copy is not None else CompiledForward(model, "the network")
         run_through(model, forward)
         if copy is None:
-            craft_through(model, Through(model, forward))
+            craft_through(model, CompiledNetwork(model, forward))
         else:
             copy.compile()
     if copy is not None:
@@ -95,7 +95,7 @@ def still_same(model: nn.Module, x: Tensor) -> bool:
             same = False
     if not same:
         forward = forward_of(model)
-        craft_through(model, Through(model, forward) if isinstance(forward, CompiledForward) else None)
+        craft_through(model, CompiledNetwork(model, forward) if isinstance(forward, CompiledForward) else None)
     return same
 
 

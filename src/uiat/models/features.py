@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from uiat.crafting import crafting
 from uiat.errors import UserError, unknown
-from uiat.models.compiled import Through
+from uiat.models.compiled import CompiledNetwork
 from uiat.models.folding import Folded
 
 
@@ -102,7 +102,7 @@ def penultimate(model: nn.Module, x: Tensor, features: str = "") -> tuple[Tensor
         if model.split is not None and not features:
             return model.penultimate(x)
         model = model.original
-    elif isinstance(model, Through):
+    elif isinstance(model, CompiledNetwork):
         model = model.original
     model = getattr(model, "_orig_mod", model)  # compiled code does not see hooks that come later
     layer = features or features_layer(model, x)

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, fx, nn
 
 from uiat.models.compiled import Compiled
+from uiat.models.inplace import hooked, strides_of, use_inplace
 from uiat.models.shared import Shared, Tracer, separate
-from uiat.models.tightening import hooked, strides_of, tighten
 from uiat.models.untouched import untouched
 
 
@@ -204,7 +204,7 @@ def _replace(traced: fx.GraphModule) -> list[Pair]:
         folded, args = _empty_like(conv), source.args
         sliced = strides_of(source.args[0]) if source.args and isinstance(source.args[0], fx.Node) else None
         if sliced is not None and conv.kernel_size == (1, 1) and conv.stride == (1, 1) and conv.padding == (0, 0):
-            # With frozen weights the convolution can take its stride itself (see `thinned` in network.py).
+            # With frozen weights the convolution can take its stride itself (see `subsampled` in network.py).
             args, folded.stride = (sliced[0],), (sliced[1], sliced[1])
         name = f"folded_{len(pairs)}"
         traced.add_submodule(name, folded)
@@ -215,7 +215,7 @@ def _replace(traced: fx.GraphModule) -> list[Pair]:
         traced.graph.erase_node(source)
         pairs.append(Pair(conv, norm, folded))
     traced.graph.eliminate_dead_code()
-    tighten(traced)
+    use_inplace(traced)
     return pairs
 
 

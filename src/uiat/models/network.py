@@ -74,11 +74,11 @@ def conv3x3(fan_in: int, fan_out: int, stride: int = 1) -> nn.Conv2d:
 
 
 def conv1x1(fan_in: int, fan_out: int) -> nn.Conv2d:
-    """Make the 1×1 convolution of a shortcut, whose input is `thinned` where the shortcut has a stride."""
+    """Make the 1×1 convolution of a shortcut, whose input is `subsampled` where the shortcut has a stride."""
     return nn.Conv2d(fan_in, fan_out, 1, bias=False)
 
 
-def thinned(maps: Tensor, stride: int) -> Tensor:
+def subsampled(maps: Tensor, stride: int) -> Tensor:
     """Return every stride-th position: a 1×1 convolution with that stride sees no other.
 
     The stride is not left to the convolution: oneDNN's gradient for the weights of a strided 1×1 convolution with few

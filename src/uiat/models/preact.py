@@ -10,7 +10,7 @@ from typing import Literal
 from torch import Tensor, nn
 
 from uiat.errors import unknown
-from uiat.models.network import activation, conv1x1, conv3x3, pool, set_norm_momentum, thinned
+from uiat.models.network import activation, conv1x1, conv3x3, pool, set_norm_momentum, subsampled
 from uiat.models.stages import StagedNetwork, StageOptions
 from uiat.types import DataSpec
 
@@ -56,7 +56,7 @@ class PreActBlock(nn.Module):
         short: Tensor = x
         if self.shortcut is not None:
             seen = active if self.kind == "activated" else x
-            short = self.shortcut(seen if self.kind == "raw-3x3" else thinned(seen, self.stride))
+            short = self.shortcut(seen if self.kind == "raw-3x3" else subsampled(seen, self.stride))
         out: Tensor = self.conv2(self.act(self.bn2(self.conv1(active))))
         return out + short
 

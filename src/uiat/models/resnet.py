@@ -8,7 +8,7 @@ from functools import partial
 
 from torch import Tensor, nn
 
-from uiat.models.network import activation, conv1x1, conv3x3, pool, set_norm_momentum, thinned
+from uiat.models.network import activation, conv1x1, conv3x3, pool, set_norm_momentum, subsampled
 from uiat.models.stages import StagedNetwork, StageOptions
 from uiat.types import DataSpec
 
@@ -40,7 +40,7 @@ class BasicBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return act(residual + shortcut)."""
         out: Tensor = self.act(self.bn1(self.conv1(x)))
-        out = self.act(self.bn2(self.conv2(out)) + self.shortcut(thinned(x, self.stride)))
+        out = self.act(self.bn2(self.conv2(out)) + self.shortcut(subsampled(x, self.stride)))
         return out
 
 

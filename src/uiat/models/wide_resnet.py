@@ -10,7 +10,16 @@ from functools import partial
 from torch import Tensor, nn
 
 from uiat.errors import UserError
-from uiat.models.network import Network, NetworkOptions, activation, conv1x1, conv3x3, pool, set_norm_momentum, thinned
+from uiat.models.network import (
+    Network,
+    NetworkOptions,
+    activation,
+    conv1x1,
+    conv3x3,
+    pool,
+    set_norm_momentum,
+    subsampled,
+)
 from uiat.models.stages import stage
 from uiat.types import DataSpec
 
@@ -52,7 +61,7 @@ class WideBlock(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return residual + shortcut; only a shortcut that changes the width sees the activated input."""
         active: Tensor = self.act(self.bn1(x))
-        short: Tensor = x if self.convShortcut is None else self.convShortcut(thinned(active, self.stride))
+        short: Tensor = x if self.convShortcut is None else self.convShortcut(subsampled(active, self.stride))
         out: Tensor = self.conv2(self.act(self.bn2(self.conv1(active))))
         return short + out
 

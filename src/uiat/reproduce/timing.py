@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from uiat.bench.entrants import Course, enter
+from uiat.bench.entrants import BenchSetting, enter
 from uiat.bench.race import race
 from uiat.bench.rounds import as_rounds, doubt
 from uiat.config import AnyConfig
@@ -71,7 +71,7 @@ class Timing:
         """Race, unless the result is there."""
         if not anew and not self.is_left(out, device):
             return
-        course = Course(self.model, sizes(self.data).spec, self.batch_size, device)
+        course = BenchSetting(self.model, sizes(self.data).spec, self.batch_size, device)
         entrants = [enter(name, course) for name in self.methods]
         trial = race(entrants, 1, device).steps.values()  # warms everybody up, too
         steps = steps_a_turn([step for each in trial for step in each.seconds[0]], self.rounds)

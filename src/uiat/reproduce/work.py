@@ -31,7 +31,7 @@ from uiat.runs.card import environment
 from uiat.runs.folder import RunFolder
 
 
-class PatientLedger(Ledger):
+class StoppableLedger(Ledger):
     """A ledger that hears a stop whenever it has saved."""
 
     def __init__(self, path: Path, key: str, stop: StopSignal):
@@ -64,7 +64,7 @@ def do(store: Store, device: torch.device, data_dir: str | None, stop: StopSigna
             continue
         if stop.requested:
             raise Stopped
-        ledger = PatientLedger(store.ledger(measure), measure_key(measure), stop)
+        ledger = StoppableLedger(store.ledger(measure), measure_key(measure), stop)
         facts, tensors = measure.run(_ready(store, measure, splits, device, data_dir), ledger)
         store.keep(measure, ({**facts, "environment": environment(device)}, tensors))
 

@@ -10,7 +10,7 @@ ADDITIONS = (operator.add, torch.add)
 RELUS = (torch.relu, nn.functional.relu)
 
 
-def tighten(traced: fx.GraphModule) -> None:
+def use_inplace(traced: fx.GraphModule) -> None:
     """Add and rectify in place what a convolution has just made and nobody else reads.
 
     Neither a convolution nor an addition needs its own result for its gradient, and ReLU needs no more than its output.
