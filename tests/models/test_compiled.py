@@ -16,7 +16,7 @@ from uiat.attacks import PGD
 from uiat.crafting import crafting, crafting_copy, forward_of
 from uiat.engine.passes import PassCounter
 from uiat.methods import METHODS
-from uiat.models.compiled import Compiled
+from uiat.models.compiled import Compiled, CompiledNetwork
 from uiat.models.fast import speed_up, still_same
 from uiat.models.untouched import Streams
 from uiat.types import Batch, Clock, DataSpec
