@@ -4,12 +4,17 @@ The plug-in use, in anyone's own loop:
 
     method = UIAT(lam=3.5).build(DataSpec(num_classes=10, num_samples=50_000, shape=(3, 32, 32)))
     loss = method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total
+
+and a card of what a network stands up to:
+
+    card = evaluate(model, x, y, attacks=("natural", "pgd-20", "autoattack"), eps=8 / 255)
 """
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import: nothing at all is imported here
 
 if TYPE_CHECKING:
     from uiat.errors import UserError
+    from uiat.evaluation.evaluate import evaluate
     from uiat.methods import (
         HAT,
         IAT,
@@ -32,7 +37,11 @@ else:
 
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        places = {"UserError": "errors", **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types")}
+        places = {
+            "UserError": "errors",
+            "evaluate": "evaluation.evaluate",
+            **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types"),
+        }
         return getattr(import_module(f"uiat.{places.get(name, 'methods')}"), name)
 
 
@@ -56,4 +65,5 @@ __all__ = [
     "UIATOneOff",
     "UserError",
     "__version__",
+    "evaluate",
 ]

@@ -10,7 +10,6 @@ import torch
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from torch import Tensor
 
 from uiat.cli.output import check_file
 from uiat.cli.subject import SubjectField, parse
@@ -19,14 +18,14 @@ from uiat.data.fetch import cache_folder
 from uiat.distributed import is_main, local_device, pick_device, process_group, rank, wait, world
 from uiat.errors import UserError
 from uiat.evaluation import suite
-from uiat.evaluation.accuracy import Accuracy, wilson
+from uiat.evaluation.accuracy import wilson
+from uiat.evaluation.evaluate import per_class, present, suite_card
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.suite import SuiteResult, run_suite
 from uiat.io import write_json, write_tensors
 from uiat.models.layout import keeps_channels_last
 from uiat.ranges import show_number
-from uiat.runs.card import environment
 from uiat.runs.folder import RunFolder
 from uiat.serialize import encode
 
@@ -121,24 +120,7 @@ def to_card(ready: Ready, found: SuiteResult) -> dict[str, Any]:
         "folded_batchnorms": ready.folds,
         "processes": world(),
     }
-    attacks = {name: {**a.to_json(), "per_class": per_class(a, ready)} for name, a in found.attacks.items()}
-    return {
-        "schema": 1,
-        **shared,
-        "attacks": attacks,
-        "notices": found.notices,
-        "environment": environment(ready.device),
-    }
-
-
-def per_class(accuracy: Accuracy, ready: Ready) -> dict[str, float]:
-    """Return the accuracy of each class that has an example."""
-    y = ready.images.y
-    return {name: float(accuracy.correct[y == c].double().mean()) for c, name in _present(y, ready.images.classes)}
-
-
-def _present(y: Tensor, classes: tuple[str, ...]) -> list[tuple[int, str]]:
-    return [(c, name) for c, name in enumerate(classes) if bool((y == c).any())]
+    return {"schema": 1, **shared, **suite_card(found, ready.images, ready.device)}
 
 
 def _save(ready: Ready, options: Evaluate[Any], result: dict[str, Any], found: SuiteResult) -> None:
@@ -189,7 +171,7 @@ def _show_classes(ready: Ready, found: SuiteResult) -> None:
     table.add_column("class")
     for name in found.attacks:
         table.add_column(name, justify="right")
-    rows = {name: per_class(accuracy, ready) for name, accuracy in found.attacks.items()}
-    for _, label in _present(ready.images.y, ready.images.classes):
+    rows = {name: per_class(accuracy, ready.images) for name, accuracy in found.attacks.items()}
+    for _, label in present(ready.images):
         table.add_row(escape(label), *(f"{row[label]:.1%}" for row in rows.values()))
     Console().print(table)

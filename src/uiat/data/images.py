@@ -71,6 +71,11 @@ class Images:
         return None
 
 
+def to_unit(x: Tensor) -> Tensor:
+    """Return pixels in [0, 1] as float32, in memory of their own: bytes over 255, other numbers as they are."""
+    return x.clone().float() if x.is_floating_point() else x.float().div_(255)
+
+
 def stratified(y: Tensor, fraction_or_count: float, seed: int) -> tuple[Tensor, Tensor]:
     """Choose positions at random with each class in its proportion, and return (chosen, rest), both sorted.
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from uiat.attacks import Attack
-from uiat.data.images import Images
+from uiat.data.images import Images, to_unit
 from uiat.evaluation.ledger import Ledger, Stage
 from uiat.rng import SampleDraws
 
@@ -79,7 +79,7 @@ def run_cascade(
         advance(sum(component.cost for component in components) * len(images), name, True)
         return stage
     if keep and stage.x_adv is None:
-        stage.x_adv = images.x.float().div_(255)
+        stage.x_adv = to_unit(images.x)
     began = time.perf_counter() - stage.seconds
     for position, component in enumerate(components):
         if position < stage.component:
@@ -142,4 +142,4 @@ def _classify(model: nn.Module, images: Images, members: Tensor, device: torch.d
 
 def _pixels(images: Images, members: Tensor, device: torch.device | str) -> tuple[Tensor, Tensor]:
     x, y = images.x[members].to(device), images.y[members].to(device)
-    return x.float().div_(255), y
+    return to_unit(x), y

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from uiat.attacks import PGD
 from uiat.crafting import crafting
-from uiat.data.images import Images
+from uiat.data.images import Images, to_unit
 from uiat.data.loader import plain
 from uiat.errors import UserError
 from uiat.evaluation import autoattack
@@ -175,7 +175,7 @@ def measure(
     with crafting(model, "eval"), autoattack.heard_warnings() as heard, Ticker(total, "curves") as ticker:
         natural = natural_stage(model, images, batch_size=batch_size, device=device)
         if any("components" in point.setting for point in points):
-            x = images.x[:batch_size].to(device).float().div_(255)
+            x = to_unit(images.x[:batch_size].to(device))
             notices += autoattack.check_pitfalls(model, x, images.y[:batch_size].to(device))
         for point in points:
             if not point.components:

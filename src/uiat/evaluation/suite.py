@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from uiat.attacks import PGD
 from uiat.crafting import crafting
-from uiat.data.images import Images
+from uiat.data.images import Images, to_unit
 from uiat.distributed import rank, total, world
 from uiat.errors import unknown
 from uiat.evaluation import autoattack
@@ -128,7 +128,7 @@ def run_suite(
             ledger.stages["natural"] = natural_stage(model, images, batch_size=batch_size, device=device, members=mine)
         natural = ledger.stages["natural"]
         if any("components" in plan.setting for plan in plans):
-            x = images.x[:batch_size].to(device).float().div_(255)
+            x = to_unit(images.x[:batch_size].to(device))
             notices += autoattack.check_pitfalls(model, x, images.y[:batch_size].to(device))
         for plan in plans:
             if plan.name != "natural" and plan.name not in ledger.stages:

@@ -1,0 +1,91 @@
+"""Evaluating anyone's network on anyone's images: `uiat.evaluate`."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from uiat.attacks import PGD
+from uiat.balls import Norm
+from uiat.crafting import crafting
+from uiat.data.images import Images, to_unit
+from uiat.errors import UserError
+from uiat.evaluation.accuracy import Accuracy
+from uiat.evaluation.suite import SuiteResult, run_suite
+from uiat.logits import check_logits
+from uiat.ranges import check_numbers
+from uiat.runs.card import environment
+
+
+def evaluate(
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    attacks: Sequence[str] = ("natural", "pgd-20"),
+    *,
+    eps: float = 8 / 255,
+    step: float | None = None,
+    norm: Norm = "linf",
+    batch_size: int = 256,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Measure the accuracy of a classifier, natural and attacked, and return a card of the results.
+
+    The network is used as it is, in eval mode, on the device of its parameters, and left as it was. A card has, under
+    `attacks`, each attack with its accuracy, 95 % interval, accuracy by class and setting.
+
+    Args:
+        model: returns logits for images in [0, 1]; normalisation belongs inside it.
+        x: images (N, C, H, W), floats in [0, 1] or bytes.
+        y: labels (N,), int64.
+        attacks: names as in `uiat list attacks`, such as "autoattack".
+        eps: the radius.
+        step: length of a PGD step; `None` is ε/4.
+        norm: "linf" or "l2".
+        batch_size: images attacked at a time.
+        seed: decides the random starts.
+    """
+    device = next((parameter.device for parameter in model.parameters()), x.device)
+    base = PGD(eps=eps, step=step, steps=20, norm=norm)
+    check_numbers(base)
+    if batch_size < 1:
+        raise UserError(f"the batch size is {batch_size}: give at least 1.")
+    images = _images(model, x.cpu(), y.cpu(), device)
+    found = run_suite(model, images, attacks, base, batch_size=batch_size, seed=seed, device=device)
+    return {"schema": 1, **suite_card(found, images, device)}
+
+
+def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Images:
+    """Return images with as many classes as the network has logits; raise a `UserError` that names what is wrong."""
+    if y.ndim != 1 or y.dtype != torch.int64 or len(x) != len(y) or not len(x):
+        raise UserError(
+            f"labels are {y.dtype} of shape {tuple(y.shape)} for {len(x)} images: give one int64 label an image."
+        )
+    if x.is_floating_point() and not bool((x.min() >= 0) & (x.max() <= 1)):
+        raise UserError("pixels lie outside [0, 1] or are NaN: give images in [0, 1], normalise inside the model.")
+    if not x.is_floating_point() and x.dtype != torch.uint8:
+        raise UserError(f"images are {x.dtype}: give floats in [0, 1], or bytes.")
+    with torch.no_grad(), crafting(model, "eval") as network:
+        logits = network(to_unit(x[:2].to(device)))
+    classes = logits.shape[1] if isinstance(logits, Tensor) and logits.ndim == 2 else 0
+    check_logits(logits, len(x[:2]), classes)
+    if int(y.min()) < 0 or int(y.max()) >= classes:
+        raise UserError(f"labels go from {int(y.min())} to {int(y.max())}, but the network has {classes} logits.")
+    return Images(x, y, tuple(str(k) for k in range(classes)))
+
+
+def suite_card(found: SuiteResult, images: Images, device: torch.device) -> dict[str, Any]:
+    """Return what a card says of the results of a suite; every attack carries its own setting."""
+    attacks = {name: {**a.to_json(), "per_class": per_class(a, images)} for name, a in found.attacks.items()}
+    return {"attacks": attacks, "notices": found.notices, "environment": environment(device)}
+
+
+def per_class(accuracy: Accuracy, images: Images) -> dict[str, float]:
+    """Return the accuracy of each class that has an example."""
+    return {name: float(accuracy.correct[images.y == c].double().mean()) for c, name in present(images)}
+
+
+def present(images: Images) -> list[tuple[int, str]]:
+    """Return the number and name of each class that has an example."""
+    return [(c, name) for c, name in enumerate(images.classes) if bool((images.y == c).any())]
