@@ -41,7 +41,8 @@ def yours() -> dict[str, object]:
     model = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(900, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = [(torch.arange(8), torch.rand(8, 3, 32, 32), torch.arange(8))]
-    return {"model": model, "optimizer": optimizer, "loader": loader, "device": "cpu", "epochs": 2}
+    images = {"x": loader[0][1], "y": loader[0][2]}
+    return {"model": model, "optimizer": optimizer, "loader": loader, "device": "cpu", "epochs": 2, **images}
 
 
 def run(words: list[str]) -> None:
