@@ -121,7 +121,7 @@ class Training:
     fresh_head: bool = False
     """With --init: start the last layer anew, such as for another number of classes."""
     decay_norm: bool = True
-    """Whether it holds for the parameters of BatchNorm and other normalising layers, too."""
+    """Whether weight decay holds for the parameters of BatchNorm and other normalising layers, too."""
     averaging: Averaging = Averaging()
     """A moving average of the weights, evaluated and saved beside them."""
     awp: AWP = AWP()

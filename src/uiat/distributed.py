@@ -53,7 +53,7 @@ def _read(store: Store, key: str) -> str:
 
 def _pause(deadline: float, who: str) -> None:
     if time.monotonic() > deadline:
-        raise UserError(f"waited for {who} in vain: see what the other processes say, then start again.")
+        raise UserError(f"timed out waiting for {who}: see what the other processes say, then start again.")
     time.sleep(POLL_SECONDS)
 
 

@@ -1,4 +1,4 @@
-"""What a person gets wrong: one clear sentence, no traceback."""
+"""Errors shown without a traceback: one clear sentence each."""
 
 import difflib
 import shlex

@@ -58,7 +58,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], what
     until = time.monotonic() + PATIENCE
     while not condition():
         assert process.poll() is None, f"ended before {what}: {finish(process)}"
-        assert time.monotonic() < until, f"waited for {what} in vain"
+        assert time.monotonic() < until, f"timed out waiting for {what}"
         time.sleep(0.01)
     return time.monotonic()
 

@@ -9,7 +9,7 @@ _END = object()
 
 
 def ahead(source: Iterator[T]) -> Iterator[T]:
-    """Yield what the source yields, one item ahead of whoever asks; a thread of its own asks the source.
+    """Yield what the source yields; a thread fetches one item ahead.
 
     It is for sources whose items depend on nothing that happens in between, such as batches with their own generators.
     """

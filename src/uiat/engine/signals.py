@@ -24,7 +24,7 @@ class StopSignal:
         return bool(self._heard) or self._by_file()
 
     def _by_file(self) -> bool:
-        """Whether the file is there, or its folder is not: then whoever would have made it is gone."""
+        """Whether the file is there, or its folder is not: then the process that would make it has ended."""
         return self._file is not None and (
             os.path.exists(self._file) or not os.path.exists(os.path.dirname(os.path.abspath(self._file)))
         )

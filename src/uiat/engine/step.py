@@ -61,7 +61,7 @@ def train_step(
     moved = fault is None and _update(state, lr, momentum)
     if fault is None and not moved:
         fault = find_fault(model, losses, views, clock) if _is_stuck(state) else None
-        state.skipped += fault is None  # a fault is counted by whoever responds to it
+        state.skipped += fault is None  # `respond` counts a fault
     if moved:
         for part, found, right in zip(parts, losses, correct, strict=True):
             state.meter.add(found, right, part.count)

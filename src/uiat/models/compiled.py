@@ -81,7 +81,7 @@ class CompiledForward(Compiled):
         super().__init__(forward, model, what)
         self.eager = lambda x: cast(nn.Module, reference())(x)
         self.listeners: list[Callable[[Tensor], None]] = []
-        """Whoever wants to see the logits of each compiled forward; hooks of layers are not run in it."""
+        """Callbacks run on the logits of each compiled forward; hooks of layers are not run in it."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the logits."""

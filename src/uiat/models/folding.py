@@ -40,7 +40,7 @@ class Folded(nn.Module):
         self._run: Callable[[Tensor], Tensor] = whole.forward
         self._run_split: Callable[[Tensor], tuple[Tensor, Tensor]] | None = split and split.forward
         self.listeners: list[Callable[[Tensor], None]] = []
-        """Whoever wants to see the logits of each forward; hooks would not be seen by compiled code."""
+        """Callbacks run on the logits of each forward; compiled code would not run hooks."""
         self._original = ref(original)
         self._pairs = pairs
         self._shared = [Shared(part, prefix) for part in (whole, split) if part is not None]

@@ -1,4 +1,4 @@
-"""HAT's helpers as cells: equal ones are one run, made by whoever needs it first, and every HAT run links to it."""
+"""HAT's helpers as cells: equal ones are one run, made once, and every HAT run links to it."""
 
 from collections.abc import Iterable
 from pathlib import Path

@@ -83,7 +83,7 @@ def _let_end(workers: list[subprocess.Popen[bytes]]) -> None:
 
 
 class Progress:
-    """How much of a plan is done, read from its folders: whoever works on them counts."""
+    """How much of a plan is done, read from its folders, so that the work of all processes counts."""
 
     def __init__(self, cells: Sequence[Cell], out: Path, device: torch.device):
         costs = [seconds(cell, device) for cell in cells]

@@ -37,7 +37,7 @@ class MomentumTarget(Target):
 
     @property
     def remembers(self) -> bool:
-        """It does: p of the epoch before."""
+        """Needs sample indices: stores p per sample."""
         return True
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
