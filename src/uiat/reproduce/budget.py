@@ -100,9 +100,7 @@ class _Toy:
         model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).train()
         helper = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).requires_grad_(False)
         built, self.epochs, self.awp = method.build(_TOY, helper=helper), epochs, awp
-        built(
-            model, self._batch(), Clock(1, 0, epochs)
-        )  # the layer of the features is found now, and not counted below
+        built(model, self._batch(), Clock(1, 0, epochs))  # finds the layer of the features, uncounted
         self.state = State(model, built, torch.optim.SGD(model.parameters(), lr=0.0), PassCounter(model))
 
     def count(self, epoch: int) -> Passes:

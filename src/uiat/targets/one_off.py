@@ -38,7 +38,7 @@ class OneOffTarget(Target):
 
     @property
     def remembers(self) -> bool:
-        """It does: p of epoch T'."""
+        """Needs sample indices: stores p per sample, from epoch T' on."""
         return True
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
