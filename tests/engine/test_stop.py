@@ -93,6 +93,7 @@ def test_a_launcher_that_is_gone_is_a_stop(tmp_path: Path, monkeypatch: pytest.M
     folder = tmp_path / "launcher"
     folder.mkdir()
     monkeypatch.setenv(STOP_FILE, str(folder / "stop"))
+    monkeypatch.setenv("LOCAL_RANK", "0")
     stop = StopSignal()
     assert not stop.requested
     folder.rmdir()
