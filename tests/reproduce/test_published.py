@@ -17,8 +17,9 @@ def test_published_runs_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.
     assert default_folder("smoke") == Path("runs/reproduce-smoke")
 
 
-def test_a_run_without_weights_is_not_made_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is measured stays; what is missing names the file that it would need."""
+def test_a_run_without_weights_is_made_again_only_to_measure_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     table = ("reproduce", "table1", "--only", "sat", "--jobs", "0", "--out", str(tmp_path))
     last = ("reproduce", "table1-last", "--only", "sat", "--jobs", "0", "--out", str(tmp_path))
     with tiny_scale():
@@ -30,6 +31,8 @@ def test_a_run_without_weights_is_not_made_again(tmp_path: Path, capsys: pytest.
         again = call(capsys, *table)
         assert (again.code, (tmp_path / "table1.md").read_text("utf-8")) == (0, before)
         assert "run 1 of" not in again.err
-        missing = call(capsys, *last)
-    assert missing.code == 1
-    assert "has no last.safetensors: the run is finished" in missing.err
+        more = call(capsys, *last)
+        assert more.code == 0
+        assert "has no weights to measure: it is trained again" in more.err
+        assert call(capsys, *table).code == 0
+    assert (tmp_path / "table1.md").read_text("utf-8") == before

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -112,6 +113,17 @@ class Store:
     def has(self, measure: Measure) -> bool:
         """Whether a measurement is there: its JSON is written last."""
         return self._file(measure, "json").exists()
+
+    def lacks_weights(self) -> bool:
+        """Whether there is something to measure on weights that are not there, such as on a published run."""
+        left = [measure for measure in self.cell.measures if not self.has(measure)]
+        return self.trained and any(not self.run.weights(measure.weights).is_file() for measure in left)  # type: ignore
+
+    def begin_again(self) -> None:
+        """Forget what was trained and measured; the configuration stays."""
+        for file in (self.run.result, self.run.metrics, *self.path.glob("*.pt"), *self.path.glob("*.safetensors")):
+            file.unlink(missing_ok=True)
+        shutil.rmtree(self.measures, ignore_errors=True)
 
     def ledger(self, measure: Measure) -> Path:
         """Return the file of a measurement that is not finished."""

@@ -21,6 +21,7 @@ from uiat.errors import UserError
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, Subject, prepare
 from uiat.io import write_json
+from uiat.progress import PipeSafeConsole
 from uiat.reproduce.attempts import Stopped, in_words
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.helpers import helper_store, link_helper
@@ -55,6 +56,10 @@ def load(config: DataConfig, data_dir: str | None, training: bool) -> data.Split
 
 def do(store: Store, device: torch.device, data_dir: str | None, stop: StopSignal) -> None:
     """Finish a cell that this process holds; `Stopped` if it was asked to stop before."""
+    if store.lacks_weights():
+        say = PipeSafeConsole(stderr=True, highlight=False).print
+        say(f"{store.path.name} has no weights to measure: it is trained again", markup=False, soft_wrap=True)
+        store.begin_again()
     splits = load(store.cell.config.data, data_dir, not store.trained)
     if not store.trained:
         _train(store, splits, device, stop)
