@@ -38,7 +38,8 @@ def moments(method: str, saving: str) -> list[tuple[str, str, int]]:
     return [*(("after", STEP, step) for step in steps), ("before", RENAME, rename), ("after", LINE, line)]
 
 
-@pytest.mark.parametrize("method", ["uiat", pytest.param("uiat-oneoff", marks=pytest.mark.faults)])
+@pytest.mark.faults
+@pytest.mark.parametrize("method", METHODS)
 def test_a_killed_run_ends_in_the_same_bits(method: str, tmp_path: Path) -> None:
     jobs = [(saving, *moment) for saving in SAVING for moment in moments(method, saving)]
     folders = [tmp_path / "-".join(map(str, job)) for job in jobs]
