@@ -40,7 +40,7 @@ def _paper_single_step(method: str) -> AnyConfig:
     return recipes.get(f"cifar10-preactresnet18-{method}")
 
 
-# --- cpu: 2,000 images of CIFAR-10 at 16×16, mirrored but not cropped, so that a small network fits them under attack
+# --- cpu: 3,000 images of CIFAR-10 at 16×16, mirrored but not cropped, so that a small network fits them under attack
 # and overfits as the paper's does (docs/log.md); a run takes minutes ---
 
 _SMALL: dict[str, ModelConfig] = {
@@ -56,9 +56,9 @@ def _untuned(method: str, data: str, network: str) -> AnyConfig:
     config = small.cifar10(method)
     return replace(
         config,
-        data=replace(config.data, crop=0, subset=2_500, validation=500, test_subset=None),
+        data=replace(config.data, crop=0, subset=3_500, validation=500, test_subset=None),
         model=_SMALL[network],
-        train=replace(config.train, epochs=30, batch_size=50, schedule=Schedule(lr=0.1), log_every=0),
+        train=replace(config.train, epochs=24, batch_size=50, schedule=Schedule(lr=0.1), log_every=0),
         validate=replace(config.validate, steps=10),
     )
 

@@ -153,7 +153,7 @@ SCALES: dict[str, Scale] = {
         images=None,
         robust="apgd-ce+apgd-t",
         robust_images=1000,
-        watch=Watch(train=500, test=1000),
+        watch=Watch(train=300, test=1000),
         rounds=5,
     ),
     "paper": Scale(
