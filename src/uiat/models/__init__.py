@@ -4,17 +4,18 @@ A new network: a frozen dataclass with `build(data)` in a file of its own, and a
 `DESCRIPTIONS`.
 """
 
-from typing import Protocol
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, fields
+from typing import ClassVar, Literal, Protocol, get_args, get_origin
 
 from torch import nn
 
-from uiat.errors import unknown
+from uiat.added import added
+from uiat.errors import UserError, unknown
+from uiat.models import networks
 from uiat.models.features import penultimate
 from uiat.models.imported import Imported
-from uiat.models.normalize import Normalize
-from uiat.models.preact import PreActResNet
-from uiat.models.resnet import ResNet
-from uiat.models.wide_resnet import WideResNet
+from uiat.models.networks import STATISTICS, Normalize
 from uiat.types import DataSpec
 
 __all__ = [
@@ -37,6 +38,98 @@ class ModelConfig(Protocol):
     def build(self, data: DataSpec) -> nn.Module:
         """Make the model for data of this shape and number of classes."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class NetworkOptions:
+    """The options that every bundled network has."""
+
+    module: ClassVar[Callable[..., nn.Module]]
+    """The class of the network; it takes the number of classes, the number of channels, and every option by name."""
+
+    activation: Literal["relu", "silu"] = "relu"
+    """The non-linearity, everywhere in the network."""
+    normalize: bool = False
+    """Whether inputs in [0, 1] are normalised inside the model (CIFAR-10's statistics for 3 channels)."""
+    features: str = ""
+    """The layer whose input is taken as the features; empty for what the last layer sees."""
+    norm_momentum: float = added(0.1)
+    """How much of a batch's statistics BatchNorm's running ones take in at each forward."""
+
+    def build(self, data: DataSpec) -> nn.Module:
+        """Make the network for data of this shape and number of classes."""
+        self.check(data)
+        return self.module(data.num_classes, data.shape[0], **asdict(self))
+
+    def check(self, data: DataSpec) -> None:
+        """Raise a `UserError` where there is no such network for this data."""
+        if len(data.shape) != 3:
+            raise UserError(
+                f"this model needs images of shape (channels, height, width), but a sample has {data.shape}."
+            )
+        if self.normalize and data.shape[0] not in STATISTICS:
+            raise UserError(
+                f"normalisation is known for images with 1 or 3 channels, not {data.shape[0]}: leave `normalize` off."
+            )
+        for field in fields(self):
+            value, choices = getattr(self, field.name), get_args(field.type)
+            if get_origin(field.type) is Literal and value not in choices:
+                raise unknown(field.name, value, choices)
+
+
+@dataclass(frozen=True)
+class StageOptions(NetworkOptions):
+    """The options of a network whose stages double the channels and halve the resolution."""
+
+    blocks: tuple[int, ...] = (2, 2, 2, 2)
+    """Residual blocks in each stage; every stage after the first halves the resolution."""
+    width: int = 64
+    """Channels of the first stage; each further stage has twice as many."""
+
+    def check(self, data: DataSpec) -> None:
+        """Raise a `UserError` where there is no such network for this data."""
+        if not self.blocks or min(self.blocks) < 1 or self.width < 1:
+            raise UserError(f"`blocks` and `width` must be positive, not {self.blocks} and {self.width}.")
+        super().check(data)
+
+
+@dataclass(frozen=True)
+class ResNet(StageOptions):
+    """ResNet for small images; ResNet-18 by default."""
+
+    module = networks.ResNetModule
+
+
+@dataclass(frozen=True)
+class PreActResNet(StageOptions):
+    """Pre-activation ResNet for small images; PreActResNet-18 by default."""
+
+    module = networks.PreActResNetModule
+
+    shortcut: Literal["activated", "raw", "raw-3x3"] = "activated"
+    """What a shortcut's convolution sees: the activated input (Rice et al.) or the raw one (Wong et al.). Names and
+    shapes are the same in both, so a checkpoint does not tell which it needs. `raw-3x3`: a 3×3 convolution of the raw
+    input (Rebuffi et al.)."""
+
+
+@dataclass(frozen=True)
+class WideResNet(NetworkOptions):
+    """Wide ResNet for small images; WRN-28-10 by default."""
+
+    module = networks.WideResNetModule
+
+    depth: int = 28
+    """Convolutional layers: 6n + 4 for n blocks in each of the three stages."""
+    widen: int = 10
+    """Width, as a multiple of the 16, 32 and 64 channels of the plain network's stages."""
+
+    def check(self, data: DataSpec) -> None:
+        """Raise a `UserError` where there is no such network for this data."""
+        if self.depth < 10 or (self.depth - 4) % 6:
+            raise UserError(f"the depth of a wide ResNet must be 6n + 4 (16, 22, 28, …), not {self.depth}.")
+        if self.widen < 1:
+            raise UserError(f"the widening factor of a wide ResNet must be at least 1, not {self.widen}.")
+        super().check(data)
 
 
 MODELS: dict[str, ModelConfig] = {
