@@ -15,9 +15,9 @@ from torch import Tensor
 from tests.export.folders import COLOUR, FAMILIES, GREY, images, make_run
 from tests.export.readers import read_logits
 from uiat.export.folder import write_folder
-from uiat.export.script import write_script
+from uiat.export.script import write_scripts
 from uiat.export.subject import load_subject
-from uiat.models import ResNet
+from uiat.models import ResNet, networks
 
 
 @pytest.fixture(scope="module")
@@ -62,20 +62,19 @@ def test_the_scripts_are_clean(exports: dict[str, tuple[Path, Tensor, Tensor]]) 
         assert done.returncode == 0, done.stdout
 
 
-def test_a_family_takes_only_its_own_along() -> None:
-    others = {"resnet": "WideResNet PreActResNet", "preact-raw": "WideResNet BasicBlock", "wrn": "StagedNetwork ResNet"}
-    for name, words in others.items():
-        text = write_script(*FAMILIES[name])
-        assert [word for word in words.split() if f"class {word}" in text] == []
-        assert text.count("class Network(") == 1
+def test_the_file_of_the_networks_goes_along_as_it_is() -> None:
+    source = Path(networks.__file__).read_text(encoding="utf-8")
+    for model, data in FAMILIES.values():
+        texts = write_scripts(model, data)
+        assert list(texts) == ["model.py"]
+        assert texts["model.py"].count(source) == 1
+        assert len(texts["model.py"].splitlines()) < len(source.splitlines()) + 45
 
 
 def test_the_facts_of_the_data_are_constants() -> None:
-    text = write_script(ResNet(width=4), GREY)
-    assert "NUM_CLASSES = 10\n" in text
-    assert "SHAPE = (1, 8, 8)\n" in text
-    assert "NUM_SAMPLES" not in text
-    assert write_script(ResNet(width=4), COLOUR).replace("NUM_CLASSES = 7", "") != text
+    text = write_scripts(ResNet(width=4), GREY)["model.py"]
+    assert "DATA = SimpleNamespace(num_classes=10, num_samples=60, shape=(1, 8, 8), numel=64)\n" in text
+    assert write_scripts(ResNet(width=4), COLOUR)["model.py"].replace("num_classes=7", "") != text
 
 
 @pytest.mark.parametrize("weights", ["best", "last"])

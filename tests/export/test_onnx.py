@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from tests.cli.calls import call, refused
 from tests.export.folders import FAMILIES, GREY, images, make_run
 from uiat import UserError
-from uiat.export import onnx
-from uiat.export.onnx import write_onnx
+from uiat.export import folder
+from uiat.export.folder import write_onnx
 
 
 def test_without_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, _ = make_run(tmp_path / "run", *FAMILIES["resnet"])
-    monkeypatch.setattr(onnx, "find_spec", lambda name: None)
+    monkeypatch.setattr(folder, "find_spec", lambda name: None)
     sentence = refused(capsys, "export", str(run.path), "--onnx")
     assert sentence == "--onnx needs the package onnx: install it with `pip install onnx`."
     assert not (run.path / "export").exists()

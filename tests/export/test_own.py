@@ -1,21 +1,20 @@
 """A network of one's own: its file goes along, or one sentence says why it cannot."""
 
+import importlib
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
 from tests.cli.calls import call, refused
 from tests.export.folders import GREY, images, make_run
 from tests.export.readers import read_logits
-from uiat import DataSpec, UserError
+from uiat import UserError
 from uiat.export.folder import write_folder
 from uiat.export.subject import load_subject
-from uiat.models import MODELS, Imported
+from uiat.models import DESCRIPTIONS, MODELS, Imported
 from uiat.runs.folder import read_json
 
 NETWORK = """\
@@ -88,58 +87,124 @@ def test_a_package(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
     package.mkdir()
     (package / "__init__.py").write_text("from .net import by_spec\n")
     (package / "net.py").write_text(NETWORK)
-    for name in (package.name, f"{package.name}.net"):
+    (package / "other.py").write_text(f"from {package.name}.net import by_spec\n")
+    (package / "relative.py").write_text("from .net import by_spec\n")
+    for name, reason in (
+        (package.name, f"{package.name!r} is not a single file"),
+        (f"{package.name}.other", f"other.py imports {package.name} beside it"),
+        (f"{package.name}.relative", "relative.py imports relatively"),
+    ):
         run, _ = make_run(tmp_path / f"run-{name}", Imported(f"{name}:by_spec"), GREY)
-        assert f"{name!r} is not a single file" in refused(capsys, "export", str(run.path))
+        assert reason in refused(capsys, "export", str(run.path))
+    run, logits = make_run(tmp_path / "run", Imported(f"{package.name}.net:by_spec"), GREY)
+    assert call(capsys, "export", str(run.path)).code == 0
+    assert torch.equal(read_logits({run.path / "export": images(GREY)})[0], logits)
+
+
+REGISTERED = """\
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+
+from torch import nn
+
+import uiat.data as sets
+from uiat import UserError
+from uiat.cli import (
+    main,
+)
+from uiat.models import DESCRIPTIONS, MODELS
+
+SIZES = {"small": 4}
+LONGEST = max(len(name) for name in MODELS)
+
+
+def layers(inputs, width, data: DataSpec | None):
+    if data is None:
+        raise UserError("no data")
+    kept = data
+    return nn.Sequential(nn.Flatten(), nn.Linear(inputs, width), nn.Linear(width, kept.num_classes))
 
 
 @dataclass(frozen=True)
 class Registered:
-    """A network of one's own as docs/extending.md has it: in `MODELS`, with its source in one module."""
-
-    width: int = 4
+    width: int = SIZES["small"]
     kept: bool = False
 
     def build(self, data: DataSpec) -> nn.Module:
         channels, height, width = data.shape
-        inputs = data.numel if self.kept else channels * height * width
-        return nn.Sequential(nn.Flatten(), nn.Linear(inputs, self.width), nn.Linear(self.width, data.num_classes))
+        return layers(data.numel if self.kept else channels * height * width, self.width, data)
 
 
-@dataclass(frozen=True)
-class Keeps:
-    def build(self, data: DataSpec) -> nn.Module:
-        kept = data
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, kept.num_classes))
+MODELS["NAME"] = Registered()
+DESCRIPTIONS["NAME"] = "two layers"
+if __name__ == "__main__":
+    raise SystemExit(main(["train", "--model", "NAME"]))
+"""
+SCALE = """
+
+class SCALE(nn.Module):
+    def __init__(self, name):
+        super().__init__()
+        self.factor = len(name)
+
+    def forward(self, x):
+        return self.factor * x
+"""
 
 
-@dataclass(frozen=True)
-class Needs:
-    def build(self, data: DataSpec) -> nn.Module:
-        assert pytest is not None
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, data.num_classes))
+@pytest.fixture
+def registered(module: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Write a file that registers a network, and return the name of its module; importing it is left to the test."""
+    for registry in (MODELS, DESCRIPTIONS):
+        monkeypatch.setitem(registry, module, None)  # so that the entry goes with the test
+    Path(f"{module}.py").write_text(REGISTERED.replace("NAME", module))
+    return module
 
 
-def test_a_registered_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(MODELS, "registered", Registered())
+def test_a_registered_network(registered: str, tmp_path: Path) -> None:
+    config = importlib.import_module(registered).Registered
     folders, expected = {}, []
     for kept in (False, True):
-        run, logits = make_run(tmp_path / f"run-{kept}", Registered(kept=kept), GREY)
+        run, logits = make_run(tmp_path / f"run-{kept}", config(kept=kept), GREY)
         write_folder(load_subject(run.path, "best", None), run.path / "export")
         folders[run.path / "export"] = images(GREY)
         expected.append(logits)
+        card = read_json(run.path / "export" / "card.json")
+        assert (card["self_contained"], card["requires"]) == (True, ["safetensors", "torch"])
+    Path(f"{registered}.py").unlink()
     assert all(map(torch.equal, read_logits(folders), expected))
 
 
+def test_what_a_registered_network_requires(registered: str, tmp_path: Path) -> None:
+    path = Path(f"{registered}.py")
+    path.write_text(path.read_text().replace("import argparse", "import numpy as np"))
+    run, logits = make_run(tmp_path / "run", importlib.import_module(registered).Registered(), GREY)
+    write_folder(load_subject(run.path, "best", None), tmp_path / "out")
+    assert read_json(tmp_path / "out" / "card.json")["requires"] == ["numpy", "safetensors", "torch"]
+    assert "need numpy, safetensors and torch alone" in (tmp_path / "out" / "README.md").read_text()
+    assert torch.equal(read_logits({tmp_path / "out": images(GREY)})[0], logits)
+
+
 @pytest.mark.parametrize(
-    ("model", "sentence"),
-    [(Keeps(), r"Keeps keeps its DataSpec: read"), (Needs(), r"imports pytest, so its network cannot be exported")],
+    ("old", "new", "sentence"),
+    [
+        ("kept = data\n", "kept = sets.load and data\n", r"Registered does not work as one file \(AttributeError: "),
+        ("import argparse", "import helper", r"imports helper beside it, so .*\.Registered cannot be exported"),
+        ("nn.Flatten()", "nn.Flatten(), nn.Dropout(LONGEST / 1000)", r"\(NameError: name 'LONGEST' is not defined\)"),
+        ("nn.Flatten()", "nn.Flatten(), SCALE(__name__)", r"^model\.py gives other logits than the run"),
+    ],
+    ids=["uses uiat", "needs a file", "constant of uiat", "other logits"],
 )
 def test_a_registered_network_that_cannot_be_one_file(
-    model: Keeps | Needs, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old: str, new: str, sentence: str, registered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(MODELS, "registered", model)
-    run, _ = make_run(tmp_path / "run", model, GREY)
+    Path("helper.py").write_text("x = 1\n")
+    path = Path(f"{registered}.py")
+    path.write_text(path.read_text().replace(old, new) + SCALE)
+    run, _ = make_run(tmp_path / "run", importlib.import_module(registered).Registered(), GREY)
+    monkeypatch.delitem(sys.modules, "helper", raising=False)
     subject = load_subject(run.path, "best", None)
     with pytest.raises(UserError, match=sentence):
         write_folder(subject, tmp_path / "out")

@@ -1,16 +1,17 @@
-"""`card.json`: what was trained, on what, how, and what it reached, for programs; nothing in it has to be guessed."""
+"""What an export says of its network: `card.json` for programs and `README.md` for people."""
 
 import hashlib
 from pathlib import Path
 from typing import Any
 
 from uiat.export.subject import Subject
+from uiat.ranges import show_number
 from uiat.runs.card import environment
 from uiat.runs.weights import EXPORTED
 from uiat.serialize import encode
 
 KIND = "uiat export"
-"""Tells a card of ours from any other card.json."""
+"""Marks the card.json of an export."""
 
 TITLE = "The Enemy of My Enemy is My Friend: Exploring Inverse Adversaries for Improving Adversarial Training"
 BIBTEX = f"""\
@@ -23,9 +24,54 @@ BIBTEX = f"""\
   doi       = {{10.1109/CVPR52729.2023.02364}}
 }}"""
 
+ROBUSTBENCH = ("cifar10", "cifar100")
+"""Data sets that RobustBench has under the same names."""
+MOST_CLASSES = 100
+"""How many classes the README names."""
+NORMS = {"linf": "Linf", "l2": "L2"}
+"""Norms as RobustBench and AutoAttack write them."""
+
+PLAIN = """\
+```python
+import torch
+from model import load  # run in this folder, or put it on sys.path
+
+model = load()  # an nn.Module in eval mode; load(device="cuda") for a GPU
+x = torch.rand(4, {shape})  # images in [0, 1], not normalised
+with torch.no_grad():
+    logits = model(x)
+print(logits.shape)  # (4, {classes})
+```"""
+
+BENCHMARK = """\
+[RobustBench](https://github.com/RobustBench/robustbench) takes it as it is:
+
+```python
+import torch
+from robustbench.eval import benchmark
+from model import load
+
+device = torch.device("cuda:0")
+clean, robust = benchmark(
+    load(), dataset="{data}", threat_model="{norm}", eps={eps}, device=device, batch_size=256
+)
+```"""
+
+AUTOATTACK = """\
+RobustBench's `benchmark(load(), dataset="cifar10", threat_model="{norm}", eps={eps})` is for its own data sets, and
+this network is for {data}. [AutoAttack](https://github.com/fra31/auto-attack), which RobustBench runs, takes any images
+x in [0, 1] with their labels y:
+
+```python
+from autoattack import AutoAttack
+from model import load
+
+AutoAttack(load(), norm="{norm}", eps={eps}, device="cpu").run_standard_evaluation(x, y)
+```"""
+
 
 def write_card(subject: Subject, folder: Path, files: list[str], requires: list[str]) -> dict[str, Any]:
-    """Return the card of an export whose other files are in the folder already."""
+    """Return the content of `card.json`: data, network, method, training and accuracies; the weights are written."""
     config, attack = subject.config, subject.config.validate.attack(subject.config.method)
     return {
         "schema": 1,
@@ -61,3 +107,55 @@ def write_card(subject: Subject, folder: Path, files: list[str], requires: list[
         "exported_with": environment("cpu")["versions"],
         "citation": BIBTEX,
     }
+
+
+def write_readme(subject: Subject, files: list[str], requires: list[str]) -> str:
+    """Return the text of `README.md`: how to load the network, and what accuracies it has."""
+    attack = subject.config.validate.attack(subject.config.method)
+    name, shape = Path(subject.data["name"]).name, tuple(subject.data["shape"])  # one's own data is named by its path
+    words = {
+        "norm": NORMS[attack.norm],
+        "eps": show_number(attack.eps),
+        "data": name,
+        "shape": ", ".join(map(str, shape)),
+        "classes": subject.spec.num_classes,
+    }
+    method, network = encode(subject.config.method)["kind"], type(subject.config.model).__name__
+    whole = name in ROBUSTBENCH and shape == (3, 32, 32)
+    own = ["`network.py` is a copy of the file it was trained from; it may import what its author wants."]
+    return "\n\n".join(
+        [
+            f"# {network} trained with {method} on {name}",
+            f"`model.py` and `model.safetensors` need {' and '.join([', '.join(requires[:-1]), requires[-1]])} alone.",
+            *(own if "network.py" in files else []),
+            PLAIN.format(**words),
+            *_classes(subject.data["classes"]),
+            (BENCHMARK if whole else AUTOATTACK).format(**words),
+            _accuracies(subject.evaluations, subject.data["name"]),
+            "`card.json` has the settings of every attack, the method's hyper-parameters and the training. Cite:",
+            f"```bibtex\n{BIBTEX}\n```\n",
+        ]
+    )
+
+
+def _classes(names: list[str]) -> list[str]:
+    """Return which logit is which class, unless the names are only numbers."""
+    if names == [str(k) for k in range(len(names))]:
+        return []
+    shown = ", ".join(f"`{name}`" for name in names[:MOST_CLASSES])
+    more = f" and {len(names) - MOST_CLASSES} more, in `card.json`" if len(names) > MOST_CLASSES else ""
+    return [f"The classes, in the order of the logits: {shown}{more}."]
+
+
+def _accuracies(evaluations: list[dict[str, Any]], data: str) -> str:
+    if not evaluations:
+        return "It has not been measured on test images: run `uiat evaluate` on its run, and export again."
+    lines = ["| attack | norm, ε | accuracy | 95 % interval | images |", "| --- | --- | --- | --- | --- |"]
+    for entry in evaluations:
+        threat = f"{NORMS[entry['norm']]}, {show_number(entry['eps'])}" if "eps" in entry else "–"
+        low, high = entry["interval95"]
+        where = "" if entry.get("data", data) == data else f" on {Path(entry['data']).name}"
+        part = "" if entry.get("sample", "all") == "all" else f" ({entry['sample']})"
+        cells = f"{threat} | {entry['accuracy']:.2%} | {low:.2%} – {high:.2%} | {entry['n']}"
+        lines.append(f"| {entry['attack']}{where}{part} | {cells} |")
+    return "\n".join(lines)

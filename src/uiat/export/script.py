@@ -1,23 +1,46 @@
-"""`model.py`: the network's source and a `load`, in one file that needs torch and safetensors alone."""
+"""`model.py`, which loads the network without uiat, and `network.py`, a copy of the file of a network of one's own."""
 
+import ast
 import json
-import re
 import sys
 from collections.abc import Iterable
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 from uiat import __version__
-from uiat.export.rewrite import constant
-from uiat.export.source import Definition, Import, bundle
-from uiat.models import ModelConfig
+from uiat.errors import UserError
+from uiat.models import Imported, ModelConfig, NetworkOptions, networks
 from uiat.runs.weights import EXPORTED
 from uiat.types import DataSpec
 
-ALWAYS: set[Import] = {("pathlib", "Path"), ("torch", ""), ("safetensors.torch", "load_file"), ("torch", "nn")}
-"""What `load` imports."""
+SCRIPT, NETWORK = "model.py", "network.py"
 
-LOAD = '''\
+HEADER = """\
+# A classifier of inputs (N, {shape}) in [0, 1] into {classes} classes; it returns logits.
+#
+#     from model import load
+#     model = load()
+#
+# Written by `uiat export` (uiat {version}, MIT licence); card.json says how it was trained and measured.
+"""
+OWN = """\
+# The network is {name!r} of network.py beside this file, a copy of what it was trained from.
+from network import {name}
+"""
+LOAD = '''
+
+# Written by `uiat export`: what the network was trained for, and a function that loads it.
+from pathlib import Path  # noqa: E402
+from types import SimpleNamespace  # noqa: E402
+
+import torch  # noqa: E402, F811
+from safetensors.torch import load_file  # noqa: E402
+from torch import nn  # noqa: E402
+
+DATA = SimpleNamespace({data})
+
+
 def load(path: str | Path | None = None, device: str | torch.device = "cpu") -> nn.Module:
     """Return the trained network in eval mode; the weights are at `path`, or in {weights} beside this."""
     network: nn.Module = {build}
@@ -26,68 +49,94 @@ def load(path: str | Path | None = None, device: str | torch.device = "cpu") -> 
 '''
 
 
-def write_script(config: ModelConfig, data: DataSpec) -> str:
-    """Return the text of `model.py` for a network whose source can be taken along."""
-    found = bundle(type(config))
-    names = {constant(attribute): attribute for attribute in ("num_classes", "num_samples", "shape", "numel")}
-    constants = [f"{name} = {getattr(data, names[name])!r}" for name in names if name in found.reads]
-    parts = [Definition(text, frozenset(), compact=True) for text in constants] + found.definitions
-    # Every option is spelled out: a later change of a default must not change what was trained.
-    options = {f.name: show(getattr(config, f.name)) for f in fields(config)}  # type: ignore[arg-type]
-    build = f"{show_call(type(config).__name__, options)}.build()"
-    return assemble(header(data, found.summary), found.imports, parts, build)
+def write_scripts(config: ModelConfig, data: DataSpec) -> dict[str, str]:
+    """Return the text of `model.py` and, for a network named as `module:callable`, that of `network.py`."""
+    copies: dict[str, str] = {}
+    if isinstance(config, Imported):
+        module, _, name = config.target.partition(":")
+        build = show_call(name, config.arguments(config.find(), data))
+        source = OWN.format(name=name)
+        copies[NETWORK] = read_module(module, config.target)
+    elif isinstance(config, NetworkOptions):
+        build = show_call(config.module.__name__, options(config), "DATA.num_classes", "DATA.shape[0]")
+        source = Path(networks.__file__).read_text(encoding="utf-8")
+    else:
+        module, name = type(config).__module__, type(config).__name__
+        build = f"{show_call(name, options(config))}.build(DATA)"
+        source = without_uiat(read_module(module, f"{module}.{name}"))
+    header = HEADER.format(shape=", ".join(map(str, data.shape)), classes=data.num_classes, version=__version__)
+    facts = ", ".join(f"{name}={value}" for name, value in {**options(data), "numel": data.numel}.items())
+    return {SCRIPT: header + source + LOAD.format(data=facts, build=build, weights=EXPORTED), **copies}
 
 
-def header(data: DataSpec, summary: str) -> str:
-    """Return the docstring of `model.py`."""
-    shape = ", ".join(map(str, data.shape))
-    lines = [
-        f"A classifier of inputs (N, {shape}) in [0, 1] into {data.num_classes} classes; it returns logits.",
-        "",
-        "    from model import load",
-        "    model = load()",
-        "",
-        f"Written by `uiat export` (uiat {__version__}, MIT licence); card.json says how it was trained and measured.",
-    ]
-    return "\n".join([*lines, "", *summary.splitlines()] if summary else lines)
+def options(config: Any) -> dict[str, Any]:
+    """Return all fields of a dataclass: a later change of a default must not change what was trained."""
+    return {field.name: getattr(config, field.name) for field in fields(config)}
 
 
-def assemble(docstring: str, imports: Iterable[Import], parts: Iterable[Definition], build: str) -> str:
-    """Put docstring, imports, definitions and `load` together."""
-    plain = docstring.replace("\\", r"\\").replace('"""', r"\"\"\"")
-    text = f'"""{plain}\n"""\n\n' + show_imports({*imports, *ALWAYS})
-    before = True
-    for part in parts:
-        text += ("\n" if before and part.compact else "\n\n") + part.text + "\n"
-        before = part.compact
-    return text + "\n\n" + LOAD.format(build=build, weights=EXPORTED)
-
-
-def show_imports(imports: set[Import]) -> str:
-    """Write imports the way formatters do: the standard library, then the rest; `import` before `from`."""
-    groups: list[str] = []
-    for standard in (True, False):
-        chosen = [i for i in imports if (re.split("[. ]", i[0])[0] in sys.stdlib_module_names) == standard]
-        lines = [f"import {module}" for module, name in sorted(chosen) if not name]
-        for origin in sorted({module for module, name in chosen if name}):
-            names = sorted((name for module, name in chosen if name and module == origin), key=_isort)
-            lines.append(f"from {origin} import {', '.join(names)}")
-        if lines:
-            groups.append("\n".join(lines))
-    return "\n\n".join(groups) + "\n"
-
-
-def show_call(name: str, arguments: dict[str, str]) -> str:
-    """Write a call within `load`, one argument a line."""
-    lines = "".join(f"        {key}={value},\n" for key, value in arguments.items())
-    return f"{name}(\n{lines}    )" if arguments else f"{name}()"
-
-
-def _isort(name: str) -> tuple[int, str]:
-    """Order constants before classes before functions."""
-    return (0 if name.isupper() and len(name) > 1 else 1 if name[0].isupper() else 2, name)
+def show_call(name: str, arguments: dict[str, Any], *first: str) -> str:
+    """Write a call within `load`, one argument a line; `first` are positional arguments, as source."""
+    shown = [*first, *(f"{key}={show(value)}" for key, value in arguments.items())]
+    lines = "".join(f"        {argument},\n" for argument in shown)
+    return f"{name}(\n{lines}    )" if shown else f"{name}()"
 
 
 def show(value: Any) -> str:
-    """Write a value as source; a string in the quotes that the rest of the file has."""
+    """Write a value as source: a string in double quotes, a DataSpec as the file's own `DATA`."""
+    if isinstance(value, DataSpec):
+        return "DATA"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
+
+
+def read_module(name: str, network: str) -> str:
+    """Return the source of the module that defines a network of one's own; no other file beside it may be needed."""
+    module = sys.modules[name]
+    path = Path(getattr(module, "__file__", None) or "")
+    if hasattr(module, "__path__") or path.suffix != ".py" or not path.is_file():
+        raise UserError(f"{name!r} is not a single file, so {network} cannot be exported: put it in one file.")
+    text = path.read_text(encoding="utf-8")
+    for package in packages(ast.walk(ast.parse(text))):
+        beside = package != name and (path.with_name(f"{package}.py").is_file() or (path.parent / package).is_dir())
+        if not package or beside or name.startswith(f"{package}."):
+            other = f"{package} beside it" if package else "relatively"
+            raise UserError(f"{path} imports {other}, so {network} cannot be exported: put it in one file.")
+    return text
+
+
+def packages(nodes: Iterable[ast.AST]) -> list[str]:
+    """Return the top-level packages that parts of a source import; an empty name for a relative import."""
+    names: set[str] = set()
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            names |= {alias.name.split(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names.add("" if node.level else (node.module or "").split(".")[0])
+    return sorted(names)
+
+
+def requirements(texts: Iterable[str]) -> list[str]:
+    """Return the packages that have to be installed for the sources of an export."""
+    needed = {package for text in texts for package in packages(ast.walk(ast.parse(text)))}
+    return sorted(needed - {"network"} - set(sys.stdlib_module_names))
+
+
+def without_uiat(text: str) -> str:
+    """Return the source of a module that registers a network, changed so that it can be imported without uiat.
+
+    Names from uiat become placeholders, which are enough for annotations; other statements at the top level that use
+    them, such as `MODELS["mine"] = Mine()`, are left out.
+    """
+    lines, names = text.splitlines(), set[str]()
+    for node in ast.parse(text).body:
+        used = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        if isinstance(node, ast.Import | ast.ImportFrom) and "uiat" in packages([node]):
+            bound = [alias.asname or alias.name.split(".")[0] for alias in node.names]
+            names.update(bound)
+            replacement = f"{' = '.join(bound)} = object"
+        elif used & names and not isinstance(node, ast.FunctionDef | ast.ClassDef):
+            replacement = ""
+        else:
+            continue
+        last = node.end_lineno or node.lineno
+        lines[node.lineno - 1 : last] = [replacement, *[""] * (last - node.lineno)]
+    return "\n".join(lines) + "\n"

@@ -1,4 +1,4 @@
-"""What is exported: a run's network with its weights, and all that its card says."""
+"""What is exported: a run's network with its weights, and what the run's files say of it."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -39,14 +39,13 @@ class Subject:
     @property
     def evaluations(self) -> list[dict[str, Any]]:
         """What was measured with these weights, as result.json has it."""
-        found = self.result.get("evaluations", [])
-        return [entry for entry in found if entry.get("weights") == self.file.name]
+        entries = self.result.get("evaluations", [])
+        return [entry for entry in entries if entry.get("weights") == self.file.name]
 
     @property
     def epoch(self) -> dict[str, Any]:
         """The record of the epoch that the weights are from; empty where it is not known."""
-        averaging = self.config.train.averaging.enabled
-        raw = averaging and self.weights.endswith("-raw")
+        raw = self.config.train.averaging.enabled and self.weights.endswith("-raw")
         best = self.weights.startswith("best")
         if best and not raw and self.result.get("best"):
             return dict(self.result["best"])

@@ -23,11 +23,13 @@ __all__ = [
     "MODELS",
     "Imported",
     "ModelConfig",
+    "NetworkOptions",
     "Normalize",
     "PreActResNet",
     "ResNet",
     "WideResNet",
     "get",
+    "networks",
     "penultimate",
 ]
 
