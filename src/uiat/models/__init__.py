@@ -29,7 +29,6 @@ __all__ = [
     "ResNet",
     "WideResNet",
     "get",
-    "networks",
     "penultimate",
 ]
 
