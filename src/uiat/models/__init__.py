@@ -1,7 +1,7 @@
-"""Classifiers by name. Any other `nn.Module` from [0, 1] to logits does as well.
+"""Classifiers by name, and their options. Any other `nn.Module` from [0, 1] to logits does as well.
 
-A new network: a frozen dataclass with `build(data)` in a file of its own, and a line in `MODELS` and one in
-`DESCRIPTIONS`.
+A new network: its `nn.Module` in `networks.py`, a frozen dataclass of its options here, and a line in `MODELS` and one
+in `DESCRIPTIONS`.
 """
 
 from collections.abc import Callable
