@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.io import loadmat, savemat
 
-from uiat.data import matlab
 from uiat.data.files import reading
+from uiat.data.svhn import read_matlab
 from uiat.errors import UserError
 
 TYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8", "i8", "u8"]
@@ -31,7 +31,7 @@ def test_equals_scipy(
     path = tmp_path_factory.mktemp("mat") / "a.mat"
     values = np.arange(np.prod(shape)).reshape(shape).astype(dtype)
     savemat(path, {"before": "text", name: values, "after": {"a": 1}}, do_compression=packed)
-    read = matlab.read(path, (name,))[name]
+    read = read_matlab(path, (name,))[name]
     want = loadmat(path)[name]
     np.testing.assert_array_equal(read, want)
     assert read.shape == tuple(shape)
@@ -58,7 +58,7 @@ def test_big_endian(tmp_path: Path) -> None:
     path = tmp_path / "a.mat"
     values = np.arange(24).reshape(2, 3, 4) * 1000
     path.write_bytes(big_endian(values))
-    np.testing.assert_array_equal(matlab.read(path, ("X",))["X"], values)
+    np.testing.assert_array_equal(read_matlab(path, ("X",))["X"], values)
     np.testing.assert_array_equal(loadmat(path)["X"], values)
 
 
@@ -67,24 +67,24 @@ def test_other_kinds_are_refused(tmp_path: Path, value: object) -> None:
     path = tmp_path / "a.mat"
     savemat(path, {"X": value})
     with pytest.raises(ValueError, match="X is not an array of real numbers"):
-        matlab.read(path, ("X",))
+        read_matlab(path, ("X",))
 
 
 def test_absent_name(tmp_path: Path) -> None:
     path = tmp_path / "a.mat"
     savemat(path, {"y": np.arange(3)})
     with pytest.raises(KeyError):
-        matlab.read(path, ("X", "y"))
+        read_matlab(path, ("X", "y"))
 
 
 def test_old_and_new_versions_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.mat"
     savemat(path, {"X": np.arange(3)}, format="4")
     with pytest.raises(ValueError, match="version 5 to 7"):
-        matlab.read(path, ("X",))
+        read_matlab(path, ("X",))
     path.write_bytes(b"MATLAB 7.3 MAT-file".ljust(124) + b"\x00\x02IM" + b"\x89HDF\r\n\x1a\n")
     with pytest.raises(ValueError, match="version 5 to 7"):
-        matlab.read(path, ("X",))
+        read_matlab(path, ("X",))
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -97,6 +97,6 @@ def test_any_byte_may_be_wrong(tmp_path: Path, packed: bool) -> None:
             path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
             try:
                 with reading(path, "a MATLAB file"):
-                    matlab.read(path, ("X",))
+                    read_matlab(path, ("X",))
             except UserError:
                 continue  # a flipped pixel does no harm, everything else is one sentence

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from tests.data.formats import array, dtype, pixels, python2
-from uiat.data import pickles
+from uiat.data.cifar import unpickle
 from uiat.errors import UserError
 
 
 def load(tmp_path: Path, content: bytes) -> dict[str, object]:
     path = tmp_path / "batch"
     path.write_bytes(content)
-    return pickles.load(path)
+    return unpickle(path)
 
 
 def refused(tmp_path: Path, content: bytes, match: str) -> None:
@@ -130,4 +130,4 @@ def test_every_truncation_is_one_sentence(tmp_path: Path) -> None:
 
 def test_missing_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nothing_here"):
-        pickles.load(tmp_path / "nothing_here")
+        unpickle(tmp_path / "nothing_here")

@@ -1,16 +1,21 @@
 """A folder of images, a sub-folder for each class: `cats/1.png`, or `train/cats/1.png` where it has splits."""
 
+import hashlib
 import os
 import stat
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unicodedata import normalize
 
-from uiat.data.decode import SUFFIXES
-from uiat.data.listing import Item, Listing, stamp
+from uiat.data.decode import SUFFIXES, opened
+from uiat.data.packed import Listing
 from uiat.errors import UserError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -27,6 +32,7 @@ class _Found:
     """What a walk through the folder has met."""
 
     stamps: list[tuple[str, int, int]] = field(default_factory=list)
+    """Place, bytes and time of the last change (ns) of each image: a file that is written again has another."""
     others: list[str] = field(default_factory=list)
     """Files that are no images."""
 
@@ -45,17 +51,28 @@ def scan(folder: Path) -> Listing:
         )
     _check_classes(folder, splits, images)
     classes = tuple(sorted(images["train"]))
-    label = {name: k for k, name in enumerate(classes)}
-    parts = {
-        part: [Item(place, label[name]) for name in sorted(group) for place in group[name]]
-        for part, group in images.items()
-    }
-    for part, items in parts.items():
-        if not items:
+    parts = {part: [place for name in sorted(group) for place in group[name]] for part, group in images.items()}
+    for part, places in parts.items():
+        if not places:
             raise UserError(f"the split {splits[part]} holds no images: fill it, or remove it.")
+    label = {
+        place: classes.index(name) for group in images.values() for name, places in group.items() for place in places
+    }
     root = folder.resolve()
-    notes = _notes(parts, classes, found)
-    return Listing(str(root), classes, parts, lambda place: (root / place).open("rb"), stamp(found.stamps), notes)
+
+    @contextmanager
+    def open_image(place: str) -> "Iterator[tuple[Image, int]]":
+        with (root / place).open("rb") as file, opened(file) as image:
+            yield image, label[place]
+
+    return Listing(str(root), _digest(found.stamps), parts, open_image, classes, _notes(images, classes, found))
+
+
+def _digest(stamps: list[tuple[str, int, int]]) -> str:
+    digest = hashlib.sha256()
+    for stamp in sorted(stamps):
+        digest.update(repr(stamp).encode())
+    return digest.hexdigest()
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -159,12 +176,13 @@ def _check_classes(folder: Path, splits: dict[str, Path], images: dict[str, dict
                 raise UserError(f"{other} and {where / name} are one and the same folder: remove one of them.")
 
 
-def _notes(parts: dict[str, list[Item]], classes: Sequence[str], found: _Found) -> tuple[str, ...]:
-    notes = []
-    for part in parts.keys() - {"train"}:
-        there = Counter(item.label for item in parts[part])
-        if lacking := [name for k, name in enumerate(classes) if not there[k]]:
-            notes.append(f"the {part} split has no images of {_some(lacking)}: accuracies say nothing of them")
+def _notes(images: dict[str, dict[str, list[str]]], classes: Sequence[str], found: _Found) -> tuple[str, ...]:
+    lacking = {part: [name for name in classes if not group.get(name)] for part, group in images.items()}
+    notes = [
+        f"the {part} split has no images of {_some(names)}: accuracies say nothing of them"
+        for part, names in lacking.items()
+        if names
+    ]
     if found.others:
         notes.append(f"left out, as they are no images in a class folder: {_some(found.others)}")
     return tuple(sorted(notes))

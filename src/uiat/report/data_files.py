@@ -8,8 +8,7 @@ import numpy as np
 
 from uiat.data import Splits, packed
 from uiat.data.images import Images, Parts
-from uiat.data.listing import Listing
-from uiat.data.packing import PackOptions, pack
+from uiat.data.packed import Listing, PackOptions, pack
 from uiat.errors import UserError
 from uiat.io import atomic
 

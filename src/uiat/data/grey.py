@@ -1,4 +1,8 @@
-"""Fashion-MNIST: 28×28 grey images of clothes, in the idx files of its authors, packed or not."""
+"""The data sets of grey images.
+
+The digits are 1,797 handwritten ones of 8×8 pixels that come with scikit-learn. Fashion-MNIST has images of clothes of
+28×28 pixels, in the idx files of its authors, packed or not.
+"""
 
 import gzip
 from pathlib import Path
@@ -8,26 +12,27 @@ from numpy.typing import NDArray
 
 from uiat.data import fetch
 from uiat.data.files import check_labels, is_file, reading, to_images
-from uiat.data.images import Images
+from uiat.data.images import Images, hold_out
 
 _CLASSES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
 _FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 _SYSTEM = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package of the data set puts it."""
 
 
-def load(folder: Path, download: bool) -> tuple[Images, Images]:
+def load_digits(folder: Path, download: bool) -> tuple[Images, Images]:
+    """Return (train, test), always the same; the arguments are not used, since the data is in the library."""
+    from sklearn import datasets  # slow to import, so only when asked for
+
+    digits = datasets.load_digits()
+    x = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]
+    return hold_out(to_images(x, digits.target, tuple(str(k) for k in range(10))), 0.2)
+
+
+def load_fashion(folder: Path, download: bool) -> tuple[Images, Images]:
     """Return (train, test)."""
     own = folder / "fashion-mnist"
     for at in (own, folder / "FashionMNIST" / "raw", folder, _SYSTEM):
