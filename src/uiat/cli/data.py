@@ -38,7 +38,7 @@ class Info:
     test_fraction: float = 0.2
     """How much is held out as test where there is no test split."""
     json: str | None = None
-    """Write all of it there."""
+    """A file to write all of it to, as JSON."""
     data_dir: str | None = None
     """Where data sets and packed images are looked for; else $UIAT_DATA, else a cache folder."""
 
@@ -60,7 +60,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Download a known data set, or see that it is there."""
+    """Download a known data set, unless that was done before."""
 
     name: tyro.conf.Positional[str]
     """Its name; `uiat list data` shows them."""
@@ -91,7 +91,7 @@ def _own_flags(sentence: str) -> str:
     """Name the flags of these commands where a sentence names those of training: `data.size` is `--size` here."""
     flag = r"(?<![\w/.-])(?:--)?data\.(size|test_fraction|test)\b"
     sentence = sentence.replace("--data PATH with ", "").replace("allow its download", "use `uiat data fetch`")
-    return re.sub(flag, lambda found: f"--{found[1].replace('_', '-')}", sentence)
+    return re.sub(flag, lambda match: f"--{match[1].replace('_', '-')}", sentence)
 
 
 def _info(options: Info) -> None:

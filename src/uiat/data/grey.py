@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uiat.data import fetch
-from uiat.data.files import check_labels, is_file, reading, to_images
+from uiat.data.files import check_labels, first_file, reading, to_images
 from uiat.data.images import Images, hold_out
 
 _CLASSES = (
@@ -34,19 +34,19 @@ def load_digits(folder: Path, download: bool) -> tuple[Images, Images]:
 
 def load_fashion(folder: Path, download: bool) -> tuple[Images, Images]:
     """Return (train, test)."""
-    own = folder / "fashion-mnist"
-    for at in (own, folder / "FashionMNIST" / "raw", folder, _SYSTEM):
-        found = [path for name in _FILES if (path := _find(at, name))]
-        if len(found) == len(_FILES):
+    target = folder / "fashion-mnist"
+    for at in (target, folder / "FashionMNIST" / "raw", folder, _SYSTEM):
+        paths = [path for name in _FILES if (path := _find(at, name))]
+        if len(paths) == len(_FILES):
             break
     else:
-        wanted = fetch.Wanted("Fashion-MNIST", own, ".gz, ".join(_FILES) + ".gz")
-        found = [_find(own, name) or fetch.file(f"{name}.gz", own, wanted, download) for name in _FILES]
-    return _read(found[0], found[1]), _read(found[2], found[3])
+        wanted = fetch.Wanted("Fashion-MNIST", target, ".gz, ".join(_FILES) + ".gz")
+        paths = [_find(target, name) or fetch.file(f"{name}.gz", target, wanted, download) for name in _FILES]
+    return _read(paths[0], paths[1]), _read(paths[2], paths[3])
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / name, folder / f"{name}.gz") if is_file(path)), None)
+    return first_file(folder / name, folder / f"{name}.gz")
 
 
 def _read(images: Path, labels: Path) -> Images:

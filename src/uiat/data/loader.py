@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from uiat.data.augment import draw, draw_cutmix, draw_cutout
-from uiat.data.images import Images, resize
+from uiat.data.images import Images, resize, to_unit
 from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.rng import generator
@@ -89,7 +89,7 @@ class Loader:
         assert share.index is not None
         places, ours = share.y.to(self.device), share.index.to(self.device)
         x = self._cut(self._augmented(index, places, epoch, step), index, places, epoch, step)
-        return replace(share, x=_unit(x), y=self.labels[ours], index=ours)
+        return replace(share, x=to_unit(x), y=self.labels[ours], index=ours)
 
     def _augmented(self, index: Tensor, places: Tensor, epoch: int, step: int) -> Tensor:
         """Return the cropped and mirrored images at some places of the global batch."""
@@ -202,7 +202,7 @@ def plain(images: Images, batch_size: int, device: torch.device | str = "cpu") -
     for start in range(0, len(images), batch_size):
         x = images.x[start : start + batch_size].to(device)
         y = images.y[start : start + batch_size].to(device)
-        yield Batch(_unit(x), y, torch.arange(start, start + len(y), device=device))
+        yield Batch(to_unit(x), y, torch.arange(start, start + len(y), device=device))
 
 
 def ahead(source: Iterator[T]) -> Iterator[T]:
@@ -215,10 +215,6 @@ def ahead(source: Iterator[T]) -> Iterator[T]:
         while (item := waiting.result()) is not _END:
             waiting = pool.submit(next, source, _END)
             yield item  # type: ignore[misc]
-
-
-def _unit(x: Tensor) -> Tensor:
-    return x.float().div_(255)
 
 
 def _check_batch_size(batch_size: int) -> None:

@@ -36,10 +36,10 @@ def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
         raise UserError(f"there is no file {path}: {advice}")
     arrays = _arrays(path)
     x, y = pixels(path, arrays["image"]), labels(path, arrays["label"], len(arrays["image"]))
-    own = _names(path, arrays["classes"]) if "classes" in arrays else None
-    if own is not None and classes is not None and own != classes:
+    saved = _names(path, arrays["classes"]) if "classes" in arrays else None
+    if saved is not None and classes is not None and saved != classes:
         raise UserError(f"{path} has other `classes` than the training file: give both the same.")
-    names = classes or own or tuple(str(k) for k in range(int(y.max()) + 1))
+    names = classes or saved or tuple(str(k) for k in range(int(y.max()) + 1))
     if y.max() >= len(names):
         raise UserError(
             f"{path} has label {y.max()}, but the training data has {len(names)} classes: "

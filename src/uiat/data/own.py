@@ -38,7 +38,7 @@ class Dataset(Protocol):
 
 
 def is_path(name: str) -> bool:
-    """Tell whether a data set is named by a path, be it there or not."""
+    """Tell whether a data set is named by a path, whether that exists or not."""
     if name.lower().endswith((".npz", ".npy")):
         return True
     return bool(name) and (name.startswith((".", "~")) or os.sep in name or os.path.exists(name))

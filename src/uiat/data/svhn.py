@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uiat.data import fetch
-from uiat.data.files import check_labels, is_file, reading, to_images
+from uiat.data.files import check_labels, first_file, reading, to_images
 from uiat.data.images import Images
 
 _FILES = ("train_32x32.mat", "test_32x32.mat")
@@ -30,12 +30,11 @@ _COMPLEX = 0x0800
 def load(folder: Path, download: bool) -> tuple[Images, Images]:
     """Return (train, test), without the extra training images."""
     wanted = fetch.Wanted("SVHN", folder, " and ".join(_FILES))
-    paths = [_find(folder, name) or fetch.file(name, folder / "svhn", wanted, download) for name in _FILES]
-    return _read(paths[0]), _read(paths[1])
-
-
-def _find(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / "svhn" / name, folder / name) if is_file(path)), None)
+    train, test = (
+        first_file(folder / "svhn" / name, folder / name) or fetch.file(name, folder / "svhn", wanted, download)
+        for name in _FILES
+    )
+    return _read(train), _read(test)
 
 
 def _read(path: Path) -> Images:

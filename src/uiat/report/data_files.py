@@ -33,8 +33,8 @@ def describe(name: str, parts: Parts, splits: Splits) -> dict[str, Any]:
 
 
 def _counts(images: Images) -> dict[str, int]:
-    found = images.y.bincount(minlength=len(images.classes)).tolist()
-    return dict(zip(images.classes, found, strict=True))
+    counts = images.y.bincount(minlength=len(images.classes)).tolist()
+    return dict(zip(images.classes, counts, strict=True))
 
 
 def write_npz(listing: Listing, options: PackOptions, out: Path) -> list[Path]:
