@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -89,14 +89,6 @@ class Manifest:
     notes: list[str]
     kind: str = KIND
     schema: int = 1
-
-
-class _Seen(NamedTuple):
-    """An image whose label, size and kind are known."""
-
-    place: str
-    label: int
-    facts: Facts
 
 
 def is_packed(folder: Path) -> bool:
@@ -182,12 +174,14 @@ def pack(listing: Listing, options: PackOptions, out: Path) -> None:
         raise UserError(f"the test fraction is {options.test_fraction}: give a number between 0 and 1.")
     if options.size is not None:
         check_size(*options.size)
-    splits = _look(listing)
-    everything = [seen for split in splits.values() for seen in split]
-    classes = listing.classes or tuple(str(k) for k in range(max(seen.label for seen in everything) + 1))
-    order, counts = _order(listing, splits, classes, options)
-    (height, width), notes = _size(listing, [seen.facts for seen in everything], options)
-    grey = all(seen.facts.grey for seen in everything)
+    places = [place for split in listing.parts.values() for place in split]
+    seen = list(_read_all(listing, places, "looking at", lambda image, label: (label, look(image))))
+    labels, facts = torch.tensor([label for label, _ in seen]), [fact for _, fact in seen]
+    classes = listing.classes or tuple(str(k) for k in range(int(labels.max()) + 1))
+    splits = _splits(listing, labels, classes, options)
+    order = torch.cat(splits).tolist()
+    (height, width), notes = _size(listing, facts, options)
+    grey = all(fact.grey for fact in facts)
     say = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main()).print
     for note in (*listing.notes, *notes):
         say(f"note: {note}", markup=False, soft_wrap=True)
@@ -197,29 +191,20 @@ def pack(listing: Listing, options: PackOptions, out: Path) -> None:
         _plain(options),
         list(classes),
         [1 if grey else 3, height, width],
-        *counts,
+        *map(len, splits),
         own_validation="validation" in listing.parts,
         own_test="test" in listing.parts,
         notes=[*listing.notes, *notes],
     )
-    images = _read_all(
-        listing, [seen.place for seen in order], "packing", lambda image, _: pixels(image, (height, width), grey)
-    )
+    ordered = [places[k] for k in order]
+    images = _read_all(listing, ordered, "packing", lambda image, _: pixels(image, (height, width), grey))
     try:
-        write(out, manifest, images, (seen.label for seen in order), (seen.place for seen in order))
+        write(out, manifest, images, labels[order].tolist(), ordered)
     except OSError as error:
         raise UserError(
             f"cannot write the packed images to {out} ({reason(error)}): "
             "make room, or name another folder (--data-dir, or --out of `uiat data pack`)."
         ) from None
-
-
-def _look(listing: Listing) -> dict[str, list[_Seen]]:
-    """Return label, size and kind of all images of each split."""
-    places = [place for split in listing.parts.values() for place in split]
-    seen = _read_all(listing, places, "looking at", lambda image, label: (label, look(image)))
-    looked = iter([_Seen(place, *known) for place, known in zip(places, seen, strict=True)])
-    return {part: [next(looked) for _ in split] for part, split in listing.parts.items()}
 
 
 def _read_all(
@@ -246,30 +231,28 @@ def _read_all(
         )
 
 
-def _order(
-    listing: Listing, splits: Mapping[str, Sequence[_Seen]], classes: Sequence[str], options: PackOptions
-) -> tuple[list[_Seen], tuple[int, int, int]]:
-    """Return the images as training, validation and test images, and how many there are of each."""
-    train, test, validation = (list(splits.get(part, ())) for part in ("train", "test", "validation"))
-    before = {seen.label for seen in train}
-    if not test:
-        train, test = _draw(train, options.test_fraction)
-    if not validation:
-        train, validation = _draw(train, min(default_validation(len(train)), len(train)))
-    lost = sorted(before - {seen.label for seen in train})
-    if lost or not test:
+def _splits(
+    listing: Listing, labels: torch.Tensor, classes: Sequence[str], options: PackOptions
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the positions of training, validation and test images; what the source lacks is drawn from training."""
+    lengths = [len(split) for split in listing.parts.values()]
+    given = dict(zip(listing.parts, torch.arange(len(labels)).split(lengths), strict=True))
+    train, validation, test = given["train"], given.get("validation"), given.get("test")
+    before = set(labels[train].tolist())
+    if test is None:
+        chosen, rest = stratified(labels[train], options.test_fraction, SPLIT_SEED)
+        train, test = train[rest], train[chosen]
+    if validation is None:
+        chosen, rest = stratified(labels[train], min(default_validation(len(train)), len(train)), SPLIT_SEED)
+        train, validation = train[rest], train[chosen]
+    lost = sorted(before - set(labels[train].tolist()))
+    if lost or not len(test):
         few = f"the class {classes[lost[0]]} has" if lost else "there are"
         raise UserError(
             f"{few} too few images in {listing.source} to draw test and validation images from: add some, "
             "or make the splits yourself as folders train, validation and test."
         )
-    return train + validation + test, (len(train), len(validation), len(test))
-
-
-def _draw(images: Sequence[_Seen], fraction_or_count: float) -> tuple[list[_Seen], list[_Seen]]:
-    labels = torch.tensor([seen.label for seen in images], dtype=torch.int64)
-    chosen, rest = stratified(labels, fraction_or_count, SPLIT_SEED)
-    return [images[k] for k in rest.tolist()], [images[k] for k in chosen.tolist()]
+    return train, validation, test
 
 
 def _size(listing: Listing, facts: Sequence[Facts], options: PackOptions) -> tuple[tuple[int, int], list[str]]:
