@@ -55,9 +55,8 @@ def scan(folder: Path) -> Listing:
     for part, places in parts.items():
         if not places:
             raise UserError(f"the split {splits[part]} holds no images: fill it, or remove it.")
-    label = {
-        place: classes.index(name) for group in images.values() for name, places in group.items() for place in places
-    }
+    number = {name: k for k, name in enumerate(classes)}
+    label = {place: number[name] for group in images.values() for name, places in group.items() for place in places}
     root = folder.resolve()
 
     @contextmanager
