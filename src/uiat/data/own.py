@@ -119,7 +119,7 @@ def _from_callable(name: str) -> Listing:
         try:
             dataset = load(part)
             count = 0 if dataset is None else len(dataset)
-        except Exception as error:  # anyone's own code may raise anything; the cause stays for a debugger
+        except Exception as error:  # the user's code may raise anything; the cause stays for a debugger
             raise UserError(
                 f"{name} failed for {part!r} ({first_line(error)}): let it return an object with __len__ and "
                 "__getitem__ that gives (image, label)."
@@ -131,6 +131,7 @@ def _from_callable(name: str) -> Listing:
         sets[part] = dataset
         _add_probes(digest, name, part, dataset)
     classes = _classes(name, sets)
+    digest.update(repr(classes).encode())
 
     @contextmanager
     def open_image(place: str) -> "Iterator[tuple[Image, int]]":
@@ -148,8 +149,7 @@ def _add_probes(digest: "hashlib._Hash", name: str, part: str, dataset: Dataset)
     digest.update(f"{part} {count}".encode())
     for k in range(0, count, -(-count // _PROBES)):
         try:
-            image, label = _item(dataset, k)
-            again = _item(dataset, k)[0] if k == 0 else image
+            (image, label), (again, _) = _item(dataset, k), _item(dataset, k)
         except Exception as error:
             why = first_line(error).removeprefix("ValueError: ")
             raise UserError(f"image {k} of {name} for {part!r} cannot be used: {why}.") from error
