@@ -87,8 +87,9 @@ class Loader:
         places = torch.arange(len(index), device=index.device)
         share = Batch(places, places, index).share(rank(), world())
         assert share.index is not None
-        places, ours = share.y.to(self.device), share.index.to(self.device)
-        x = self._cut(self._augmented(index, places, epoch, step), index, places, epoch, step)
+        x = self._augmented(index, share.y, epoch, step)
+        ours = share.index.to(self.device)
+        x = self._cut(x, index, share.y.to(self.device), epoch, step)
         return replace(share, x=to_unit(x), y=self.labels[ours], index=ours)
 
     def _augmented(self, index: Tensor, places: Tensor, epoch: int, step: int) -> Tensor:
@@ -97,7 +98,8 @@ class Loader:
         if not (self.crop or self.flip):
             return x
         key = generator(self.seed, "augment", epoch, step)
-        return draw(len(index), self.crop, self.flip, key, self.device).rows(places)(x, self.crop)
+        drawn = draw(len(index), self.crop, self.flip, key, self.device)
+        return drawn.rows(places.to(self.device))(x, self.crop)
 
     def _pixels(self, index: Tensor) -> Tensor:
         if self.generated is None:
