@@ -63,13 +63,16 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
 def encode(value: Any, *, key: bool = False) -> Any:
     """Return dataclasses as dictionaries with their `kind`, tuples as lists, and all else as it is.
 
-    With `key`, what identifies a result: fields that were added later and have their defaults are left out.
+    With `key`, what identifies a result: fields that were added later and have their defaults are left out, and fields
+    that were removed later are still there.
     """
     if isinstance(value, UnknownMethod):
         return value.saved
     if is_dataclass(value) and not isinstance(value, type):
         kept = [f for f in fields(value) if not key or in_key(value, f)]
-        return {"kind": type(value).__name__, **{f.name: encode(getattr(value, f.name), key=key) for f in kept}}
+        removed = _removed_in_key(value) if key else {}
+        values = {f.name: encode(getattr(value, f.name), key=key) for f in kept}
+        return {"kind": type(value).__name__, **values, **removed}
     return [encode(v, key=key) for v in value] if isinstance(value, tuple | list) else value
 
 
@@ -87,6 +90,7 @@ def _decode(value: Any, kinds: dict[str, type], within_method: bool = False) -> 
         hint = "A part of your own needs --import with the module that registers it."
         raise UserError(f"{unknown('kind of configuration', kind, kinds)} {hint}")
     cls = kinds[kind]
+    value = _without_removed(value) if cls is DataConfig else value
     known = {f.name for f in fields(cls)}
     extra = sorted(value.keys() - known - {"kind"})
     if extra:
@@ -102,6 +106,21 @@ def _decode(value: Any, kinds: dict[str, type], within_method: bool = False) -> 
         return cls(**values)
     except TypeError as error:  # a field without a default is missing
         raise UserError(f"the configuration of {kind} is not whole ({error}).") from None
+
+
+def _removed_in_key(part: Any) -> dict[str, Any]:
+    """Return the fields that keys of results have had before they were removed: where CutMix took its windows from."""
+    return {"cutmix_with": "class" if part.cutmix else "any"} if isinstance(part, DataConfig) else {}
+
+
+def _without_removed(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return the saved configuration of data without `cutmix_with`, which earlier versions wrote."""
+    if saved.get("cutmix_with") == "any" and saved.get("cutmix"):
+        raise UserError(
+            "the configuration has CutMix across classes (data.cutmix_with any), which this version of uiat no longer "
+            "has: CutMix stays within a class."
+        )
+    return {name: value for name, value in saved.items() if name != "cutmix_with"}
 
 
 def _kinds() -> dict[str, type]:

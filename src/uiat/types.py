@@ -39,13 +39,6 @@ class Batch:
     """Rows of the global batch; `None` when this is all of it."""
     padding: bool = False
     """Whether the rows only stand in for an empty share (a process without one): they count for nothing."""
-    mixed: Tensor | None = None
-    """Where samples are mixtures (CutMix): the share of each class in each sample, (N, classes); y has the largest."""
-
-    @property
-    def label(self) -> Tensor:
-        """What cross-entropy is taken to: the shares of the classes if there are any, else y."""
-        return self.y if self.mixed is None else self.mixed
 
     @property
     def count(self) -> int:
@@ -75,9 +68,8 @@ class Batch:
             kept = rows if len(rows) else torch.zeros(1, dtype=torch.long, device=self.y.device)
             index = None if self.index is None else self.index[kept]
             empty = self.padding or not len(rows)
-            mixed = None if self.mixed is None else self.mixed[kept]
             first = 0 if empty else start
-            parts.append(Batch(self.x[kept], self.y[kept], index, first, total, padding=empty, mixed=mixed))
+            parts.append(Batch(self.x[kept], self.y[kept], index, first, total, padding=empty))
             start += len(rows)
         return parts
 

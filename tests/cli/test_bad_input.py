@@ -112,7 +112,7 @@ def test_missing_data(
 ) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    monkeypatch.setattr("uiat.data.fashion_mnist._SYSTEM", empty)  # Debian's package may be installed
+    monkeypatch.setattr("uiat.data.grey._SYSTEM", empty)  # Debian's package may be installed
     words = ["--data", name, "--data.no-download", "--data-dir", str(empty)]
     sentence = refused_run(capsys, out, *words)
     assert str(empty) in sentence

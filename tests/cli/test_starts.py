@@ -157,12 +157,12 @@ def test_a_wrong_path_names_its_neighbour(here: Path, capsys: pytest.CaptureFixt
         ("photo", "did you mean 'photos'?"),
         (
             "./fotoalbum",
-            "give a folder of images with a sub-folder for each class, an .npz, or an .npy with its labels.",
+            "give a folder of images with a sub-folder for each class, an .npz, or module:callable.",
         ),
     ):
         assert refused(capsys, "train", "--data", given).endswith(meant)
     sentence = refused(capsys, "train", "--data", "qwxyz")
-    assert "known are cifar10, cifar100, digits, fashion-mnist, svhn; or give the path of a folder" in sentence
+    assert "known are cifar10, cifar100, digits, fashion-mnist, svhn; or give a folder" in sentence
     assert "FOLDER" not in sentence
     (here / "runs" / "first").mkdir(parents=True)
     assert refused(capsys, "evaluate", "runs/frist") == "there is no runs/frist: did you mean runs/first?"

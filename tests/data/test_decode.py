@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from uiat.data.decode import look, pixels
+from uiat.data import decode
+from uiat.data.decode import Facts, opened
 
 RGB = np.arange(8 * 10 * 3, dtype=np.uint8).reshape(8, 10, 3)
 
@@ -22,6 +23,16 @@ def saved(image: Image.Image, kind: str = "PNG", **options: object) -> io.BytesI
     image.save(stream, kind, **options)
     stream.seek(0)
     return stream
+
+
+def look(stream: io.BytesIO) -> Facts:
+    with opened(stream) as image:
+        return decode.look(image)
+
+
+def pixels(stream: io.BytesIO, size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
+    with opened(stream) as image:
+        return decode.pixels(image, size, grey)
 
 
 def decoded(stream: io.BytesIO, grey: bool = False) -> NDArray[np.uint8]:

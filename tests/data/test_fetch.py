@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.data import formats
-from uiat.data import cifar, fashion_mnist, fetch, svhn
+from uiat.data import cifar, fetch, grey, svhn
 from uiat.data.fetch import OFFICIAL, Remote, data_folder
 from uiat.errors import UserError
 
@@ -63,7 +63,7 @@ def serve(handler: type[BaseHTTPRequestHandler] | partial[Quiet]) -> Iterator[st
 def _direct(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(fashion_mnist, "_SYSTEM", tmp_path / "system")
+    monkeypatch.setattr(grey, "_SYSTEM", tmp_path / "system")
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_files_are_fetched_and_only_those_that_lack(site: Site, data: Path) -> N
     own.mkdir(parents=True)
     kept = formats.fashion()["train-labels-idx1-ubyte"]
     (own / "train-labels-idx1-ubyte").write_bytes(kept)
-    train, _ = fashion_mnist.load(data, True)
+    train, _ = grey.load_fashion(data, True)
     assert len(train) == 20
     assert sorted(path.name for path in own.iterdir()) == [
         "t10k-images-idx3-ubyte.gz",

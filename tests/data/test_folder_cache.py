@@ -6,10 +6,10 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
-from typing import IO
 
 import pytest
 import torch
+from PIL.Image import Image
 
 from tests.data.pictures import packed, picture, read, refused
 from uiat.data import DataConfig, Loader, load
@@ -21,7 +21,7 @@ from uiat.errors import UserError
 
 def test_the_second_time_nothing_is_decoded(folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = read(folder, store)
-    monkeypatch.setattr("uiat.data.packing.pixels", None)
+    monkeypatch.setattr("uiat.data.packed.pixels", None)
     after = read(folder, store)
     assert torch.equal(before.train.x, after.train.x)
     assert len(packed(store)) == 1
@@ -70,14 +70,14 @@ def test_a_damaged_cache_is_made_anew(folder: Path, store: Path) -> None:
 def test_an_interrupt_leaves_nothing(folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def interrupted(file: IO[bytes], size: tuple[int, int], grey: bool) -> object:
+    def interrupted(image: Image, size: tuple[int, int], grey: bool) -> object:
         seen.append(size)
         if len(seen) == 9:
             raise KeyboardInterrupt
-        return pixels(file, size, grey)
+        return pixels(image, size, grey)
 
     with monkeypatch.context() as patch:
-        patch.setattr("uiat.data.packing.pixels", interrupted)
+        patch.setattr("uiat.data.packed.pixels", interrupted)
         with pytest.raises(KeyboardInterrupt):
             read(folder, store)
     assert packed(store) == []
@@ -96,12 +96,12 @@ def test_what_a_killed_process_left_is_removed(folder: Path, store: Path) -> Non
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM"])
 def test_a_process_that_is_killed_while_packing(end: str, folder: Path, store: Path) -> None:
     code = (
-        "import os, signal, sys; from uiat.data import DataConfig, load, packing\n"
-        "real, seen = packing.pixels, []\n"
+        "import os, signal, sys; from uiat.data import DataConfig, load, packed\n"
+        "real, seen = packed.pixels, []\n"
         "def killed(*args):\n"
         "    seen.append(args)\n"
         f"    return real(*args) if len(seen) < 9 else os.kill(os.getpid(), signal.{end})\n"
-        "packing.pixels = killed\n"
+        "packed.pixels = killed\n"
         f"load(DataConfig(name={str(folder)!r}), {str(store)!r})"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -getattr(signal, end)

@@ -1,4 +1,7 @@
-"""Order, batches, restart and augmentation of the loader."""
+"""Order, batches, restart and augmentation of the loader; the next batch made ahead."""
+
+import threading
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -8,7 +11,7 @@ from torch import Tensor
 
 from tests.data.test_images import make
 from uiat.data.augment import Augmentation, draw
-from uiat.data.loader import Loader, plain
+from uiat.data.loader import Loader, ahead, plain
 from uiat.errors import UserError
 from uiat.rng import generator
 from uiat.types import Batch
@@ -193,3 +196,44 @@ def test_empty_set() -> None:
     with pytest.raises(UserError, match="holds no images"):
         Loader(make(3).take(torch.tensor([], dtype=torch.int64)), 4, 0)
     assert not list(plain(make(3).take(torch.tensor([], dtype=torch.int64)), 4))
+
+
+@given(st.lists(st.integers()))
+def test_ahead_yields_the_same(items: list[int]) -> None:
+    assert list(ahead(iter(items))) == items
+
+
+def test_ahead_asks_for_the_next_before_it_is_wanted() -> None:
+    made: list[int] = []
+    second = threading.Event()
+
+    def source() -> Iterator[int]:
+        for k in range(3):
+            made.append(k)
+            if k == 1:
+                second.set()
+            yield k
+
+    found = ahead(source())
+    assert next(found) == 0
+    assert second.wait(5)
+    assert made[:2] == [0, 1]
+    assert list(found) == [1, 2]
+
+
+def test_a_mistake_of_the_source_is_raised_at_its_place() -> None:
+    def source() -> Iterator[int]:
+        yield 1
+        raise ValueError("broken")
+
+    found = ahead(source())
+    assert next(found) == 1
+    with pytest.raises(ValueError, match="broken"):
+        next(found)
+
+
+def test_an_end_in_the_middle_leaves_no_thread() -> None:
+    found = ahead(iter(range(100)))
+    next(found)
+    found.close()  # type: ignore[attr-defined]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("next batch")]

@@ -14,8 +14,7 @@ from torch import Tensor
 from uiat import data
 from uiat.data.config import DataConfig, Generated
 from uiat.data.images import Images
-from uiat.data.loader import Loader
-from uiat.data.mixture import Mixture, Stream
+from uiat.data.loader import Loader, Mixture, Stream
 from uiat.errors import UserError
 
 ORIGINALS, MORE = 53, 131
@@ -149,6 +148,11 @@ def test_mixtures_that_cannot_be(batch_size: int, original: float, sentence: str
     with pytest.raises(UserError) as error:
         loader(batch_size, original)
     assert sentence in str(error.value)
+
+
+@pytest.fixture(autouse=True)
+def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UIAT_DATA", str(tmp_path / "store"))
 
 
 def save(path: Path, **changes: object) -> Path:

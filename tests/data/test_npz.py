@@ -11,7 +11,7 @@ import torch
 
 from tests.data.formats import pixels
 from uiat.data import npz
-from uiat.data.own import read_files
+from uiat.data.own import read_npz
 from uiat.errors import UserError
 
 N = 20
@@ -161,21 +161,21 @@ def test_header_that_asks_for_petabytes(tmp_path: Path) -> None:
 
 def test_held_out_fifth_is_stratified_and_fixed(tmp_path: Path) -> None:
     path = save(tmp_path / "a.npz")
-    train, test = read_files(path, None)
+    train, test = read_npz(path, None)
     assert train.y.bincount().tolist() == [4] * 4
     assert test.y.bincount().tolist() == [1] * 4
-    assert torch.equal(test.x, read_files(path, None)[1].x)
+    assert torch.equal(test.x, read_npz(path, None)[1].x)
 
 
 def test_test_file_takes_the_classes_of_training(tmp_path: Path) -> None:
     names = ["a", "b", "c", "d"]
     plain, named = save(tmp_path / "a.npz"), save(tmp_path / "b.npz", classes=names)
     few = save(tmp_path / "few.npz", label=LABEL % 2)
-    assert read_files(named, few)[1].classes == tuple(names)
-    assert read_files(named, named)[1].classes == tuple(names)
-    assert read_files(plain, few)[1].classes == ("0", "1", "2", "3")
+    assert read_npz(named, few)[1].classes == tuple(names)
+    assert read_npz(named, named)[1].classes == tuple(names)
+    assert read_npz(plain, few)[1].classes == ("0", "1", "2", "3")
     with pytest.raises(UserError, match=r"a\.npz has label 3, but the training data has 2 classes"):
-        read_files(few, plain)
+        read_npz(few, plain)
     other = save(tmp_path / "other.npz", classes=names[::-1])
     with pytest.raises(UserError, match=r"other\.npz has other `classes`"):
-        read_files(named, other)
+        read_npz(named, other)

@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.cli.calls import call
@@ -56,3 +57,23 @@ def test_the_page_about_data(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(Path("photos.json").read_text(encoding="utf-8"))["classes"] == list(CLASSES)
     assert Path("photos-24/manifest.json").is_file()
     assert Path("photos-test.npz").is_file()
+
+
+def test_arrays_of_numpy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The function and the command of the page, on arrays of two classes."""
+    page = blocks(ROOT / "docs" / "data.md")
+    (code,) = (block.text for block in page if block.text.startswith("# my_arrays.py"))
+    (words,) = next(block for block in page if "my_arrays:load" in block.text).commands()
+    Path("my_arrays.py").write_text(code, encoding="utf-8")
+    for split, count in (("train", 60), ("test", 12)):
+        label = np.arange(count) % 2
+        np.save(
+            f"x_{split}.npy", np.full((count, 8, 8, 3), 60, np.uint8) + 90 * label[:, None, None, None].astype("u1")
+        )
+        np.save(f"y_{split}.npy", label)
+    monkeypatch.delitem(sys.modules, "my_arrays", raising=False)
+    assert call(capsys, *words[1:]).code == 0
+    monkeypatch.delitem(sys.modules, "my_arrays", raising=False)
+    card = json.loads(Path("runs/arrays/result.json").read_text(encoding="utf-8"))
+    assert card["data"]["classes"] == ["0", "1"]
+    assert card["data"]["shape"] == [3, 8, 8]

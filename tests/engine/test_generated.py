@@ -17,7 +17,7 @@ from tests.engine.runs import CPU, DATA, STEPS, TINY, assert_same, load_checkpoi
 from uiat import data
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.data.config import DataConfig, Generated
-from uiat.data.mixture import Mixture
+from uiat.data.loader import Mixture
 from uiat.engine.loop import train
 from uiat.rng import Draws
 from uiat.runs.folder import RunFolder, read_json
@@ -26,6 +26,11 @@ from uiat.types import Batch, DataSpec
 from uiat.views import View
 
 MORE = 100
+
+
+@pytest.fixture(autouse=True)
+def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UIAT_DATA", str(tmp_path / "store"))
 
 
 @pytest.fixture(scope="module")

@@ -68,3 +68,26 @@ def test_ones_own_model_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -
         round_trip(config)
     monkeypatch.setitem(models.MODELS, "flat", Flat())
     assert round_trip(config) == config
+
+
+def saved_before(cutmix: float, partner: str) -> dict[str, object]:
+    """Return a configuration as versions with CutMix across classes wrote it."""
+    saved = to_json(recipes.get(recipes.DEFAULT))
+    return {**saved, "data": {**saved["data"], "cutmix": cutmix, "cutmix_with": partner}}
+
+
+def test_files_of_versions_that_had_cutmix_across_classes() -> None:
+    config = recipes.get(recipes.DEFAULT)
+    assert from_json(saved_before(0.0, "any")) == config
+    within = replace(config, data=replace(config.data, cutmix=0.5))
+    assert from_json(saved_before(0.5, "class")) == within
+    with pytest.raises(UserError, match=r"has CutMix across classes \(data\.cutmix_with any\), which this version"):
+        from_json(saved_before(0.5, "any"))
+
+
+@pytest.mark.parametrize(("cutmix", "partner"), [(0.0, "any"), (0.5, "class")])
+def test_keys_of_results_are_those_of_earlier_versions(cutmix: float, partner: str) -> None:
+    config = recipes.get(recipes.DEFAULT)
+    key = to_json(replace(config, data=replace(config.data, cutmix=cutmix)), key=True)
+    assert key["data"]["cutmix_with"] == partner
+    assert key["data"].keys() == saved_before(cutmix, partner)["data"].keys()  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
 """Files that somebody made to do harm: no code in them runs, and each is one sentence.
 
-Readers that have such tests already: CIFAR's pickles in `tests/data/test_pickles.py`, archives with `../` and links in
+Readers that have such tests already: CIFAR's pickles in `tests/data/test_cifar.py`, archives with `../` and links in
 `tests/data/test_fetch.py:test_archive_that_tries_to_escape`, .npz files with objects or endless headers in
-`tests/data/test_npz.py`, .mat files in `tests/data/test_matlab.py`, weights files with code in
+`tests/data/test_npz.py`, .mat files in `tests/data/test_svhn.py`, weights files with code in
 `tests/engine/test_weights.py:test_code_in_a_file_is_not_run`, unknown kinds in config.json in
 `tests/engine/test_run_errors.py:test_a_broken_configuration`.
 """

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.calls import refused
 from uiat import recipes
-from uiat.data.mixture import Mixture
+from uiat.data.loader import Mixture
 from uiat.types import Clock
 
 NAMES = [f"{data}-ddpm-{model}" for data in ("cifar10", "cifar100") for model in ("preactresnet18", "wrn-28-10")]

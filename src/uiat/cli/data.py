@@ -16,7 +16,7 @@ from uiat.cli.numbers import REGISTRY
 from uiat.cli.output import check_file
 from uiat.data import DataConfig, own, packed
 from uiat.data.files import nearest, user_path
-from uiat.data.packing import PackOptions, pack
+from uiat.data.packed import PackOptions, pack
 from uiat.errors import UserError, quoted, unknown
 from uiat.io import write_json
 from uiat.report.data_files import describe, write_npz
@@ -30,25 +30,26 @@ class Info:
     """Show how many images a data set has in each split and class, their shape, and where they lie."""
 
     source: tyro.conf.Positional[str]
-    """A known data set, or a path: a folder of images, a packed one, an .npz or .npy."""
+    """A known data set, a path (a folder of images, a packed one, an .npz), or module:callable."""
     size: int | tuple[int, int] | None = None
     """HEIGHT WIDTH of a folder's images, as in training; else the size that most of them have."""
     test: str = ""
-    """The test file of an .npz or .npy."""
+    """The test file of an .npz."""
     test_fraction: float = 0.2
     """How much is held out as test where there is no test split."""
     json: str | None = None
-    """Write all of it there."""
+    """A file to write all of it to, as JSON."""
     data_dir: str | None = None
     """Where data sets and packed images are looked for; else $UIAT_DATA, else a cache folder."""
 
 
 @dataclass(frozen=True)
 class Pack:
-    """Decode a folder of images (or a Hugging Face data set) once, into files that `--data` takes."""
+    """Decode a folder of images (or what module:callable returns) once, into files that `--data` takes."""
 
     folder: tyro.conf.Positional[str]
-    """A folder with a sub-folder for each class, or splits train, validation and test of such folders."""
+    """A folder with a sub-folder for each class, or splits train, validation and test of such folders; or
+    module:callable."""
     out: str = ""
     """What to write: a folder that is mapped into memory, or an .npz; empty: FOLDER-packed."""
     size: int | tuple[int, int] | None = None
@@ -59,7 +60,7 @@ class Pack:
 
 @dataclass(frozen=True)
 class Fetch:
-    """Download a known data set, or see that it is there."""
+    """Download a known data set, unless that was done before."""
 
     name: tyro.conf.Positional[str]
     """Its name; `uiat list data` shows them."""
@@ -90,7 +91,7 @@ def _own_flags(sentence: str) -> str:
     """Name the flags of these commands where a sentence names those of training: `data.size` is `--size` here."""
     flag = r"(?<![\w/.-])(?:--)?data\.(size|test_fraction|test)\b"
     sentence = sentence.replace("--data PATH with ", "").replace("allow its download", "use `uiat data fetch`")
-    return re.sub(flag, lambda found: f"--{found[1].replace('_', '-')}", sentence)
+    return re.sub(flag, lambda match: f"--{match[1].replace('_', '-')}", sentence)
 
 
 def _info(options: Info) -> None:
@@ -112,18 +113,19 @@ def _info(options: Info) -> None:
 
 
 def _pack(options: Pack) -> None:
-    folder = user_path(options.folder)
-    if not folder.is_dir():
+    folder, name = user_path(options.folder), options.folder
+    is_callable = own.is_callable(name)
+    if not (folder.is_dir() or is_callable):
         advice = "" if folder.exists() else nearest(folder)
         advice = advice or "give one with a sub-folder of images for each class."
         raise UserError(f"there is no folder {folder}: {advice}")
     if packed.is_packed(folder):
         raise UserError(f"{folder} is packed already: use it with --data {quoted(folder)}.")
-    out = user_path(options.out or f"{str(folder).rstrip('/')}-packed")
+    out = user_path(options.out or f"{name.replace(':', '-') if is_callable else folder}-packed")
     if out.exists() and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out} is there already: choose another --out, or remove it.")
     size = (options.size, options.size) if isinstance(options.size, int) else options.size
-    listing, choice = own.listing(folder), PackOptions(size, options.test_fraction)
+    listing, choice = own.listing(name), PackOptions(size, options.test_fraction)
     if out.suffix.lower() == ".npz":
         files = write_npz(listing, choice, out)
     else:

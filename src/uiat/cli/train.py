@@ -16,7 +16,7 @@ from uiat.cli.launch import check_processes, launch, stopped
 from uiat.cli.numbers import REGISTRY, parse_number, too_long, with_radius
 from uiat.cli.subject import take
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
-from uiat.data.own import is_path
+from uiat.data.own import is_own
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
 from uiat.engine.loop import rehearse, train
 from uiat.engine.setup import build_loader
@@ -120,7 +120,7 @@ def name_recipe(args: list[str]) -> tuple[str, list[str]]:
     if args and not args[0].startswith("-"):
         return args[0], args[1:]
     named = take(args, ("--data",))[0].get("--data", "")
-    own = named not in data.SOURCES and is_path(named)
+    own = named not in data.SOURCES and is_own(named)
     return recipes.OWN if own else recipes.DEFAULT, args
 
 

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uiat.data import cifar, digits, fashion_mnist, generated, own, svhn
+from uiat.data import cifar, grey, npz, own, svhn
 from uiat.data.config import DataConfig
 from uiat.data.fetch import data_folder
-from uiat.data.images import Images, Parts, hold_out, resize, stratified
+from uiat.data.images import SPLIT_SEED, Images, Parts, default_validation, hold_out, resize, stratified
 from uiat.data.loader import Loader, plain
-from uiat.data.packing import default_validation
 from uiat.errors import UserError, unknown
 from uiat.types import DataSpec
 
@@ -39,15 +38,12 @@ class Source:
 
 
 SOURCES: dict[str, Source] = {
-    "digits": Source("handwritten digits, 8×8 grey, 1,797 images, comes with scikit-learn", digits.load),
+    "digits": Source("handwritten digits, 8×8 grey, 1,797 images, comes with scikit-learn", grey.load_digits),
     "cifar10": Source("CIFAR-10, 32×32 RGB, 10 classes, 50,000 + 10,000 images", cifar.load10),
     "cifar100": Source("CIFAR-100, 32×32 RGB, 100 classes, 50,000 + 10,000 images", cifar.load100),
     "svhn": Source("house numbers, 32×32 RGB, 10 classes, 73,257 + 26,032 images", svhn.load),
-    "fashion-mnist": Source("clothes, 28×28 grey, 10 classes, 60,000 + 10,000 images", fashion_mnist.load),
+    "fashion-mnist": Source("clothes, 28×28 grey, 10 classes, 60,000 + 10,000 images", grey.load_fashion),
 }
-
-_SPLIT_SEED = 0
-"""Fixed, so that runs of different seeds train, select and test on the same images."""
 
 _NAMED = 8
 """Classes that a line names."""
@@ -78,7 +74,7 @@ def load(config: DataConfig, data_dir: str | None = None, *, training: bool = Fa
     splits = split(read(config, data_dir), config)
     if not training or not config.generated.file:
         return splits
-    return replace(splits, generated=generated.load(config.generated.file, data_dir, splits.train))
+    return replace(splits, generated=npz.read_generated(config.generated.file, data_dir, splits.train))
 
 
 def read(config: DataConfig, data_dir: str | None = None) -> Parts:
@@ -90,9 +86,9 @@ def read(config: DataConfig, data_dir: str | None = None) -> Parts:
         return Parts(*SOURCES[config.name].load(folder, config.download), where=str(folder))
     if not config.name:
         raise UserError(f"no data is named: give --data PATH with {own.FORMS}.")
-    if own.is_path(config.name):
+    if own.is_own(config.name):
         return own.read(config, data_dir)
-    raise unknown("data set", config.name, SOURCES, others=own.nearby(), advice=f"or give the path of {own.FORMS}.")
+    raise unknown("data set", config.name, SOURCES, others=own.nearby(), advice=f"or give {own.FORMS}.")
 
 
 def split(parts: Parts, config: DataConfig) -> Splits:
@@ -132,7 +128,7 @@ def empty_classes(splits: Splits, name: str) -> str:
 
 def _held_out(train: Images, parts: Parts, config: DataConfig) -> tuple[Images, Images]:
     if parts.validation is None:
-        return hold_out(train, _validation(config.validation, len(train)), _SPLIT_SEED)
+        return hold_out(train, _validation(config.validation, len(train)), SPLIT_SEED)
     if config.validation is not None:
         raise UserError(f"data.validation is given, but {config.name} has a validation split of its own: leave it out.")
     parts.validation.check(f"the validation set of {config.name}")
@@ -148,7 +144,7 @@ def _subset(images: Images, count: int | None, option: str, part: str) -> Images
         return images
     if not 1 <= count <= len(images):
         raise UserError(f"{option} is {count}, but there are {len(images)} {part} images: give 1 to {len(images)}.")
-    return hold_out(images, count, _SPLIT_SEED)[1]
+    return hold_out(images, count, SPLIT_SEED)[1]
 
 
 def _validation(count: int | None, available: int) -> int:

@@ -1,4 +1,7 @@
-"""Random crop with zero padding and random mirroring, for a whole batch at once."""
+"""Crop, mirroring, CutMix and Cutout, for a whole batch at once.
+
+All draws are made on the CPU, so that every device gets the same.
+"""
 
 from dataclasses import dataclass
 
@@ -33,8 +36,74 @@ class Augmentation:
 def draw(
     count: int, padding: int, flip: bool, generator: torch.Generator, device: torch.device | str = "cpu"
 ) -> Augmentation:
-    """Draw on the CPU, so that every device gets the same; switching `flip` off does not move the crops."""
+    """Draw crops and mirroring; switching `flip` off does not move the crops."""
     offsets = torch.randint(0, 2 * padding + 1, (2, count), generator=generator)
     mirrored = torch.randint(0, 2, (1, count), generator=generator) * flip
     top, left, coin = torch.cat([offsets, mirrored]).to(device)  # one transfer
     return Augmentation(top, left, coin.bool())
+
+
+@dataclass(frozen=True, eq=False)
+class Windows:
+    """A window for each image: rows [top, bottom) and columns [left, right)."""
+
+    top: Tensor
+    bottom: Tensor
+    left: Tensor
+    right: Tensor
+
+    def rows(self, which: Tensor) -> "Windows":
+        """Return the windows of some of the images."""
+        return Windows(self.top[which], self.bottom[which], self.left[which], self.right[which])
+
+    def mask(self, height: int, width: int) -> Tensor:
+        """Return which pixels lie within: (B, 1, H, W)."""
+        down = torch.arange(height, device=self.top.device)
+        across = torch.arange(width, device=self.top.device)
+        tall = (down >= self.top[:, None]) & (down < self.bottom[:, None])
+        wide = (across >= self.left[:, None]) & (across < self.right[:, None])
+        return (tall[:, :, None] & wide[:, None, :])[:, None]
+
+    def fill(self, x: Tensor, other: Tensor | int) -> Tensor:
+        """Return images (B, C, H, W) whose windows are filled from other images, or with one value."""
+        return torch.where(self.mask(*x.shape[2:]), other, x)
+
+
+def draw_cutout(
+    count: int, side: int, shape: tuple[int, ...], key: torch.Generator, device: torch.device | str = "cpu"
+) -> Windows:
+    """Draw a square for each image, its centre anywhere, so that it may reach over the edge (DeVries & Taylor)."""
+    return _windows(torch.full((count,), side), torch.full((count,), side), shape, key, device)
+
+
+def draw_cutmix(y: Tensor, probability: float, shape: tuple[int, ...], key: torch.Generator) -> tuple[Windows, Tensor]:
+    """Draw CutMix within a class (Yun et al.) for a batch with labels y: windows, and the image that fills each.
+
+    Windows have a uniform area and their centres anywhere. The partner, a place within the batch, is another image of
+    the same class, so that the label stays; it is the image itself where the batch has no other.
+    """
+    count, height, width = len(y), shape[-2], shape[-1]
+    side = torch.rand(count, generator=key).sqrt()  # the square root of the share that is filled: Beta(1, 1)
+    applied = torch.rand(count, generator=key) < probability
+    tall, wide = ((side * length).round().long() * applied for length in (height, width))
+    windows = _windows(tall, wide, shape, key, y.device)
+    shuffled = torch.randperm(count, generator=key).to(y.device)
+    grouped = shuffled[y[shuffled].argsort(stable=True)]  # by class, in random order within each
+    label = y[grouped]
+    first = torch.searchsorted(label, label)  # where each one's class begins
+    last = torch.searchsorted(label, label, right=True) - 1
+    here = torch.arange(count, device=y.device)
+    partner = torch.empty_like(grouped)
+    partner[grouped] = grouped[torch.where(here == last, first, here + 1)]
+    return windows, partner
+
+
+def _windows(
+    tall: Tensor, wide: Tensor, shape: tuple[int, ...], key: torch.Generator, device: torch.device | str
+) -> Windows:
+    """Place windows of these sides with their centres anywhere in the image, and cut off what lies outside."""
+    ends = []
+    for length, side in ((shape[-2], tall), (shape[-1], wide)):
+        start = torch.randint(0, length, (len(side),), generator=key) - side // 2
+        ends += [start.clamp(0, length), (start + side).clamp(0, length)]
+    return Windows(*torch.stack(ends).to(device))  # one transfer

@@ -1,20 +1,63 @@
-"""CIFAR-10 and CIFAR-100 in either of their official layouts: binary (preferred, no pickle) and pickled."""
+"""CIFAR-10 and CIFAR-100 in either of their official layouts: binary (preferred, no pickle) and pickled.
+
+A pickle is a program. The official files are pickles of Python 2, so the names that they need are answered here by
+stand-ins that do only what those files use; any other name is refused, never looked up.
+"""
 
 import os
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from uiat.data import fetch, pickles
+from uiat.data import fetch
 from uiat.data.files import check_labels, is_file, reading, to_images
 from uiat.data.images import Images
 from uiat.errors import UserError
 
 Bytes = NDArray[np.uint8]
 _PIXELS = 3 * 32 * 32
+
+
+def _read_binary(path: Path, label_bytes: int) -> tuple[Bytes, NDArray[np.integer]]:
+    """Read records of labels, of which the last counts (CIFAR-100 puts the coarse one first), and pixels."""
+    with reading(path, "a CIFAR binary file"):
+        stored = np.frombuffer(path.read_bytes(), np.uint8)
+    record = label_bytes + _PIXELS
+    if not stored.size or stored.size % record:
+        raise UserError(
+            f"{path} has {stored.size} bytes, not a whole number of {record}-byte records: "
+            "it is truncated, replace it with an intact copy."
+        )
+    rows = stored.reshape(-1, record)
+    return rows[:, label_bytes:], rows[:, label_bytes - 1]
+
+
+def _read_pickled(path: Path, label_key: str) -> tuple[Bytes, NDArray[np.integer]]:
+    with reading(path, "a CIFAR batch"):
+        entry = unpickle(path)
+        images, labels = entry["data"], entry[label_key]
+        count = len(labels)
+        if not count or not isinstance(images, np.ndarray) or images.shape != (count, _PIXELS):
+            raise ValueError(f"`data` must be {_PIXELS} bytes for each of the {count} labels")
+        if not all(type(label) is int for label in labels):
+            raise ValueError("labels must be integers")
+        return images, np.array(labels, np.int64)
+
+
+def _text_names(path: Path) -> list[str]:
+    with reading(path, "a list of class names"):
+        return path.read_text("utf-8").split()
+
+
+def _pickled_names(path: Path, key: str) -> list[str]:
+    with reading(path, "a list of class names"):
+        return [_text(name) for name in unpickle(path)[key]]
 
 
 @dataclass(frozen=True)
@@ -29,59 +72,9 @@ class Layout:
     """One file: images (N, 3072) and labels (N,)."""
     read_names: Callable[[Path], list[str]]
 
-    def find(self, data: Path) -> Path | None:
-        """Return the folder that holds all files of this layout: within `data`, or `data` itself."""
-        return next((at for at in (data / self.folder, data) if not self.missing(at)), None)
-
     def missing(self, at: Path) -> list[str]:
         """Return the files that a folder lacks."""
         return [file for file in (*self.train, *self.test, self.names) if not is_file(at / file)]
-
-
-def _binary(label_bytes: int) -> Callable[[Path], tuple[Bytes, NDArray[np.integer]]]:
-    """Records of labels, of which the last counts (CIFAR-100 puts the coarse one first), and pixels."""
-
-    def read(path: Path) -> tuple[Bytes, NDArray[np.integer]]:
-        with reading(path, "a CIFAR binary file"):
-            stored = np.frombuffer(path.read_bytes(), np.uint8)
-        record = label_bytes + _PIXELS
-        if not stored.size or stored.size % record:
-            raise UserError(
-                f"{path} has {stored.size} bytes, not a whole number of {record}-byte records: "
-                "it is truncated, replace it with an intact copy."
-            )
-        rows = stored.reshape(-1, record)
-        return rows[:, label_bytes:], rows[:, label_bytes - 1]
-
-    return read
-
-
-def _pickled(label_key: str) -> Callable[[Path], tuple[Bytes, NDArray[np.integer]]]:
-    def read(path: Path) -> tuple[Bytes, NDArray[np.integer]]:
-        with reading(path, "a CIFAR batch"):
-            entry = pickles.load(path)
-            images, labels = entry["data"], entry[label_key]
-            count = len(labels)
-            if not count or not isinstance(images, np.ndarray) or images.shape != (count, _PIXELS):
-                raise ValueError(f"`data` must be {_PIXELS} bytes for each of the {count} labels")
-            if not all(type(label) is int for label in labels):
-                raise ValueError("labels must be integers")
-            return images, np.array(labels, np.int64)
-
-    return read
-
-
-def _text_names(path: Path) -> list[str]:
-    with reading(path, "a list of class names"):
-        return path.read_text("utf-8").split()
-
-
-def _pickled_names(key: str) -> Callable[[Path], list[str]]:
-    def read(path: Path) -> list[str]:
-        with reading(path, "a list of class names"):
-            return [pickles.text(name) for name in pickles.load(path)[key]]
-
-    return read
 
 
 _BATCHES = tuple(f"data_batch_{k}" for k in range(1, 6))
@@ -92,7 +85,7 @@ _LAYOUTS = {
             tuple(f"{name}.bin" for name in _BATCHES),
             ("test_batch.bin",),
             "batches.meta.txt",
-            _binary(label_bytes=1),
+            partial(_read_binary, label_bytes=1),
             _text_names,
         ),
         Layout(
@@ -100,8 +93,8 @@ _LAYOUTS = {
             _BATCHES,
             ("test_batch",),
             "batches.meta",
-            _pickled("labels"),
-            _pickled_names("label_names"),
+            partial(_read_pickled, label_key="labels"),
+            partial(_pickled_names, key="label_names"),
         ),
     ),
     100: (
@@ -110,7 +103,7 @@ _LAYOUTS = {
             ("train.bin",),
             ("test.bin",),
             "fine_label_names.txt",
-            _binary(label_bytes=2),
+            partial(_read_binary, label_bytes=2),
             _text_names,
         ),
         Layout(
@@ -118,8 +111,8 @@ _LAYOUTS = {
             ("train",),
             ("test",),
             "meta",
-            _pickled("fine_labels"),
-            _pickled_names("fine_label_names"),
+            partial(_read_pickled, label_key="fine_labels"),
+            partial(_pickled_names, key="fine_label_names"),
         ),
     ),
 }
@@ -137,8 +130,9 @@ def load100(folder: Path, download: bool) -> tuple[Images, Images]:
 
 def _load(classes: int, data: Path, download: bool) -> tuple[Images, Images]:
     for layout in _LAYOUTS[classes]:
-        if found := layout.find(data):
-            return _read(layout, found, classes)
+        for at in (data / layout.folder, data):  # the folder of the layout may be named as the data folder itself
+            if not layout.missing(at):
+                return _read(layout, at, classes)
     binary, pickled = _LAYOUTS[classes]
     wanted = fetch.Wanted(f"CIFAR-{classes}", data, f"its folder {binary.folder} or {pickled.folder}")
     at = data / binary.folder
@@ -164,3 +158,51 @@ def _read(layout: Layout, at: Path, classes: int) -> tuple[Images, Images]:
         return to_images(x, np.concatenate([labels for _, labels in read]), names)
 
     return part(layout.train), part(layout.test)
+
+
+def _empty_array(kind: object, shape: object, code: object) -> NDArray[np.uint8]:
+    """Stand for NumPy's `_reconstruct`: the state that follows in the pickle brings shape and bytes."""
+    return np.empty(0, np.uint8)
+
+
+def _byte_type(code: bytes | str, *options: object) -> "np.dtype[np.uint8]":
+    """Stand for `numpy.dtype`: another type than uint8 could smuggle object pointers in its state."""
+    name = code.decode("ascii", "replace") if isinstance(code, bytes) else code
+    if name not in ("u1", "|u1", "uint8"):
+        raise UserError(f"has an array of type {name!r} where only bytes are expected")
+    return np.dtype(np.uint8)
+
+
+_ADMITTED: dict[tuple[str, str], Callable[..., Any] | str] = {
+    ("numpy.core.multiarray", "_reconstruct"): _empty_array,
+    ("numpy._core.multiarray", "_reconstruct"): _empty_array,
+    ("numpy", "ndarray"): "ndarray",  # only ever an argument of `_reconstruct`; a string cannot be called
+    ("numpy", "dtype"): _byte_type,
+}
+
+
+class _Unpickler(pickle.Unpickler):
+    """Builds byte arrays and plain values, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        try:
+            return _ADMITTED[module, name]
+        except KeyError:
+            raise UserError(f"asks for {module}.{name}, which a data file has no need of") from None
+
+
+def unpickle(path: Path) -> dict[str, Any]:
+    """Read a pickled dictionary; keys and names that Python 2 wrote as byte strings become text."""
+    with reading(path, "a pickled data file"), path.open("rb") as file:
+        try:
+            entry = _Unpickler(file, encoding="bytes").load()
+        except UserError as refused:
+            raise UserError(f"{path} {refused}: refused, replace it with the official file.") from None
+        if not isinstance(entry, dict):
+            raise TypeError(f"a dictionary is expected, not {type(entry).__name__}")
+        return {_text(key): value for key, value in entry.items()}
+
+
+def _text(value: object) -> str:
+    """Return a byte string of Python 2 as text."""
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)

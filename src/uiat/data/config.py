@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from uiat.data.mixing import Partner
-
 
 @dataclass(frozen=True)
 class Generated:
@@ -20,10 +18,10 @@ class DataConfig:
     """The data of a run; where its files lie is not part of it."""
 
     name: str = "digits"
-    """A known data set (see `uiat list`), or the path of one's own: a folder of images with a sub-folder for each
-    class, a packed one, an .npz (`image`, `label`, `classes`), or an .npy with its labels beside it."""
+    """A known data set (see `uiat list`), the path of one's own (a folder of images with a sub-folder for each class, a
+    packed one, or an .npz with `image`, `label`, `classes`), or `module:callable` for any other data set."""
     test: str = ""
-    """Path of the test file for an .npz or .npy of one's own; empty: some images are held out as test."""
+    """Path of the test file for an .npz of one's own; empty: some images are held out as test."""
     test_fraction: float = 0.2
     """How much of one's own data is held out as test, stratified, where it has no test split."""
     subset: int | None = None
@@ -31,8 +29,8 @@ class DataConfig:
     test_subset: int | None = None
     """Take only that many test images, each class in proportion."""
     size: int | tuple[int, int] | None = None
-    """Resize images to HEIGHT WIDTH, or to a square of one number; `None`: as they are (a folder: the size that most
-    of its images have)."""
+    """Resize images to HEIGHT WIDTH, or to a square of one number; `None`: as they are (of several sizes the one that
+    most images have)."""
     validation: int | None = None
     """Training images held out to select the best model by; `None`: a tenth, at most 1024."""
     crop: int = 4
@@ -44,9 +42,6 @@ class DataConfig:
     cutout: int = 0
     """Cutout: side of the square that is blackened in every training image, in pixels; 0 switches it off."""
     cutmix: float = 0.0
-    """CutMix: probability that a window of a training image is filled from another image; 0 switches it off."""
-    cutmix_with: Partner = "any"
-    """The other image: `any` of the batch, the label mixed by area (not every method can take that), or one of the same
-    `class`, the label as it is."""
+    """CutMix: probability that a window of a training image is filled from another image of its class; 0 is off."""
     download: bool = True
     """Download the data set when it is not found."""

@@ -1,16 +1,17 @@
-"""One image file as bytes of pixels, whatever its mode; files that only pretend to be images are refused.
+"""One image as bytes of pixels, whatever its mode; files that only pretend to be images are refused.
 
-Pillow is imported by those who read image files, and by nobody else.
+Pillow is imported only by commands that read images of one's own.
 """
 
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import IO, TYPE_CHECKING, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -26,10 +27,12 @@ _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N")
 _ORIENTATION = 0x0112
 _TURNED = (5, 6, 7, 8)
 """EXIF orientations that change width and height."""
+_CHUNK = 4096
+"""Images converted at a time."""
 
 
 class Facts(NamedTuple):
-    """What the head of an image file tells."""
+    """Size and kind of an image."""
 
     height: int
     width: int
@@ -62,16 +65,57 @@ def opened(file: IO[bytes]) -> "Iterator[Image]":
             raise ValueError("it is no image of a known format") from None
 
 
-def look(file: IO[bytes]) -> Facts:
-    """Read the head of an image: its size as it is to be seen, and whether it is grey."""
-    with opened(file) as image:
-        # A PNG may keep its orientation behind the pixels; for the sake of speed only the head is asked here.
-        exif = image.getexif() if image.format != "PNG" or "exif" in image.info else {}
-        width, height = image.size[::-1] if exif.get(_ORIENTATION) in _TURNED else image.size
-        return Facts(height, width, image.mode in _GREY)
+def as_image(value: Any) -> "Image":
+    """Return a PIL image of what a data set yields: a PIL image, an array (H, W) or (H, W, C), a tensor (C, H, W)."""
+    from PIL import Image
+
+    if isinstance(value, Image.Image):
+        return value
+    if isinstance(value, Tensor):
+        array = value.detach().cpu().numpy()
+        array = array.transpose(1, 2, 0) if array.ndim == 3 else array
+    elif isinstance(value, np.ndarray):
+        array = value
+    else:
+        raise ValueError(f"it is {type(value).__name__}: give a PIL image, a NumPy array or a tensor")
+    if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3)):
+        raise ValueError(
+            f"it has shape {tuple(value.shape)}: give an array H×W×C or a tensor C×H×W with 1 or 3 channels, or H×W"
+        )
+    if array.dtype != np.uint8 and array.dtype.kind != "f":
+        raise ValueError(f"it is {array.dtype}: give uint8, or floats from 0 to 1")
+    array = array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array
+    return Image.fromarray(np.ascontiguousarray(to_bytes(array)))
 
 
-def pixels(file: IO[bytes], size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
+def to_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
+    """Return pixels as bytes, floats from 0 to 1 times 255; other floats are a `ValueError`."""
+    if array.dtype == np.uint8:
+        return array
+    out = np.empty(array.shape, np.uint8)
+    for start in range(0, len(array), _CHUNK):  # a float64 copy of a whole set may not fit into memory
+        part = array[start : start + _CHUNK]
+        if np.isnan(part).any():
+            raise ValueError("has pixels that are not numbers (NaN): remove them")
+        low, high = float(part.min(initial=0)), float(part.max(initial=0))
+        if low < 0 or high > 1:
+            raise ValueError(
+                f"has the pixel value {low if low < 0 else high:g}, outside 0 to 1: "
+                "scale floats to [0, 1], or give uint8"
+            )
+        out[start : start + _CHUNK] = np.rint(part.astype(np.float64) * 255)
+    return out
+
+
+def look(image: "Image") -> Facts:
+    """Return the size of an image as it is to be seen, and whether it is grey; of a file only the head is read."""
+    # A PNG may keep its orientation behind the pixels; for the sake of speed only the head is asked here.
+    exif = image.getexif() if image.format != "PNG" or "exif" in image.info else {}
+    width, height = image.size[::-1] if exif.get(_ORIENTATION) in _TURNED else image.size
+    return Facts(height, width, image.mode in _GREY)
+
+
+def pixels(image: "Image", size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
     """Return an image as uint8 (C, H, W) of this (height, width): upright, on white where it is transparent.
 
     Of an animation the first picture is taken. Sides that differ are stretched or shrunk to fit, nothing is cut off;
@@ -79,14 +123,13 @@ def pixels(file: IO[bytes], size: tuple[int, int], grey: bool) -> NDArray[np.uin
     """
     from PIL import Image, ImageOps
 
-    with opened(file) as image:
-        if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
-            raise ValueError("its pixels have 32 bits and no known range: save it with 8 or 16 bits")
-        shown = _opaque(_eight_bits(ImageOps.exif_transpose(image))).convert("L" if grey else "RGB")
-        if shown.size != (size[1], size[0]):
-            shown = shown.resize((size[1], size[0]), Image.Resampling.BILINEAR)
-        found = np.asarray(shown, np.uint8)
-    return found[None] if grey else found.transpose(2, 0, 1)
+    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
+        raise ValueError("its pixels have 32 bits and no known range: save it with 8 or 16 bits")
+    shown = _opaque(_eight_bits(ImageOps.exif_transpose(image))).convert("L" if grey else "RGB")
+    if shown.size != (size[1], size[0]):
+        shown = shown.resize((size[1], size[0]), Image.Resampling.BILINEAR)
+    array = np.asarray(shown, np.uint8)
+    return array[None] if grey else array.transpose(2, 0, 1)
 
 
 def _eight_bits(image: "Image") -> "Image":

@@ -1,6 +1,6 @@
 """Finding the folder of the data, and downloading the official files into it.
 
-Nothing is ever half there: a file is moved into place once its digest is right, a folder once extracted.
+A file is moved into place once its digest is right, a folder once it is extracted.
 """
 
 import gzip

@@ -27,7 +27,7 @@ def user_path(given: str) -> Path:
 
 
 def nearest(path: Path) -> str:
-    """Return "did you mean …?" with the neighbour whose name is most like that of a path that is not there, or ""."""
+    """Return "did you mean …?" with the neighbour whose name is most like that of a path that does not exist, or ""."""
     rest: list[str] = []
     while not os.path.isdir(path.parent) and path != path.parent:
         rest.insert(0, path.name)
@@ -38,14 +38,19 @@ def nearest(path: Path) -> str:
         close = []
     if not close:
         return ""
-    found = path.with_name(close[0])
-    whole = found.joinpath(*rest)
-    return f"did you mean {whole if os.path.exists(whole) else found}?"
+    neighbour = path.with_name(close[0])
+    whole = neighbour.joinpath(*rest)
+    return f"did you mean {whole if os.path.exists(whole) else neighbour}?"
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether a file is there; unlike `Path.is_file`, never raise over a forbidden folder."""
+    """Tell whether a file exists; unlike `Path.is_file`, never raise over a forbidden folder."""
     return os.path.isfile(path)
+
+
+def first_file(*paths: Path) -> Path | None:
+    """Return the first of these files that exists."""
+    return next((path for path in paths if is_file(path)), None)
 
 
 @contextmanager
@@ -71,6 +76,6 @@ def check_labels(path: Path, labels: NDArray[np.integer], classes: int, first: i
 
 
 def to_images(x: NDArray[np.uint8], y: NDArray[np.integer], classes: tuple[str, ...]) -> Images:
-    """Bring arrays of images (N, C, H, W) and labels into tensors; what a file lends is copied, an own array is not."""
-    own = x if x.flags.c_contiguous and x.flags.writeable else x.copy(order="C")
-    return Images(torch.from_numpy(own), torch.from_numpy(y.astype(np.int64)), classes)
+    """Bring arrays of images (N, C, H, W) and labels into tensors; a read-only buffer of a file is copied."""
+    writable = x if x.flags.c_contiguous and x.flags.writeable else x.copy(order="C")
+    return Images(torch.from_numpy(writable), torch.from_numpy(y.astype(np.int64)), classes)

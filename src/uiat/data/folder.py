@@ -1,16 +1,21 @@
 """A folder of images, a sub-folder for each class: `cats/1.png`, or `train/cats/1.png` where it has splits."""
 
+import hashlib
 import os
 import stat
-from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unicodedata import normalize
 
-from uiat.data.decode import SUFFIXES
-from uiat.data.listing import Item, Listing, stamp
+from uiat.data.decode import SUFFIXES, opened
+from uiat.data.packed import Listing
 from uiat.errors import UserError
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -23,10 +28,11 @@ _Inode = tuple[int, int]
 
 
 @dataclass
-class _Found:
-    """What a walk through the folder has met."""
+class _Walk:
+    """What a walk through the folder has seen."""
 
     stamps: list[tuple[str, int, int]] = field(default_factory=list)
+    """Place, bytes and time of the last change (ns) of each image: a file that is written again has another."""
     others: list[str] = field(default_factory=list)
     """Files that are no images."""
 
@@ -34,9 +40,9 @@ class _Found:
 def scan(folder: Path) -> Listing:
     """List the images of a folder; nothing is decoded."""
     splits = _splits(folder)
-    found = _Found()
+    walk = _Walk()
     images = {
-        part: {name: list(_images(at, folder, (), found)) for name, at in _classes(where, found, folder).items()}
+        part: {name: list(_images(at, folder, (), walk)) for name, at in _classes(where, walk, folder).items()}
         for part, where in splits.items()
     }
     if not any(files for part in images.values() for files in part.values()):
@@ -45,17 +51,27 @@ def scan(folder: Path) -> Listing:
         )
     _check_classes(folder, splits, images)
     classes = tuple(sorted(images["train"]))
-    label = {name: k for k, name in enumerate(classes)}
-    parts = {
-        part: [Item(place, label[name]) for name in sorted(group) for place in group[name]]
-        for part, group in images.items()
-    }
-    for part, items in parts.items():
-        if not items:
+    parts = {part: [place for name in sorted(group) for place in group[name]] for part, group in images.items()}
+    for part, places in parts.items():
+        if not places:
             raise UserError(f"the split {splits[part]} holds no images: fill it, or remove it.")
+    number = {name: k for k, name in enumerate(classes)}
+    label = {place: number[name] for group in images.values() for name, places in group.items() for place in places}
     root = folder.resolve()
-    notes = _notes(parts, classes, found)
-    return Listing(str(root), classes, parts, lambda place: (root / place).open("rb"), stamp(found.stamps), notes)
+
+    @contextmanager
+    def open_image(place: str) -> "Iterator[tuple[Image, int]]":
+        with (root / place).open("rb") as file, opened(file) as image:
+            yield image, label[place]
+
+    return Listing(str(root), _digest(walk.stamps), parts, open_image, classes, _notes(images, classes, walk))
+
+
+def _digest(stamps: list[tuple[str, int, int]]) -> str:
+    digest = hashlib.sha256()
+    for stamp in sorted(stamps):
+        digest.update(repr(stamp).encode())
+    return digest.hexdigest()
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
@@ -94,11 +110,11 @@ def _splits(folder: Path) -> dict[str, Path]:
     return splits
 
 
-def _classes(folder: Path, found: _Found, root: Path) -> dict[str, Path]:
+def _classes(folder: Path, walk: _Walk, root: Path) -> dict[str, Path]:
     """Return the sub-folders of a split, which are its classes."""
     for entry in _entries(folder):
         if not os.path.isdir(entry.path):
-            found.others.append(str((folder / entry.name).relative_to(root)))
+            walk.others.append(str((folder / entry.name).relative_to(root)))
     classes = {at.name: at for at in _folders(folder)}
     folded: dict[str, str] = {}
     for name in classes:
@@ -114,7 +130,7 @@ def _classes(folder: Path, found: _Found, root: Path) -> dict[str, Path]:
     return classes
 
 
-def _images(folder: Path, root: Path, above: tuple[_Inode, ...], found: _Found) -> Iterator[str]:
+def _images(folder: Path, root: Path, above: tuple[_Inode, ...], walk: _Walk) -> Iterator[str]:
     """Yield the places of the images in a folder and below it."""
     here = _inode(folder)
     if here in above:
@@ -122,11 +138,11 @@ def _images(folder: Path, root: Path, above: tuple[_Inode, ...], found: _Found) 
     for entry in _entries(folder):
         path = folder / entry.name
         if os.path.isdir(path):
-            yield from _images(path, root, (*above, here), found)
+            yield from _images(path, root, (*above, here), walk)
             continue
         place = str(path.relative_to(root))
         if path.suffix.lower() not in SUFFIXES:
-            found.others.append(place)
+            walk.others.append(place)
             continue
         try:
             state = path.stat()
@@ -134,7 +150,7 @@ def _images(folder: Path, root: Path, above: tuple[_Inode, ...], found: _Found) 
             raise UserError(f"{path} is a link to nothing, or cannot be read ({error.strerror}): remove it.") from None
         if not stat.S_ISREG(state.st_mode):
             raise UserError(f"{path} is no regular file: remove it.")
-        found.stamps.append((place, state.st_size, state.st_mtime_ns))
+        walk.stamps.append((place, state.st_size, state.st_mtime_ns))
         yield place
 
 
@@ -159,14 +175,15 @@ def _check_classes(folder: Path, splits: dict[str, Path], images: dict[str, dict
                 raise UserError(f"{other} and {where / name} are one and the same folder: remove one of them.")
 
 
-def _notes(parts: dict[str, list[Item]], classes: Sequence[str], found: _Found) -> tuple[str, ...]:
-    notes = []
-    for part in parts.keys() - {"train"}:
-        there = Counter(item.label for item in parts[part])
-        if lacking := [name for k, name in enumerate(classes) if not there[k]]:
-            notes.append(f"the {part} split has no images of {_some(lacking)}: accuracies say nothing of them")
-    if found.others:
-        notes.append(f"left out, as they are no images in a class folder: {_some(found.others)}")
+def _notes(images: dict[str, dict[str, list[str]]], classes: Sequence[str], walk: _Walk) -> tuple[str, ...]:
+    lacking = {part: [name for name in classes if not group.get(name)] for part, group in images.items()}
+    notes = [
+        f"the {part} split has no images of {_some(names)}: accuracies say nothing of them"
+        for part, names in lacking.items()
+        if names
+    ]
+    if walk.others:
+        notes.append(f"left out, as they are no images in a class folder: {_some(walk.others)}")
     return tuple(sorted(notes))
 
 

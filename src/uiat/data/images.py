@@ -13,7 +13,10 @@ from uiat.types import DataSpec
 
 SMALLEST, LARGEST = 8, 1024
 """Sides of an image, in pixels, that the models here can make sense of."""
+SPLIT_SEED = 0
+"""Fixed, so that runs of different seeds train, select and test on the same images."""
 _CHUNK = 1024
+"""Images resized at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,6 +108,11 @@ def hold_out(images: Images, fraction_or_count: float, seed: int = 0) -> tuple[I
     """Split by `stratified` and return (what stays, what is held out)."""
     held, rest = stratified(images.y, fraction_or_count, seed)
     return images.take(rest), images.take(held)
+
+
+def default_validation(available: int) -> int:
+    """Return how many training images are held out for validation unless one says so: a tenth, at most 1024."""
+    return max(1, min(1024, available // 10))
 
 
 def check_size(height: int, width: int) -> None:

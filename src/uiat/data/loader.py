@@ -1,19 +1,22 @@
-"""Batches from images that live on the device, in an order that depends on nothing but (seed, epoch)."""
+"""Batches of training images: which samples each has, in an order that depends on nothing but (seed, epoch, step)."""
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from uiat.data.augment import draw
-from uiat.data.images import Images, resize
-from uiat.data.mixing import OFF, Mixing, draw_cutmix, draw_cutout
-from uiat.data.mixture import Mixture
+from uiat.data.augment import draw, draw_cutmix, draw_cutout
+from uiat.data.images import Images, resize, to_unit
 from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.rng import generator
 from uiat.types import Batch
+
+T = TypeVar("T")
+_END = object()
 
 
 class Loader:
@@ -37,26 +40,27 @@ class Loader:
         device: torch.device | str = "cpu",
         generated: Images | None = None,
         original: float = 0.3,
-        mixing: Mixing = OFF,
+        cutout: int = 0,
+        cutmix: float = 0.0,
     ) -> None:
         images.check("the training set")
         _check_batch_size(batch_size)
         side = min(images.x.shape[2:])
         if not 0 <= crop < side:
             raise UserError(f"data.crop is {crop}: give a padding from 0 (off) to {side - 1} for these images.")
+        if cutout < 0:
+            raise UserError(f"data.cutout is {cutout}: give the side of a square in pixels, or 0 (off).")
+        if not 0 <= cutmix <= 1:
+            raise UserError(f"data.cutmix is {cutmix}: give a probability from 0 (off) to 1.")
         self.images = replace(images, x=images.x.to(device), y=images.y.to(device))
-        self.batch_size = batch_size
-        self.seed = seed
-        self.crop = crop
-        self.flip = flip
-        self.device = device
+        self.batch_size, self.seed, self.device = batch_size, seed, device
+        self.crop, self.flip, self.cutout, self.cutmix = crop, flip, cutout, cutmix
         self.generated = generated
         self.labels = self.images.y
         self.mixture: Mixture | None = None
         if generated is not None:
             self.labels = torch.cat([self.labels, generated.y.to(device)])
             self.mixture = Mixture(len(images), len(generated), batch_size, original, seed)
-        self.mixing = mixing
 
     @property
     def steps_per_epoch(self) -> int:
@@ -66,14 +70,13 @@ class Loader:
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[int, Batch]]:
         """Yield (step, batch) from step `start` on; earlier steps change nothing in later ones."""
+        steps = self.steps_per_epoch
         if self.mixture is not None:
-            for step in range(start, self.steps_per_epoch):
-                index = self.mixture.at((epoch - 1) * self.steps_per_epoch + step)
-                yield step, self._batch(index, epoch, step)
+            for step in range(start, steps):
+                yield step, self._batch(self.mixture.at((epoch - 1) * steps + step), epoch, step)
             return
         key = generator(self.seed, "order", epoch)
         order = torch.randperm(len(self.images), generator=key).to(self.device)
-        steps = self.steps_per_epoch
         for step in range(start, steps):
             first = step * self.batch_size
             last = first + self.batch_size if step + 1 < steps else len(order)
@@ -85,10 +88,9 @@ class Loader:
         share = Batch(places, places, index).share(rank(), world())
         assert share.index is not None
         x = self._augmented(index, share.y, epoch, step)
-        share = replace(share, y=share.y.to(self.device), index=share.index.to(self.device))
-        assert share.index is not None
-        x, y, mixed = self._mixed(x, self.labels[share.index], index, share.y, epoch, step)
-        return replace(share, x=_unit(x), y=y, mixed=mixed)
+        ours = share.index.to(self.device)
+        x = self._cut(x, index, share.y.to(self.device), epoch, step)
+        return replace(share, x=to_unit(x), y=self.labels[ours], index=ours)
 
     def _augmented(self, index: Tensor, places: Tensor, epoch: int, step: int) -> Tensor:
         """Return the cropped and mirrored images at some places of the global batch."""
@@ -111,21 +113,89 @@ class Loader:
             x[kind.nonzero().flatten().to(self.device)] = pixels
         return x
 
-    def _mixed(
-        self, x: Tensor, y: Tensor, index: Tensor, places: Tensor, epoch: int, step: int
-    ) -> tuple[Tensor, Tensor, Tensor | None]:
+    def _cut(self, x: Tensor, index: Tensor, places: Tensor, epoch: int, step: int) -> Tensor:
         """Apply CutMix, then Cutout, to the images at some places of the global batch."""
-        mixing, shape, mixed = self.mixing, self.images.spec.shape, None
-        if mixing.cutmix:
-            labels = self.labels[index.to(self.device)]
-            cut = draw_cutmix(labels, mixing, shape, generator(self.seed, "cutmix", epoch, step)).rows(places)
-            x = cut(x, self._augmented(index, cut.partner, epoch, step))
-            if mixing.mixes_labels:
-                y, mixed = cut.labels(y, labels[cut.partner], shape, len(self.images.classes))
-        if mixing.cutout:
+        shape = self.images.spec.shape
+        if self.cutmix:
+            key = generator(self.seed, "cutmix", epoch, step)
+            windows, partner = draw_cutmix(self.labels[index.to(self.device)], self.cutmix, shape, key)
+            x = windows.rows(places).fill(x, self._augmented(index, partner[places], epoch, step))
+        if self.cutout:
             key = generator(self.seed, "cutout", epoch, step)
-            x = draw_cutout(len(index), mixing.cutout, shape, key, self.device).rows(places).blacken(x)
-        return x, y, mixed
+            x = draw_cutout(len(index), self.cutout, shape, key, self.device).rows(places).fill(x, 0)
+        return x
+
+
+class Stream:
+    """Samples 0 … size − 1, `share` of them a step, in pass after pass, each in an order of its own.
+
+    A pass has every sample once. A batch in which one pass ends and the next begins has no sample twice.
+    """
+
+    def __init__(self, size: int, share: int, seed: int, purpose: str):
+        self.size, self.share, self.seed, self.purpose = size, share, seed, purpose
+        self._drawn: dict[int, Tensor] = {}
+
+    def at(self, step: int) -> Tensor:
+        """Return the samples of a step, counted from 0 over the whole run."""
+        number, place = divmod(step * self.share, self.size)
+        samples = self._part(number, place, min(place + self.share, self.size))
+        missing = self.share - len(samples)
+        return torch.cat([samples, self._part(number + 1, 0, missing)]) if missing else samples
+
+    def _part(self, number: int, first: int, last: int) -> Tensor:
+        """Return a part of the order of a pass: what the batch that it completes has already comes a little later."""
+        order, taken = self._draw(number), number * self.size % self.share
+        if first >= self.share or not taken:
+            return order[first:last]
+        window = order[: self.share]
+        twice = torch.isin(window, self._draw(number - 1)[-taken:])
+        return torch.cat([window[~twice], window[twice], order[self.share : last]])[first:last]
+
+    def _draw(self, number: int) -> Tensor:
+        if number not in self._drawn:
+            self._drawn = {kept: order for kept, order in self._drawn.items() if kept == number - 1}
+            self._drawn[number] = torch.randperm(self.size, generator=generator(self.seed, self.purpose, number))
+        return self._drawn[number]
+
+
+class Mixture:
+    """Batches with the same number of original and generated samples in each.
+
+    Generated samples are counted on from the originals. The two kinds are spread evenly over a batch, so that the share
+    of a process, or a micro-batch, holds them in proportion too.
+    """
+
+    def __init__(self, originals: int, generated: int, batch_size: int, original: float, seed: int):
+        share = round(batch_size * original)
+        for name, count, available in (
+            ("original", share, originals),
+            ("generated", batch_size - share, generated),
+        ):
+            if count < 1:
+                raise UserError(
+                    f"with data.generated.original {original:g} a batch of {batch_size} has no {name} images: "
+                    "give a share between 0 and 1, or larger batches."
+                )
+            if 2 * count > available:
+                raise UserError(
+                    f"a batch of {batch_size} takes {count} {name} images, more than half of the {available} there "
+                    "are: give a smaller train.batch_size."
+                )
+        self.originals = originals
+        self._streams = (
+            Stream(originals, share, seed, "original order"),
+            Stream(generated, batch_size - share, seed, "generated order"),
+        )
+        steps = torch.arange(batch_size + 1) * share // batch_size
+        self._is_original = steps.diff() > 0
+
+    def at(self, step: int) -> Tensor:
+        """Return the sample indices of a step, counted from 0 over the whole run; on the CPU."""
+        index = torch.empty(len(self._is_original), dtype=torch.int64)
+        index[self._is_original] = self._streams[0].at(step)
+        index[~self._is_original] = self._streams[1].at(step) + self.originals
+        return index
 
 
 def plain(images: Images, batch_size: int, device: torch.device | str = "cpu") -> Iterator[Batch]:
@@ -134,11 +204,19 @@ def plain(images: Images, batch_size: int, device: torch.device | str = "cpu") -
     for start in range(0, len(images), batch_size):
         x = images.x[start : start + batch_size].to(device)
         y = images.y[start : start + batch_size].to(device)
-        yield Batch(_unit(x), y, torch.arange(start, start + len(y), device=device))
+        yield Batch(to_unit(x), y, torch.arange(start, start + len(y), device=device))
 
 
-def _unit(x: Tensor) -> Tensor:
-    return x.float().div_(255)
+def ahead(source: Iterator[T]) -> Iterator[T]:
+    """Yield what the source yields; a thread makes the next item while the caller works on the last one.
+
+    It is for sources whose items depend on nothing that happens in between, such as batches with their own generators.
+    """
+    with ThreadPoolExecutor(1, "next batch") as pool:
+        waiting: Future[object] = pool.submit(next, source, _END)
+        while (item := waiting.result()) is not _END:
+            waiting = pool.submit(next, source, _END)
+            yield item  # type: ignore[misc]
 
 
 def _check_batch_size(batch_size: int) -> None:

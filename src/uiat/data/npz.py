@@ -1,17 +1,32 @@
-"""Data of one's own: an .npz with `image`, `label` and, optionally, the names of the `classes`."""
+"""Arrays in an .npz: `image`, `label` and, optionally, the names of the `classes`.
 
+Data of one's own is read into memory; generated images (Table 4) are unpacked once and mapped from the disk.
+"""
+
+import mmap
+import os
+import shutil
+import zipfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from uiat.data.files import is_file, nearest, reading, to_images
+from uiat.data.decode import to_bytes
+from uiat.data.fetch import data_folder
+from uiat.data.files import is_file, nearest, reading, to_images, user_path
 from uiat.data.images import Images
+from uiat.data.packed import published
 from uiat.errors import UserError
+from uiat.io import reason
+from uiat.progress import Ticker
 
-_MOST_CLASSES = 100_000
-_CHUNK = 4096
+MOST_CLASSES = 100_000
+_CHUNK = 1 << 24
+"""Bytes unpacked at a time."""
 
 
 def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
@@ -20,22 +35,11 @@ def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
         advice = nearest(path) or "give the path of an .npz with `image` and `label`."
         raise UserError(f"there is no file {path}: {advice}")
     arrays = _arrays(path)
-    names = _names(path, arrays["classes"]) if "classes" in arrays else None
-    return assemble(path, arrays["image"], arrays["label"], names, classes)
-
-
-def assemble(
-    path: Path,
-    image: NDArray[Any],
-    label: NDArray[Any],
-    own: tuple[str, ...] | None,
-    classes: tuple[str, ...] | None,
-) -> Images:
-    """Check the arrays of a file and make images of them; `own` are the file's names of the classes."""
-    x, y = pixels(path, image), labels(path, label, len(image))
-    if own is not None and classes is not None and own != classes:
+    x, y = pixels(path, arrays["image"]), labels(path, arrays["label"], len(arrays["image"]))
+    saved = _names(path, arrays["classes"]) if "classes" in arrays else None
+    if saved is not None and classes is not None and saved != classes:
         raise UserError(f"{path} has other `classes` than the training file: give both the same.")
-    names = classes or own or tuple(str(k) for k in range(int(y.max()) + 1))
+    names = classes or saved or tuple(str(k) for k in range(int(y.max()) + 1))
     if y.max() >= len(names):
         raise UserError(
             f"{path} has label {y.max()}, but the training data has {len(names)} classes: "
@@ -52,8 +56,12 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
         with archive:
             missing = [key for key in ("image", "label") if key not in archive]
             if missing:
-                raise UserError(f"{path} has no array `{missing[0]}`: save it with np.savez(path, image=…, label=…).")
+                raise _lacks(path, missing[0])
             return {key: archive[key] for key in ("image", "label", "classes") if key in archive}
+
+
+def _lacks(path: Path, name: str) -> UserError:
+    return UserError(f"{path} has no array `{name}`: save it with np.savez(path, image=…, label=…).")
 
 
 def pixels(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
@@ -68,27 +76,12 @@ def pixels(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
         raise UserError(f"{path} holds no images.")
     if image.shape[3] in (1, 3):
         image = image.transpose(0, 3, 1, 2)
-    if image.dtype == np.uint8:
-        return image
-    if image.dtype.kind != "f":
+    if image.dtype != np.uint8 and image.dtype.kind != "f":
         raise UserError(f"`image` of {path} is {image.dtype}: give uint8, or floats from 0 to 1.")
-    return _bytes(path, image)
-
-
-def _bytes(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
-    out = np.empty(image.shape, np.uint8)
-    for start in range(0, len(image), _CHUNK):
-        part = image[start : start + _CHUNK]
-        if np.isnan(part).any():
-            raise UserError(f"`image` of {path} has pixels that are not numbers (NaN): remove them.")
-        low, high = float(part.min(initial=0)), float(part.max(initial=0))
-        if low < 0 or high > 1:
-            raise UserError(
-                f"`image` of {path} has the pixel value {low if low < 0 else high:g}, outside 0 to 1: "
-                "scale floats to [0, 1], or give uint8."
-            )
-        out[start : start + _CHUNK] = np.rint(part.astype(np.float64) * 255)
-    return out
+    try:
+        return to_bytes(image)
+    except ValueError as error:
+        raise UserError(f"`image` of {path} {error}.") from None
 
 
 def labels(path: Path, label: NDArray[Any], count: int) -> NDArray[np.integer]:
@@ -99,7 +92,7 @@ def labels(path: Path, label: NDArray[Any], count: int) -> NDArray[np.integer]:
         raise UserError(f"`label` of {path} has shape {label.shape} for {count} images: give one label an image.")
     if label.min() < 0:
         raise UserError(f"{path} has label {label.min()}: number the classes from 0.")
-    if label.max() >= _MOST_CLASSES:
+    if label.max() >= MOST_CLASSES:
         raise UserError(f"{path} has label {label.max()}: number the classes from 0 without gaps.")
     return label
 
@@ -108,3 +101,75 @@ def _names(path: Path, classes: NDArray[Any]) -> tuple[str, ...]:
     if classes.ndim != 1 or classes.dtype.kind != "U" or not classes.size:
         raise UserError(f"`classes` of {path} is {classes.dtype} of shape {classes.shape}: give one string a class.")
     return tuple(classes.tolist())
+
+
+def read_generated(given: str, data_dir: str | None, originals: Images) -> Images:
+    """Return generated images with the originals' classes; their pixels stay on the disk, only labels are read."""
+    path, inside = user_path(given), data_folder(data_dir) / given
+    if not is_file(path):
+        if not is_file(inside):
+            raise UserError(
+                f"there are no generated images at {path} or {inside}: put the .npz (`image`, `label`) there, "
+                "or name another with --data.generated.file."
+            )
+        path = inside
+    image, label = mapped(path, data_folder(data_dir) / "unpacked")
+    if image.dtype != np.uint8:
+        raise UserError(f"`image` of {path} is {image.dtype}: give uint8, so that it can stay on the disk.")
+    x, y = torch.from_numpy(pixels(path, image)), labels(path, label, len(image))
+    if y.max() >= len(originals.classes):
+        raise UserError(f"{path} has label {y.max()}, but the training data has {len(originals.classes)} classes.")
+    images = Images(x, torch.from_numpy(y.astype(np.int64)), originals.classes)
+    images.check(str(path))
+    if x.shape[1] != originals.x.shape[1]:
+        raise UserError(f"{path} has images of {x.shape[1]} channels, the training data has {originals.x.shape[1]}.")
+    return images
+
+
+def mapped(path: Path, store: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return `image`, mapped from the disk, and `label` of an .npz, which is unpacked once into the store.
+
+    The copy is named after its content, so that the file can be moved. Its checksums are verified while it is unpacked.
+    """
+    with reading(path, "an .npz file"), zipfile.ZipFile(path) as archive:
+        members = {info.filename: info for info in archive.infolist()}
+        for name in ("image", "label"):
+            if f"{name}.npy" not in members:
+                raise _lacks(path, name)
+        image, label = members["image.npy"], members["label.npy"]
+        size = image.file_size + label.file_size
+        out = store / f"{path.stem}-{image.CRC:08x}-{label.CRC:08x}-{size}"
+        if not all(
+            is_file(at := out / info.filename) and at.stat().st_size == info.file_size for info in (image, label)
+        ):
+            _unpack(path, archive, (image, label), out)
+        return _load(out)
+
+
+def _load(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
+    # Copy on write: torch wants memory that may be written, and the file stays as it is.
+    image = np.load(folder / "image.npy", mmap_mode="c", allow_pickle=False)
+    with suppress(AttributeError, OSError):  # a random sample needs its own pages, not those behind them
+        image._mmap.madvise(mmap.MADV_RANDOM)
+    return image, np.load(folder / "label.npy", allow_pickle=False)
+
+
+def _unpack(path: Path, archive: zipfile.ZipFile, members: tuple[zipfile.ZipInfo, ...], out: Path) -> None:
+    size = sum(info.file_size for info in members)
+    try:
+        shutil.rmtree(out, ignore_errors=True)  # a copy that was cut short
+        with published(out) as folder, Ticker(size, f"unpacking {path.name} (once)") as ticker:
+            for info in members:
+                with archive.open(info) as packed, (folder / info.filename).open("wb") as file:
+                    while part := packed.read(_CHUNK):
+                        file.write(part)
+                        ticker.advance(len(part))
+                    file.flush()
+                    os.fsync(file.fileno())
+                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # what was written is not in use
+            _load(folder)  # a damaged array is no copy to keep
+    except OSError as error:
+        raise UserError(
+            f"cannot unpack {path} to {out.parent} ({reason(error)}): make room for {size / 1e9:.1f} GB, "
+            "or name another folder with --data-dir."
+        ) from None

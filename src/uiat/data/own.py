@@ -1,26 +1,57 @@
-"""Data of one's own, named by its path: which reader it is for."""
+"""Data of one's own: named by a path, or as `module:callable`."""
 
+import hashlib
+import operator
 import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
 
-from uiat.data import folder, huggingface, npy, npz, packed
+from uiat.data import folder, npz, packed
 from uiat.data.config import DataConfig
+from uiat.data.decode import as_image
 from uiat.data.fetch import data_folder
-from uiat.data.files import nearest, user_path
+from uiat.data.files import first_line, is_file, nearest, user_path
 from uiat.data.images import Images, Parts, hold_out
-from uiat.data.listing import Listing
-from uiat.data.packing import PackOptions, cached
+from uiat.data.packed import Listing, PackOptions, cached
 from uiat.errors import UserError
+from uiat.plugins import import_from
 
-FORMS = "a folder of images with a sub-folder for each class, an .npz, or an .npy with its labels"
-_FILES = {".npz": npz.read, ".npy": npy.read}
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+FORMS = "a folder of images with a sub-folder for each class, an .npz, or module:callable"
+_INSTEAD = (
+    "write a function that loads it, and name it with --data module:callable (docs/data.md has the lines to copy)."
+)
+_PROBES = 64
+"""Images of each split that are part of the digest of a callable's data: all of them would take too long."""
+
+
+class Dataset(Protocol):
+    """What a callable returns: a map-style data set of (image, label)."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int, /) -> tuple[Any, int]: ...
 
 
 def is_path(name: str) -> bool:
-    """Tell whether a data set is named by a path, be it there or not."""
-    if name.lower().endswith(tuple(_FILES)):
+    """Tell whether a data set is named by a path, whether that exists or not."""
+    if name.lower().endswith((".npz", ".npy")):
         return True
     return bool(name) and (name.startswith((".", "~")) or os.sep in name or os.path.exists(name))
+
+
+def is_callable(name: str) -> bool:
+    """Tell whether a data set is named as `module:callable`."""
+    return ":" in name and not is_path(name)
+
+
+def is_own(name: str) -> bool:
+    """Tell whether a data set is one's own; a known name is looked up before."""
+    return is_path(name) or is_callable(name)
 
 
 def nearby() -> list[str]:
@@ -29,49 +60,125 @@ def nearby() -> list[str]:
         entries = list(os.scandir())
     except OSError:
         return []
-    return [entry.name for entry in entries if entry.is_dir() or entry.name.lower().endswith(tuple(_FILES))]
+    return [entry.name for entry in entries if entry.is_dir() or entry.name.lower().endswith(".npz")]
 
 
 def read(config: DataConfig, data_dir: str | None) -> Parts:
-    """Read data of one's own; image files are packed first, once."""
+    """Read data of one's own; all but an .npz is packed first, once."""
     path = user_path(config.name)
-    kind = path.suffix.lower()
-    if not path.is_dir() and kind in _FILES:
+    if not 0 < config.test_fraction < 1:
+        raise UserError(f"data.test_fraction is {config.test_fraction}: give a number between 0 and 1.")
+    if not path.is_dir() and path.suffix.lower() == ".npz":
         test = user_path(config.test) if config.test else None
-        train, held = read_files(path, test, _fraction(config))
-        return Parts(train, held, where=str(path.absolute()))
+        return Parts(*read_npz(path, test, config.test_fraction), where=str(path.absolute()))
+    if config.test and path.is_dir():
+        raise UserError(f"data.test is given, but {path} is a folder: put its test images into {path}/test instead.")
+    if config.test and is_callable(config.name):
+        raise UserError(f"data.test is given, but {config.name} returns its test images itself: leave it out.")
+    if packed.is_packed(path):
+        return packed.read(path)
+    size = (config.size, config.size) if isinstance(config.size, int) else config.size
+    store = data_folder(data_dir) / "packed"
+    return packed.read(cached(listing(config.name), PackOptions(size, config.test_fraction), store))
+
+
+def read_npz(train: Path, test: Path | None, fraction: float = 0.2) -> tuple[Images, Images]:
+    """Return (train, test); without a test file a stratified fraction, always the same, is held out."""
+    images = npz.read(train)
+    return hold_out(images, fraction) if test is None else (images, npz.read(test, images.classes))
+
+
+def listing(name: str) -> Listing:
+    """List the images of a folder or of a callable's data sets; what cannot be packed is one sentence."""
+    if is_callable(name):
+        return _from_callable(name)
+    path = user_path(name)
+    if path.suffix.lower() == ".npy":
+        raise UserError(f"{path} is an .npy file, which is no longer read by itself: {_INSTEAD}")
     if not os.path.exists(path):
         raise UserError(f"there is no {path}: {nearest(path) or f'give {FORMS}.'}")
     if not path.is_dir():
         raise UserError(f"{path} is no data that can be read: give {FORMS}.")
-    if config.test:
-        raise UserError(f"data.test is given, but {path} is a folder: put its test images into {path}/test instead.")
-    if packed.is_packed(path):
-        return packed.read(path)
-    store = data_folder(data_dir) / "packed"
-    return packed.read(cached(listing(path), pack_options(config), store))
+    saved = is_file(path / "state.json") and is_file(path / "dataset_info.json")
+    if saved or is_file(path / "dataset_dict.json"):
+        raise UserError(f"{path} is a Hugging Face data set, which is no longer read by itself: {_INSTEAD}")
+    return folder.scan(path)
 
 
-def read_files(train: Path, test: Path | None, fraction: float = 0.2) -> tuple[Images, Images]:
-    """Return (train, test) of arrays; without a test file a stratified fraction, always the same, is held out."""
-    images = _FILES[train.suffix.lower()](train)
-    if test is None:
-        return hold_out(images, fraction, seed=0)
-    return images, _FILES[train.suffix.lower()](test, images.classes)
+def _from_callable(name: str) -> Listing:
+    """List the images that a callable returns for `train` and `test`; some of each are read, for the digest."""
+    module_name, _, function = name.partition(":")
+    module = import_from(Path.cwd(), module_name, f"--data {name}")
+    load = getattr(module, function, None)
+    if not callable(load):
+        raise UserError(f"{module_name!r} has no callable {function!r} for --data {name}.")
+    file = getattr(module, "__file__", None)
+    digest = hashlib.sha256(Path(file).read_bytes() if file else b"")
+    sets: dict[str, Dataset] = {}
+    for part in ("train", "test"):
+        try:
+            dataset = load(part)
+            count = 0 if dataset is None else len(dataset)
+        except Exception as error:  # the user's code may raise anything; the cause stays for a debugger
+            raise UserError(
+                f"{name} failed for {part!r} ({first_line(error)}): let it return an object with __len__ and "
+                "__getitem__ that gives (image, label)."
+            ) from error
+        if dataset is None and part == "test":
+            continue  # some of the training images are held out
+        if not count:
+            raise UserError(f"{name} has no images for {part!r}: return at least one.")
+        sets[part] = dataset
+        _add_probes(digest, name, part, dataset)
+    classes = _classes(name, sets)
+    digest.update(repr(classes).encode())
+
+    @contextmanager
+    def open_image(place: str) -> "Iterator[tuple[Image, int]]":
+        part, _, index = place.partition("/")
+        yield _item(sets[part], int(index), len(classes))
+
+    places = {part: [f"{part}/{k}" for k in range(len(dataset))] for part, dataset in sets.items()}
+    source = f"{Path(file).resolve() if file else module_name}:{function}"
+    return Listing(source, digest.hexdigest(), places, open_image, classes)
 
 
-def listing(path: Path) -> Listing:
-    """List the images of a folder, or of a Hugging Face data set."""
-    return huggingface.scan(path) if huggingface.is_saved(path) else folder.scan(path)
+def _add_probes(digest: "hashlib._Hash", name: str, part: str, dataset: Dataset) -> None:
+    """Add the length and some of the images, spread over a data set, to the digest; they must not be random."""
+    count = len(dataset)
+    digest.update(f"{part} {count}".encode())
+    for k in range(0, count, -(-count // _PROBES)):
+        try:
+            (image, label), (again, _) = _item(dataset, k), _item(dataset, k)
+        except Exception as error:
+            why = first_line(error).removeprefix("ValueError: ")
+            raise UserError(f"image {k} of {name} for {part!r} cannot be used: {why}.") from error
+        if image.tobytes() != again.tobytes():
+            raise UserError(
+                f"{name} gives other pixels for {part!r} each time it is asked: leave out random transforms, "
+                "training images are augmented here (--data.crop, --data.flip)."
+            )
+        digest.update(f"{image.mode} {image.size} {label}".encode() + image.tobytes())
 
 
-def pack_options(config: DataConfig) -> PackOptions:
-    """Return what a configuration asks of the packing."""
-    size = (config.size, config.size) if isinstance(config.size, int) else config.size
-    return PackOptions(size, _fraction(config))
+def _item(dataset: Dataset, index: int, classes: int = 0) -> "tuple[Image, int]":
+    item: Any = dataset[index]
+    if not isinstance(item, tuple | list) or len(item) != 2:
+        raise ValueError(f"it is {type(item).__name__}: give (image, label)")
+    try:
+        label = operator.index(item[1])
+    except TypeError:
+        raise ValueError(f"its label is {type(item[1]).__name__}: give an integer from 0") from None
+    if not 0 <= label < (classes or npz.MOST_CLASSES):
+        most = f"{classes - 1}, for {classes} classes" if classes else "the number of classes, without gaps"
+        raise ValueError(f"its label is {label}: give 0 to {most}")
+    return as_image(item[0]), label
 
 
-def _fraction(config: DataConfig) -> float:
-    if not 0 < config.test_fraction < 1:
-        raise UserError(f"data.test_fraction is {config.test_fraction}: give a number between 0 and 1.")
-    return config.test_fraction
+def _classes(name: str, sets: Mapping[str, Dataset]) -> tuple[str, ...]:
+    """Return the names that the data sets have as `classes`, as torchvision's do; empty where they have none."""
+    given = {part: getattr(dataset, "classes", None) for part, dataset in sets.items()}
+    named = {part: () if names is None else tuple(map(str, names)) for part, names in given.items()}
+    if named.get("test") and named["test"] != named["train"]:
+        raise UserError(f"{name} has other `classes` for 'test' than for 'train': give both the same.")
+    return named["train"]

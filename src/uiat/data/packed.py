@@ -1,32 +1,72 @@
-"""A packed data set: a folder with all pixels in one array that is read through a memory map.
+"""Images of one's own, decoded once into a packed data set, which is read through a memory map.
 
 `images.npy` (N, C, H, W) and `labels.npy` (N,) hold training, validation and test images in this order, `files.jsonl`
 where each came from, and `manifest.json` all else. It appears whole or not at all.
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from uiat.data.decode import Facts, look, pixels
 from uiat.data.files import first_line, is_file, reading
-from uiat.data.images import Images, Parts
+from uiat.data.images import LARGEST, SPLIT_SEED, Images, Parts, check_size, default_validation, stratified
+from uiat.distributed import is_main
 from uiat.errors import UserError
-from uiat.io import share, sync
+from uiat.io import reason, share, sync
+from uiat.progress import PipeSafeConsole, Ticker
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+T = TypeVar("T")
 KIND = "uiat packed images"
 IMAGES, LABELS, FILES, MANIFEST = "images.npy", "labels.npy", "files.jsonl", "manifest.json"
 _TEMPORARY = ".packing-"
+_NAMED = 3
+"""How many damaged images a sentence names."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of a source before they are read."""
+
+    source: str
+    """Where they come from: the absolute path of a folder, or FILE:callable."""
+    digest: str
+    """Changes when the images do."""
+    parts: Mapping[str, Sequence[str]]
+    """Places of the images of `train`, and of `validation` and `test` where the source has them; what it lacks is drawn
+    from `train`."""
+    open: Callable[[str], AbstractContextManager[tuple["Image", int]]]
+    """Open the image at a place, and return its label, too."""
+    classes: tuple[str, ...] = ()
+    """Empty: classes are called by their numbers, up to the highest label."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of the source."""
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """What decides a packed data set, beside its images."""
+
+    size: tuple[int, int] | None = None
+    """(height, width); `None`: the size that most images have."""
+    test_fraction: float = 0.2
+    """How much is held out as test where the source has no test split."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +74,8 @@ class Manifest:
     """What a packed data set says of itself."""
 
     source: str
-    """The folder it was packed from."""
     digest: str
-    """Of the names, sizes and times of the files."""
     options: dict[str, Any]
-    """What it was asked for."""
     classes: list[str]
     shape: list[int]
     """Of an image: channels, height, width."""
@@ -59,59 +96,13 @@ def is_packed(folder: Path) -> bool:
     return is_file(folder / MANIFEST) and is_file(folder / IMAGES)
 
 
-def write(
-    out: Path, manifest: Manifest, images: Iterable[NDArray[np.uint8]], labels: Iterable[int], files: Iterable[str]
-) -> None:
-    """Write a packed data set, whose images come one by one; `out` must not be there yet."""
-    out.parent.mkdir(parents=True, exist_ok=True)
-    with _temporary(out.parent) as folder:
-        count = manifest.train + manifest.validation + manifest.test
-        with (folder / IMAGES).open("wb") as file:  # not through a map: a full disk must be an error, not a signal
-            facts = {"descr": "|u1", "fortran_order": False, "shape": (count, *manifest.shape)}
-            np.lib.format.write_array_header_1_0(file, facts)
-            for image in images:
-                file.write(np.ascontiguousarray(image).tobytes())
-        np.save(folder / LABELS, np.fromiter(labels, np.int64), allow_pickle=False)
-        (folder / FILES).write_text("".join(json.dumps(name) + "\n" for name in files), encoding="utf-8")
-        (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
-        for name in (IMAGES, LABELS, FILES, MANIFEST):
-            sync(folder / name)
-        with suppress(OSError):  # there already: another process was faster, with the same content
-            folder.rename(out)
-    if not is_packed(out):
-        raise OSError(f"{out} is there, and is no packed data set")
-    sync(out.parent)
-
-
-@contextmanager
-def _temporary(parent: Path) -> Iterator[Path]:
-    """Yield a folder that goes away unless it is renamed, and remove those of processes that were killed."""
-    for left in parent.glob(f"{_TEMPORARY}*"):
-        with suppress(OSError):
-            handle = os.open(left, os.O_RDONLY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a living process holds it
-                shutil.rmtree(left)
-            finally:
-                os.close(handle)
-    folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=parent))
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        share(folder, 0o777)  # a temporary folder is private
-        yield folder
-    finally:
-        os.close(handle)
-        shutil.rmtree(folder, ignore_errors=True)
-
-
 def read_manifest(folder: Path) -> Manifest:
     """Read and check the manifest."""
     with reading(folder / MANIFEST, "the manifest of a packed data set"):
-        found = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        if found.get("kind") != KIND or found.get("schema") != 1:
+        saved = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        if saved.get("kind") != KIND or saved.get("schema") != 1:
             raise ValueError(f"its kind is not {KIND!r}, or another version of uiat wrote it")
-        manifest = Manifest(**found)
+        manifest = Manifest(**saved)
         counts = (manifest.train, manifest.validation, manifest.test)
         if not all(type(n) is int and n >= 0 for n in (*counts, *manifest.shape)) or len(manifest.shape) != 3:
             raise ValueError("its counts make no sense")
@@ -142,10 +133,192 @@ def read(folder: Path) -> Parts:
     return Parts(images.part(0, train + validation), test, drawn=validation, where=where)
 
 
-def cannot_pack(out: Path, error: OSError) -> UserError:
-    """Say that the system did not take the files."""
-    why = error.strerror or first_line(error)
-    return UserError(
-        f"cannot write the packed images to {out} ({why}): "
-        "make room, or name another folder (--data-dir, or --out of `uiat data pack`)."
+def cached(listing: Listing, options: PackOptions, store: Path) -> Path:
+    """Return the packed data set of a listing, made now unless it is in the store; an outdated one is removed."""
+    name = Path(listing.source).name.replace(":", "-") or "data"
+    key = hashlib.sha256(repr((listing.source, options, listing.digest)).encode()).hexdigest()[:16]
+    out = store / f"{name}-{key}"
+    existed = out.exists()
+    if not (existed and _intact(out)):
+        if existed:  # as it was before, so that what another process publishes meanwhile is left alone
+            shutil.rmtree(out, ignore_errors=True)
+        pack(listing, options, out)
+        _remove_outdated(listing, options, out)
+    return out
+
+
+def _intact(out: Path) -> bool:
+    try:
+        return is_packed(out) and bool(read(out))
+    except UserError:
+        return False
+
+
+def _remove_outdated(listing: Listing, options: PackOptions, out: Path) -> None:
+    for other in out.parent.iterdir():
+        if other == out or not is_packed(other):
+            continue
+        with suppress(UserError, OSError):
+            manifest = read_manifest(other)
+            if (manifest.source, manifest.options) == (listing.source, _plain(options)):
+                shutil.rmtree(other)
+
+
+def _plain(options: PackOptions) -> dict[str, object]:
+    return {"size": list(options.size) if options.size else None, "test_fraction": options.test_fraction}
+
+
+def pack(listing: Listing, options: PackOptions, out: Path) -> None:
+    """Decode every image of a listing into a packed data set; nothing is left behind when that fails."""
+    if not 0 < options.test_fraction < 1:
+        raise UserError(f"the test fraction is {options.test_fraction}: give a number between 0 and 1.")
+    if options.size is not None:
+        check_size(*options.size)
+    places = [place for split in listing.parts.values() for place in split]
+    seen = list(_read_all(listing, places, "looking at", lambda image, label: (label, look(image))))
+    labels, facts = torch.tensor([label for label, _ in seen]), [fact for _, fact in seen]
+    classes = listing.classes or tuple(str(k) for k in range(int(labels.max()) + 1))
+    splits = _splits(listing, labels, classes, options)
+    order = torch.cat(splits).tolist()
+    (height, width), notes = _size(listing, facts, options)
+    grey = all(fact.grey for fact in facts)
+    say = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main()).print
+    for note in (*listing.notes, *notes):
+        say(f"note: {note}", markup=False, soft_wrap=True)
+    manifest = Manifest(
+        listing.source,
+        listing.digest,
+        _plain(options),
+        list(classes),
+        [1 if grey else 3, height, width],
+        *map(len, splits),
+        own_validation="validation" in listing.parts,
+        own_test="test" in listing.parts,
+        notes=[*listing.notes, *notes],
     )
+    ordered = [places[k] for k in order]
+    images = _read_all(listing, ordered, "packing", lambda image, _: pixels(image, (height, width), grey))
+    try:
+        write(out, manifest, images, labels[order].tolist(), ordered)
+    except OSError as error:
+        raise UserError(
+            f"cannot write the packed images to {out} ({reason(error)}): "
+            "make room, or name another folder (--data-dir, or --out of `uiat data pack`)."
+        ) from None
+
+
+def _read_all(
+    listing: Listing, places: Sequence[str], doing: str, read_one: Callable[["Image", int], T]
+) -> Iterator[T]:
+    """Yield what `read_one` returns for the image and label at each place; damaged images are named at the end."""
+    damaged: list[tuple[str, str]] = []
+    with Ticker(len(places), f"{doing} {len(places)} images") as ticker:
+        for place in places:
+            try:
+                with listing.open(place) as (image, label):
+                    result = read_one(image, label)
+            except Exception as error:  # decoders raise nearly anything on damaged bytes
+                damaged.append((place, first_line(error)))
+            else:
+                yield result
+            ticker.advance(1)
+    if damaged:
+        named = "; ".join(f"{place} ({why.removeprefix('ValueError: ')})" for place, why in damaged[:_NAMED])
+        more = f"; and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
+        count = "an image" if len(damaged) == 1 else f"{len(damaged)} images"
+        raise UserError(
+            f"{count} of {listing.source} cannot be read: {named}{more}: replace or remove, then try again."
+        )
+
+
+def _splits(
+    listing: Listing, labels: torch.Tensor, classes: Sequence[str], options: PackOptions
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the positions of training, validation and test images; what the source lacks is drawn from training."""
+    lengths = [len(split) for split in listing.parts.values()]
+    given = dict(zip(listing.parts, torch.arange(len(labels)).split(lengths), strict=True))
+    train, validation, test = given["train"], given.get("validation"), given.get("test")
+    before = set(labels[train].tolist())
+    if test is None:
+        chosen, rest = stratified(labels[train], options.test_fraction, SPLIT_SEED)
+        train, test = train[rest], train[chosen]
+    if validation is None:
+        chosen, rest = stratified(labels[train], min(default_validation(len(train)), len(train)), SPLIT_SEED)
+        train, validation = train[rest], train[chosen]
+    lost = sorted(before - set(labels[train].tolist()))
+    if lost or not len(test):
+        few = f"the class {classes[lost[0]]} has" if lost else "there are"
+        raise UserError(
+            f"{few} too few images in {listing.source} to draw test and validation images from: add some, "
+            "or make the splits yourself as folders train, validation and test."
+        )
+    return train, validation, test
+
+
+def _size(listing: Listing, facts: Sequence[Facts], options: PackOptions) -> tuple[tuple[int, int], list[str]]:
+    """Return (height, width), and what to say of the choice."""
+    if options.size is not None:
+        return options.size, []
+    sizes = Counter((fact.height, fact.width) for fact in facts)
+    (height, width), most = max(sizes.items(), key=lambda entry: (entry[1], entry[0]))
+    if max(height, width) > LARGEST:
+        raise UserError(
+            f"most images of {listing.source} have {height}×{width} pixels, more than {LARGEST} a side: "
+            f"choose a size, such as --data.size {round(64 * height / max(height, width))} "
+            f"{round(64 * width / max(height, width))}."
+        )
+    if len(sizes) == 1:
+        return (height, width), []
+    return (height, width), [
+        f"the images have {len(sizes)} sizes; all are resized to {height}×{width} (height×width), which {most} of "
+        f"{len(facts)} have; give a size to choose another"
+    ]
+
+
+def write(
+    out: Path, manifest: Manifest, images: Iterable[NDArray[np.uint8]], labels: Iterable[int], files: Iterable[str]
+) -> None:
+    """Write a packed data set, whose images come one by one; `out` must not exist yet."""
+    with published(out) as folder:
+        count = manifest.train + manifest.validation + manifest.test
+        with (folder / IMAGES).open("wb") as file:  # not through a map: a full disk must be an error, not a signal
+            facts = {"descr": "|u1", "fortran_order": False, "shape": (count, *manifest.shape)}
+            np.lib.format.write_array_header_1_0(file, facts)
+            for image in images:
+                file.write(np.ascontiguousarray(image).tobytes())
+        np.save(folder / LABELS, np.fromiter(labels, np.int64), allow_pickle=False)
+        (folder / FILES).write_text("".join(json.dumps(name) + "\n" for name in files), encoding="utf-8")
+        (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
+    if not is_packed(out):
+        raise OSError(f"{out} exists, and is no packed data set")
+
+
+@contextmanager
+def published(out: Path) -> Iterator[Path]:
+    """Yield a temporary folder that becomes `out` when it is whole and on the disk; an `out` that exists stays.
+
+    Nothing is left behind when the body fails. Folders of processes that were killed are removed.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    for left in out.parent.glob(f"{_TEMPORARY}*"):
+        with suppress(OSError):
+            handle = os.open(left, os.O_RDONLY)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a living process holds it
+                shutil.rmtree(left)
+            finally:
+                os.close(handle)
+    folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=out.parent))
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        share(folder, 0o777)  # a temporary folder is private
+        yield folder
+        for file in folder.iterdir():
+            sync(file)
+        with suppress(OSError):  # another process was faster, with the same content
+            folder.rename(out)
+        sync(out.parent)
+    finally:
+        os.close(handle)
+        shutil.rmtree(folder, ignore_errors=True)

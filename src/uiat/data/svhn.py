@@ -1,30 +1,45 @@
-"""SVHN, the street-view house numbers, cropped to 32×32 (format 2 of its authors)."""
+"""SVHN, the street-view house numbers, cropped to 32×32 (format 2 of its authors): arrays in MATLAB files.
 
+SciPy reads MATLAB files too, but a single wrong byte in a damaged file can make its reader crash the whole process;
+here each length and type is checked before it is used.
+"""
+
+import struct
+import zlib
+from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from uiat.data import fetch, matlab
-from uiat.data.files import check_labels, is_file, reading, to_images
+from uiat.data import fetch
+from uiat.data.files import check_labels, first_file, reading, to_images
 from uiat.data.images import Images
 
 _FILES = ("train_32x32.mat", "test_32x32.mat")
+_MATRIX, _COMPRESSED = 14, 15
+_NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
+"""Types of stored data (miINT8 … miUINT64)."""
+_NUMERIC_CLASSES = range(6, 16)
+"""Classes of arrays (mxDOUBLE … mxUINT64) that hold plain numbers; the others are structures, text and objects."""
+_COMPLEX = 0x0800
 
 
 def load(folder: Path, download: bool) -> tuple[Images, Images]:
     """Return (train, test), without the extra training images."""
     wanted = fetch.Wanted("SVHN", folder, " and ".join(_FILES))
-    paths = [_find(folder, name) or fetch.file(name, folder / "svhn", wanted, download) for name in _FILES]
-    return _read(paths[0]), _read(paths[1])
-
-
-def _find(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / "svhn" / name, folder / name) if is_file(path)), None)
+    train, test = (
+        first_file(folder / "svhn" / name, folder / name) or fetch.file(name, folder / "svhn", wanted, download)
+        for name in _FILES
+    )
+    return _read(train), _read(test)
 
 
 def _read(path: Path) -> Images:
     with reading(path, "SVHN's MATLAB file"):
-        content = matlab.read(path, ("X", "y"))
+        content = read_matlab(path, ("X", "y"))
         x, y = content["X"], content["y"]
         if x.dtype != np.uint8 or x.ndim != 4 or x.shape[:3] != (32, 32, 3) or not x.shape[3]:
             raise ValueError(f"X must be uint8 of shape 32×32×3×N, not {x.dtype} of {x.shape}")
@@ -34,3 +49,58 @@ def _read(path: Path) -> Images:
     check_labels(path, labels, classes=10, first=1)
     digits = labels % 10  # 10 stands for the digit 0
     return to_images(x.transpose(3, 2, 0, 1), digits, tuple(str(k) for k in range(10)))
+
+
+def read_matlab(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Return the arrays of these names of a MATLAB file, version 5 to 7; a damaged or absent one raises.
+
+    Call it within `reading`.
+    """
+    content = memoryview(path.read_bytes())
+    order = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}.get(bytes(content[124:128]))
+    if order is None:
+        raise ValueError("it does not start as a MATLAB file of version 5 to 7 does")
+    arrays: dict[str, NDArray[Any]] = {}
+    for kind, data in _elements(content[128:], order):
+        if kind == _COMPRESSED:
+            ((kind, data),) = _elements(memoryview(zlib.decompress(data)), order)
+        if kind == _MATRIX:
+            arrays.update(_matrix(data, order, names))
+    return {name: arrays[name] for name in names}
+
+
+def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
+    """Cut a sequence of elements, each with a tag of type and length, into (type, data)."""
+    at = 0
+    while at < len(content):
+        if at + 8 > len(content):
+            raise ValueError("it is truncated")
+        kind, size = struct.unpack_from(f"{order}II", content, at)
+        start = at + 8
+        if kind >> 16:  # a small element keeps its length in the upper half of the type, and up to 4 bytes in the tag
+            kind, size, start = kind & 0xFFFF, kind >> 16, at + 4
+            end = at + 8
+            if size > 4:
+                raise ValueError(f"an element of type {kind} has an impossible length")
+        else:
+            end = start + size + (0 if kind == _COMPRESSED else -size % 8)
+        if start + size > len(content):
+            raise ValueError("it is truncated")
+        yield kind, content[start : start + size]
+        at = end
+
+
+def _matrix(content: memoryview, order: str, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
+    """Read an array if it is one of those named, by the order of its parts: flags, shape, name, numbers."""
+    parts = list(islice(_elements(content, order), 4))
+    key = bytes(parts[2][1]).decode("latin-1") if len(parts) == 4 else ""
+    if key not in names:
+        return {}
+    (_, flags), (_, shape), _, (kind, data) = parts
+    (flag,) = struct.unpack_from(f"{order}I", flags)
+    if flag & 0xFF not in _NUMERIC_CLASSES or flag & _COMPLEX or kind not in _NUMBERS:
+        raise ValueError(f"{key} is not an array of real numbers")
+    sides = np.frombuffer(shape, f"{order}i4").tolist()
+    if min(sides, default=-1) < 0:
+        raise ValueError(f"{key} has the shape {sides}")
+    return {key: np.frombuffer(data, order + _NUMBERS[kind]).reshape(sides, order="F")}

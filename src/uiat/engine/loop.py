@@ -13,7 +13,7 @@ from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.crafting import crafting_copy
 from uiat.data import Splits
-from uiat.data.ahead import ahead
+from uiat.data.loader import ahead
 from uiat.distributed import anywhere, is_main, world
 from uiat.engine.guards import respond
 from uiat.engine.helper import get_helper, given_helper

@@ -10,13 +10,11 @@ from uiat.config import AnyConfig, check_training
 from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.data.loader import Loader
-from uiat.data.mixing import Mixing
 from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
 from uiat.errors import UserError
-from uiat.methods.method import takes_mixed_labels
 from uiat.models.fast import speed_up, still_same, to_channels_last, trial_batch, verified_fold
 from uiat.models.features import features_layer
 from uiat.rng import derive
@@ -33,12 +31,6 @@ def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.M
 def build_loader(config: AnyConfig, images: Images, device: torch.device, generated: Images | None = None) -> Loader:
     """Return the training batches, in the order and with the augmentation that the configuration gives them."""
     choice = config.data
-    mixing = Mixing(choice.cutout, choice.cutmix, choice.cutmix_with)
-    if mixing.mixes_labels and not takes_mixed_labels(config.method):
-        raise UserError(
-            f"CutMix mixes labels (data.cutmix), and {type(config.method).__name__} with these options needs one class "
-            "a sample: cut within a class with --data.cutmix-with class, or choose another method."
-        )
     return Loader(
         images,
         config.train.batch_size,
@@ -48,7 +40,8 @@ def build_loader(config: AnyConfig, images: Images, device: torch.device, genera
         device=device,
         generated=generated,
         original=choice.generated.original,
-        mixing=mixing,
+        cutout=choice.cutout,
+        cutmix=choice.cutmix,
     )
 
 

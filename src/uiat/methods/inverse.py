@@ -52,17 +52,11 @@ class IAT:
     target_statistics: Statistics = added("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
-    @property
-    def takes_mixed_labels(self) -> bool:
-        """Whether a sample may belong to two classes (CutMix); a p that is remembered belongs to another mixture."""
-        return self.attack.loss != "margin" and not self.momentum.enabled
-
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         inner = InstanceInverseTarget(self.inverse, self.detach_target, _is_running(self))
         target = with_momentum(inner, self.momentum, data)
-        mixed = self.takes_mixed_labels
-        return _towards(target, self, data, seed, mixed_labels=mixed)
+        return _towards(target, self, data, seed)
 
 
 @dataclass(frozen=True)
@@ -143,9 +137,7 @@ def _is_running(own: "IAT | UIAT | UIATOneOff") -> bool:
     return running
 
 
-def _towards(
-    target: Target, own: IAT | UIAT | UIATOneOff, data: DataSpec, seed: int, *, mixed_labels: bool = False
-) -> Method:
+def _towards(target: Target, own: IAT | UIAT | UIATOneOff, data: DataSpec, seed: int) -> Method:
     ce = AdversarialCrossEntropy(own.label_smoothing)
     return Method(
         data,
@@ -154,5 +146,4 @@ def _towards(
         terms=[Weighted("ce", ce), Weighted("kl", kl_to_target, own.lam)],
         crafting=own.crafting,
         seed=seed,
-        mixed_labels=mixed_labels,
     )

@@ -31,11 +31,6 @@ class MethodConfig(Protocol):
         """Return the method for this data; `helper` is the naturally trained network that HAT asks."""
 
 
-def takes_mixed_labels(method: object) -> bool:
-    """Whether samples may belong to two classes (CutMix); a method that does not say so cannot."""
-    return bool(getattr(method, "takes_mixed_labels", False))
-
-
 class Method(nn.Module):
     """Computes a training loss: `method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total.backward()`.
 
@@ -55,7 +50,6 @@ class Method(nn.Module):
         target: Target | None = None,
         crafting: Crafting = "eval",
         seed: int = 0,
-        mixed_labels: bool = False,
         keep_gradient: bool = False,
     ):
         super().__init__()
@@ -63,7 +57,6 @@ class Method(nn.Module):
         self.data, self.attack, self.target, self.terms = data, attack, target, tuple(terms)
         self.crafting: Crafting = crafting
         self.seed = seed
-        self.mixed_labels = mixed_labels
         self.keep_gradient = keep_gradient
         self._checked = False
 
@@ -84,9 +77,9 @@ class Method(nn.Module):
             with crafting(model, self.crafting) as network, self._watched(network) if first else nullcontext():
                 if self.keep_gradient:
                     assert isinstance(self.attack, FGSM)
-                    x_adv, gradient = self.attack.with_gradient(network, batch.x, batch.label)
+                    x_adv, gradient = self.attack.with_gradient(network, batch.x, batch.y)
                 else:
-                    x_adv = self.attack(network, batch.x, batch.label, draws)
+                    x_adv = self.attack(network, batch.x, batch.y, draws)
         self._checked = True
         return View(model, batch, x_adv, draws, self.crafting, gradient, classes=self.data.num_classes)
 
@@ -137,12 +130,6 @@ class Method(nn.Module):
         if not _within(y, 0, self.data.num_classes - 1):
             raise UserError(
                 f"a label lies outside 0 … {self.data.num_classes - 1}: check the labels, or DataSpec.num_classes."
-            )
-        if batch.mixed is not None and not self.mixed_labels:
-            raise UserError("this method needs one class a sample, but the batch has mixed labels: mix within a class.")
-        if batch.mixed is not None and batch.mixed.shape != (len(y), self.data.num_classes):
-            raise UserError(
-                f"mixed labels have shape {tuple(batch.mixed.shape)}: give a share of every class a sample."
             )
         if self.target is not None and self.target.remembers and index is None:
             raise UserError(

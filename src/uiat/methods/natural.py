@@ -16,11 +16,6 @@ class Natural:
     label_smoothing: float = 0.0
     """Mass spread over all classes."""
 
-    @property
-    def takes_mixed_labels(self) -> bool:
-        """Whether a sample may belong to two classes (CutMix)."""
-        return True
-
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         return Method(
@@ -28,5 +23,4 @@ class Natural:
             attack=None,
             terms=[Weighted("ce", CleanCrossEntropy(self.label_smoothing))],
             seed=seed,
-            mixed_labels=self.takes_mixed_labels,
         )

@@ -23,11 +23,6 @@ class SAT:
     label_smoothing: float = added(0.0)
     """Mass spread over all classes in the cross-entropy."""
 
-    @property
-    def takes_mixed_labels(self) -> bool:
-        """Whether a sample may belong to two classes (CutMix)."""
-        return self.attack.loss != "margin"
-
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         terms = [Weighted("ce", AdversarialCrossEntropy(self.label_smoothing))]
@@ -37,5 +32,4 @@ class SAT:
             terms=terms,
             crafting=self.crafting,
             seed=seed,
-            mixed_labels=self.takes_mixed_labels,
         )

@@ -40,11 +40,6 @@ class SingleStep:
     crafting: Crafting = "train"
     """BatchNorm while crafting: `train`, as in the authors' code."""
 
-    @property
-    def takes_mixed_labels(self) -> bool:
-        """Whether a sample may belong to two classes (CutMix)."""
-        return not self.uiat.enabled
-
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         return _single_step(self.attack, [], self.uiat, self.crafting, data, seed)
@@ -62,11 +57,6 @@ class GradAlign:
     """The plug-in of B.3."""
     crafting: Crafting = "train"
     """BatchNorm while crafting: `train`, as in the authors' code."""
-
-    @property
-    def takes_mixed_labels(self) -> bool:
-        """Whether a sample may belong to two classes (CutMix)."""
-        return not self.uiat.enabled
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
@@ -96,6 +86,5 @@ def _single_step(
         terms=[*terms, *own],
         crafting=crafting,
         seed=seed,
-        mixed_labels=not uiat.enabled,
         keep_gradient=keep_gradient,
     )

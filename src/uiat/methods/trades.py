@@ -25,11 +25,6 @@ class TRADES:
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
 
-    @property
-    def takes_mixed_labels(self) -> bool:
-        """Whether a sample may belong to two classes (CutMix)."""
-        return self.attack.loss != "margin"
-
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         return Method(
@@ -42,5 +37,4 @@ class TRADES:
             ],
             crafting=self.crafting,
             seed=seed,
-            mixed_labels=self.takes_mixed_labels,
         )

@@ -32,7 +32,7 @@ class AdversarialCrossEntropy:
 
     def __call__(self, view: View) -> Tensor:
         """Return the mean over the batch."""
-        return F.cross_entropy(view.adversarial, view.batch.label, label_smoothing=self.label_smoothing)
+        return F.cross_entropy(view.adversarial, view.batch.y, label_smoothing=self.label_smoothing)
 
 
 ce_adversarial = AdversarialCrossEntropy()
@@ -47,7 +47,7 @@ class CleanCrossEntropy:
 
     def __call__(self, view: View) -> Tensor:
         """Return the mean over the batch."""
-        return F.cross_entropy(view.clean, view.batch.label, label_smoothing=self.label_smoothing)
+        return F.cross_entropy(view.clean, view.batch.y, label_smoothing=self.label_smoothing)
 
 
 def kl_to_target(view: View) -> Tensor:
@@ -99,7 +99,7 @@ class GradientAlignment:
             return self._misalignment(view, at_x)
 
     def _misalignment(self, view: View, at_x: Tensor | None) -> Tensor:
-        x, y = view.batch.x, view.batch.label
+        x, y = view.batch.x, view.batch.y
         if at_x is None:
             with crafting(view.model, "train"):
                 at_x = _input_gradient(view.model, x, y, create_graph=False)

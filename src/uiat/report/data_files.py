@@ -8,8 +8,7 @@ import numpy as np
 
 from uiat.data import Splits, packed
 from uiat.data.images import Images, Parts
-from uiat.data.listing import Listing
-from uiat.data.packing import PackOptions, pack
+from uiat.data.packed import Listing, PackOptions, pack
 from uiat.errors import UserError
 from uiat.io import atomic
 
@@ -34,8 +33,8 @@ def describe(name: str, parts: Parts, splits: Splits) -> dict[str, Any]:
 
 
 def _counts(images: Images) -> dict[str, int]:
-    found = images.y.bincount(minlength=len(images.classes)).tolist()
-    return dict(zip(images.classes, found, strict=True))
+    counts = images.y.bincount(minlength=len(images.classes)).tolist()
+    return dict(zip(images.classes, counts, strict=True))
 
 
 def write_npz(listing: Listing, options: PackOptions, out: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from uiat.config import AnyConfig
 from uiat.data import Splits
 from uiat.data.files import user_path
 from uiat.data.images import Images
+from uiat.data.own import is_callable
 from uiat.distributed import is_main, wait
 from uiat.errors import UserError
 from uiat.io import write_json
@@ -32,7 +33,8 @@ def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str 
         with run.lock():
             write_json(run.data, {**identity(splits), "places": places(config)})
     elif is_main() and moved:
-        kept = {**known_places(run), "name": str(user_path(moved).absolute())}
+        place = moved if is_callable(moved) else str(user_path(moved).absolute())
+        kept = {**known_places(run), "name": place}
         with run.lock():
             write_json(run.data, {**_known(run), "places": kept})
     wait()

@@ -49,7 +49,7 @@ def find_data(run: RunFolder, data: DataConfig) -> DataConfig:
 
 def _find(run: RunFolder, given: str, others: list[str | None]) -> str:
     places = [given, *filter(None, others)]
-    found = next((place for place in places if os.path.exists(user_path(place))), None)
+    found = next((place for place in places if own.is_callable(place) or os.path.exists(user_path(place))), None)
     if found is None and others[0] is not None:
         raise UserError(
             f"there is neither {' nor '.join(dict.fromkeys(places))}, where the data of {run.path} was: "

@@ -55,7 +55,7 @@ class InstanceInverseTarget(Target):
         """Craft x̌ for the whole batch before a prediction moves BatchNorm's running statistics."""
         for view in views:
             with crafting(model, view.mode) as network:
-                view.x_inv = self.inverse(network, view.batch.x, view.batch.label, view.x_adv, view.draws)
+                view.x_inv = self.inverse(network, view.batch.x, view.batch.y, view.x_adv, view.draws)
 
     def forward(self, view: View, clock: Clock) -> Tensor:
         """Return log f(x̌)."""

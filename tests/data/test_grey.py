@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tests.data.formats import fashion, idx, labels, pixels
-from uiat.data import fashion_mnist
+from uiat.data import grey
 from uiat.errors import UserError
 
 
@@ -21,14 +21,14 @@ def write(folder: Path, packed: bool, **changes: bytes) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_system_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fashion_mnist, "_SYSTEM", tmp_path / "system")
+    monkeypatch.setattr(grey, "_SYSTEM", tmp_path / "system")
 
 
 @pytest.mark.parametrize("packed", [True, False])
 @pytest.mark.parametrize("sub", ["fashion-mnist", "FashionMNIST/raw", "", "../system"])
 def test_read(tmp_path: Path, packed: bool, sub: str) -> None:
     write(tmp_path / "data" / sub if not sub.startswith("..") else tmp_path / "system", packed)
-    train, test = fashion_mnist.load(tmp_path / "data", False)
+    train, test = grey.load_fashion(tmp_path / "data", False)
     assert torch.equal(train.x[:, 0], torch.from_numpy(pixels(20, 28, 28, seed=0)))
     assert torch.equal(test.x[:, 0], torch.from_numpy(pixels(20, 28, 28, seed=1)))
     assert train.y.tolist() == test.y.tolist() == labels(20, 10)
@@ -57,7 +57,7 @@ def test_read(tmp_path: Path, packed: bool, sub: str) -> None:
 def test_wrong_content(tmp_path: Path, packed: bool, name: str, content: bytes, match: str) -> None:
     write(tmp_path, packed, **{name: content})
     with pytest.raises(UserError, match=match) as caught:
-        fashion_mnist.load(tmp_path, False)
+        grey.load_fashion(tmp_path, False)
     assert name.split("_")[0] in str(caught.value)
 
 
@@ -65,7 +65,7 @@ def test_empty_set(tmp_path: Path) -> None:
     nothing = {"t10k_images_idx3_ubyte": idx(pixels(0, 28, 28)), "t10k_labels_idx1_ubyte": idx(pixels(0))}
     write(tmp_path, False, **nothing)
     with pytest.raises(UserError, match="t10k-images"):
-        fashion_mnist.load(tmp_path, False)
+        grey.load_fashion(tmp_path, False)
 
 
 @pytest.mark.parametrize("damage", [b"", b"not gzip", gzip.compress(b"x" * 999, mtime=0)[:-9]])
@@ -73,7 +73,7 @@ def test_damaged_gz(tmp_path: Path, damage: bytes) -> None:
     write(tmp_path, True)
     (tmp_path / "train-labels-idx1-ubyte.gz").write_bytes(damage)
     with pytest.raises(UserError, match=r"train-labels-idx1-ubyte\.gz cannot be read"):
-        fashion_mnist.load(tmp_path, False)
+        grey.load_fashion(tmp_path, False)
 
 
 def test_flipped_bit_in_gz(tmp_path: Path) -> None:
@@ -83,11 +83,11 @@ def test_flipped_bit_in_gz(tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
     with pytest.raises(UserError, match=r"train-images-idx3-ubyte\.gz cannot be read"):
-        fashion_mnist.load(tmp_path, False)
+        grey.load_fashion(tmp_path, False)
 
 
 def test_missing(tmp_path: Path) -> None:
     write(tmp_path, True)
     (tmp_path / "train-labels-idx1-ubyte.gz").unlink()
     with pytest.raises(UserError, match=r"not in .*fashion-mnist: put train-images-idx3-ubyte\.gz, .* into"):
-        fashion_mnist.load(tmp_path, False)
+        grey.load_fashion(tmp_path, False)

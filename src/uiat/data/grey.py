@@ -1,4 +1,8 @@
-"""Fashion-MNIST: 28×28 grey images of clothes, in the idx files of its authors, packed or not."""
+"""The data sets of grey images.
+
+The digits are 1,797 handwritten ones of 8×8 pixels that come with scikit-learn. Fashion-MNIST has images of clothes of
+28×28 pixels, in the idx files of its authors, packed or not.
+"""
 
 import gzip
 from pathlib import Path
@@ -7,41 +11,42 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uiat.data import fetch
-from uiat.data.files import check_labels, is_file, reading, to_images
-from uiat.data.images import Images
+from uiat.data.files import check_labels, first_file, reading, to_images
+from uiat.data.images import Images, hold_out
 
 _CLASSES = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
+    *("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat"),
+    *("Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot"),
 )
 _FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 _SYSTEM = Path("/usr/share/datasets/fashion-mnist")
 """Where Debian's package of the data set puts it."""
 
 
-def load(folder: Path, download: bool) -> tuple[Images, Images]:
+def load_digits(folder: Path, download: bool) -> tuple[Images, Images]:
+    """Return (train, test), always the same; the arguments are not used, since the data is in the library."""
+    from sklearn import datasets  # slow to import, so only when asked for
+
+    digits = datasets.load_digits()
+    x = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]
+    return hold_out(to_images(x, digits.target, tuple(str(k) for k in range(10))), 0.2)
+
+
+def load_fashion(folder: Path, download: bool) -> tuple[Images, Images]:
     """Return (train, test)."""
-    own = folder / "fashion-mnist"
-    for at in (own, folder / "FashionMNIST" / "raw", folder, _SYSTEM):
-        found = [path for name in _FILES if (path := _find(at, name))]
-        if len(found) == len(_FILES):
+    target = folder / "fashion-mnist"
+    for at in (target, folder / "FashionMNIST" / "raw", folder, _SYSTEM):
+        paths = [path for name in _FILES if (path := _find(at, name))]
+        if len(paths) == len(_FILES):
             break
     else:
-        wanted = fetch.Wanted("Fashion-MNIST", own, ".gz, ".join(_FILES) + ".gz")
-        found = [_find(own, name) or fetch.file(f"{name}.gz", own, wanted, download) for name in _FILES]
-    return _read(found[0], found[1]), _read(found[2], found[3])
+        wanted = fetch.Wanted("Fashion-MNIST", target, ".gz, ".join(_FILES) + ".gz")
+        paths = [_find(target, name) or fetch.file(f"{name}.gz", target, wanted, download) for name in _FILES]
+    return _read(paths[0], paths[1]), _read(paths[2], paths[3])
 
 
 def _find(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / name, folder / f"{name}.gz") if is_file(path)), None)
+    return first_file(folder / name, folder / f"{name}.gz")
 
 
 def _read(images: Path, labels: Path) -> Images:

@@ -1,0 +1,271 @@
+"""Any data set through `--data module:callable`: what it may yield, its cache, and what is refused."""
+
+import itertools
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from tests.cli.calls import call, refused
+from tests.data import formats
+from tests.data.pictures import packed, picture
+from uiat.data import DataConfig, Splits, load
+from uiat.errors import UserError
+from uiat.plugins import import_from
+
+PIXELS = formats.pixels(30, 9, 12, 3)
+LABELS = np.arange(30) % 3
+SMALL = ["--train.epochs", "1", "--method.attack.steps", "1", "--validate.steps", "1", "--model.width", "2"]
+_numbers = itertools.count()
+
+
+class Pairs:
+    """Images and labels, as a person would write it."""
+
+    def __init__(self, images: Any, labels: Any = LABELS, classes: Any = None):
+        self.images, self.labels = images, labels
+        if classes is not None:
+            self.classes = classes
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.images[index], self.labels[index]
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return tmp_path
+
+
+@pytest.fixture
+def named(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], Any]], str]:
+    """Return a function that gives a loader a name: a module whose file never changes."""
+
+    def name(loader: Callable[[str], Any]) -> str:
+        module = f"given_{next(_numbers)}"
+        (here / f"{module}.py").write_text("def load(split):\n    return loader(split)\n")
+        import_from(here, module, "a test")
+        monkeypatch.setattr(sys.modules[module], "loader", loader, raising=False)
+        return f"{module}:load"
+
+    return name
+
+
+def read(name: str, store: Path, **changes: Any) -> Splits:
+    return load(DataConfig(name=name, **changes), str(store))
+
+
+def test_splits_and_pixels(named: Any, store: Path) -> None:
+    name = named(lambda split: Pairs(PIXELS if split == "train" else PIXELS[:6]))
+    splits = read(name, store)
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [27, 3, 6]
+    assert splits.spec.shape == (3, 9, 12)
+    assert splits.train.classes == ("0", "1", "2")
+    known = {image.transpose(2, 0, 1).tobytes(): int(y) for image, y in zip(PIXELS, LABELS, strict=True)}
+    for part in (splits.train, splits.validation, splits.test):
+        assert [known[x.numpy().tobytes()] for x in part.x] == part.y.tolist()
+    np.testing.assert_array_equal(splits.test.x.numpy(), PIXELS[:6].transpose(0, 3, 1, 2))
+
+
+def test_without_a_test_split_some_are_held_out(named: Any, store: Path) -> None:
+    name = named(lambda split: Pairs(PIXELS) if split == "train" else None)
+    splits = read(name, store, test_fraction=0.3)
+    assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [19, 2, 9]
+
+
+FORMS: dict[str, Any] = {
+    "PIL": [Image.fromarray(x) for x in PIXELS],
+    "array": PIXELS,
+    "floats": (PIXELS / 255).astype(np.float32),
+    "tensor": torch.from_numpy(PIXELS).permute(0, 3, 1, 2),
+    "float tensor": torch.from_numpy(PIXELS).permute(0, 3, 1, 2) / 255,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("label", [int, np.int64, np.uint8, torch.tensor])
+def test_all_forms_are_the_same_bytes(form: str, label: Any, named: Any, store: Path) -> None:
+    name = named(lambda split: Pairs(FORMS[form], [label(int(y)) for y in LABELS]))
+    np.testing.assert_array_equal(read(name, store).test.x.numpy(), PIXELS.transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("grey", [PIXELS[..., 0], PIXELS[..., :1], torch.from_numpy(PIXELS[:, None, :, :, 0])])
+def test_grey_images_have_one_channel(grey: Any, named: Any, store: Path) -> None:
+    found = read(named(lambda split: Pairs(grey)), store)
+    assert found.spec.shape == (1, 9, 12)
+    np.testing.assert_array_equal(found.test.x[:, 0].numpy(), PIXELS[..., 0])
+
+
+def test_a_list_of_pairs_is_a_data_set(named: Any, store: Path) -> None:
+    found = read(named(lambda split: list(zip(PIXELS, LABELS, strict=True))), store)
+    np.testing.assert_array_equal(found.test.x.numpy(), PIXELS.transpose(0, 3, 1, 2))
+
+
+def test_names_of_classes(named: Any, store: Path) -> None:
+    classes = ["ant", "bee", "cat", "never seen"]
+    found = read(named(lambda split: Pairs(PIXELS, classes=classes)), store)
+    assert found.train.classes == tuple(classes)
+    other = named(lambda split: Pairs(PIXELS, classes=classes if split == "train" else classes[::-1]))
+    with pytest.raises(UserError, match="has other `classes` for 'test' than for 'train': give both the same"):
+        read(other, store)
+
+
+def test_sizes_are_treated_as_in_a_folder(named: Any, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mixed = [picture(k % 3, k, (12, 9) if k else (20, 20)) for k in range(30)]
+    name = named(lambda split: Pairs(mixed))
+    assert read(name, store).spec.shape == (3, 9, 12)
+    assert "have 2 sizes; all are resized to 9×12" in " ".join(capsys.readouterr().err.split())
+    assert read(name, store, size=(16, 10)).spec.shape == (3, 16, 10)
+    assert len(packed(store)) == 2
+
+
+def test_it_is_packed_once_and_anew_when_it_changes(
+    named: Any, store: Path, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {"x": PIXELS}
+    name = named(lambda split: Pairs(content["x"]))
+    before = read(name, store)
+    (first,) = packed(store)
+    assert first.name.startswith("given_")
+    with monkeypatch.context() as patch:
+        patch.setattr("uiat.data.packed.pixels", None)
+        after = read(name, store)
+    assert torch.equal(before.train.x, after.train.x)
+    content["x"] = 255 - PIXELS
+    read(name, store)
+    (second,) = packed(store)
+    module = here / f"{name.partition(':')[0]}.py"
+    module.write_text(module.read_text() + "# another version\n")
+    read(name, store)
+    assert len({first, second, *packed(store)}) == 3
+
+
+class Broken(Pairs):
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        if index == 17:
+            raise RuntimeError("the disk is on fire")
+        return super().__getitem__(index)
+
+
+class Rows(Pairs):
+    def __getitem__(self, index: int) -> Any:
+        return {"image": self.images[index], "label": self.labels[index]}
+
+
+class Random(Pairs):
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        return self.images[index][:: int(np.random.default_rng().choice([1, -1]))], 0
+
+
+WRONG: dict[str, Any] = {
+    "failed for 'train' (TypeError: object of type 'generator' has no len())": lambda _: (k for k in range(3)),
+    "failed for 'test' (KeyError: 'test')": lambda split: {"train": Pairs(PIXELS)}[split],
+    "has no images for 'train': return at least one": lambda _: [],
+    "failed for 'train' (TypeError: object of type 'int' has no len())": lambda _: 3,
+    "image 0 of {} for 'train' cannot be used: it is dict: give (image, label)": lambda _: Rows(PIXELS),
+    "image 0 of {} for 'train' cannot be used: it is str: give a PIL image": lambda _: Pairs(["a"] * 30),
+    "cannot be used: it has shape (3, 9, 12): give an array": lambda _: Pairs(PIXELS.transpose(0, 3, 1, 2)),
+    "cannot be used: it has shape (9, 12, 3): give an array": lambda _: Pairs(torch.from_numpy(PIXELS)),
+    "cannot be used: it is int64: give uint8, or floats from 0 to 1": lambda _: Pairs(PIXELS.astype(int)),
+    "cannot be used: has the pixel value 255, outside 0 to 1": lambda _: Pairs(PIXELS.astype(float)),
+    "cannot be used: has pixels that are not numbers (NaN)": lambda _: Pairs(np.full((30, 9, 9), np.nan)),
+    "cannot be used: its label is str: give an integer from 0": lambda _: Pairs(PIXELS, ["cat"] * 30),
+    "cannot be used: its label is float: give an integer from 0": lambda _: Pairs(PIXELS, [1.0] * 30),
+    "cannot be used: its label is -1: give 0 to the number of classes": lambda _: Pairs(PIXELS, [-1] * 30),
+    "train/2 (its label is 2: give 0 to 1, for 2 classes)": lambda _: Pairs(PIXELS, classes=["a", "b"]),
+    "gives other pixels for 'train' each time it is asked: leave out random": lambda _: Random(PIXELS),
+    "cannot be used: RuntimeError: the disk is on fire": lambda _: Broken(PIXELS),
+}
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_what_cannot_be_used_is_one_sentence(sentence: str, named: Any, store: Path) -> None:
+    name = named(WRONG[sentence])
+    with pytest.raises(UserError) as caught:
+        read(name, store)
+    assert sentence.format(name) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert packed(store) == []
+
+
+def test_damaged_images_are_named_as_in_a_folder(named: Any, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uiat.data.own._PROBES", 2)
+    name = named(lambda _: Broken(PIXELS))
+    with pytest.raises(UserError, match=r"^2 images of .*:load cannot be read: train/17 \(RuntimeError: the disk"):
+        read(name, store)
+    assert packed(store) == []
+
+
+def test_names_that_lead_nowhere(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "has_nothing.py").write_text("x = 1\n")
+    assert "cannot import 'not_there' for --data not_there:load" in refused(capsys, "train", "--data", "not_there:load")
+    sentence = refused(capsys, "train", "--data", "has_nothing:load")
+    assert sentence == "'has_nothing' has no callable 'load' for --data has_nothing:load."
+    words = ("train", "--data", "has_nothing:load", "--data.test", "a.npz")
+    assert "returns its test images itself: leave it out" in refused(capsys, *words)
+
+
+@pytest.mark.parametrize("command", [["train", "--data"], ["data", "info"], ["data", "pack"]])
+def test_formats_that_were_read_before(command: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (here / "saved").mkdir()
+    (here / "saved" / "dataset_dict.json").write_text("{}")
+    end = (
+        "write a function that loads it, and name it with --data module:callable (docs/data.md has the lines to copy)."
+    )
+    assert refused(capsys, *command, "saved") == (
+        f"saved is a Hugging Face data set, which is no longer read by itself: {end}"
+    )
+    if command != ["data", "pack"]:
+        np.save(here / "x_train.npy", PIXELS)
+        assert refused(capsys, *command, "x_train.npy") == (
+            f"x_train.npy is an .npy file, which is no longer read by itself: {end}"
+        )
+
+
+CODE = """
+import numpy as np
+
+class Noise:
+    classes = ["a", "b", "c"]
+
+    def __init__(self, split):
+        self.offset = 1000 * (split == "test")
+
+    def __len__(self):
+        return 40
+
+    def __getitem__(self, k):
+        image = np.random.default_rng(self.offset + k).integers(0, 90, (8, 9, 3), dtype=np.uint8)
+        image[:, :, k % 3] += 150
+        return image, k % 3
+"""
+
+
+def test_through_the_commands(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UIAT_DATA", str(here / "store"))
+    monkeypatch.setenv("COLUMNS", "200")
+    (here / "noise_data.py").write_text(CODE)
+    found = call(capsys, "data", "info", "noise_data:Noise")
+    assert found.code == 0
+    assert "3 classes, 3 × 8 × 9" in found.out
+    assert call(capsys, "train", "--data", "noise_data:Noise", *SMALL, "--out", "run").code == 0
+    assert call(capsys, "evaluate", "run", "--attacks", "natural").code == 0
+    assert call(capsys, "train", "--resume", "run").code == 0
+    found = call(capsys, "data", "pack", "noise_data:Noise")
+    assert found.out == "packed; next: uiat train --data noise_data-Noise-packed\n"
+    assert call(capsys, "train", "--resume", "run", "--data", "noise_data-Noise-packed").code == 0
+    assert call(capsys, "train", "--resume", "run", "--data", "noise_data:Noise").code == 0
+    assert call(capsys, "train", "--resume", "run").code == 0
+    (here / "noise_data.py").write_text(CODE.replace("+= 150", "+= 149"))
+    monkeypatch.delitem(sys.modules, "noise_data")
+    sentence = call(capsys, "train", "--resume", "run").err.splitlines()[-1]
+    assert "the data noise_data:Noise changed since run was begun" in sentence
