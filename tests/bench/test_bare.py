@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.bench.course import CPU, SETTING
-from uiat.bench.bare import Bare, bare_passes
-from uiat.bench.entrants import Phase, TimedMethod, bare
+from tests.bench.setting import CPU, SETTING
+from uiat.bench.baselines import BarePass, bare_passes
 from uiat.bench.need import Need
 from uiat.bench.race import race
+from uiat.bench.timed import Phase, TimedMethod, bare
 from uiat.config import Training
 from uiat.crafting import run_through
 from uiat.engine.setup import build_state
@@ -83,8 +83,8 @@ def test_a_steps_passes_are_timed_in_a_row_and_without_their_frame(monkeypatch: 
         clock[0] += 1.0
 
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-    passes = {"craft_gradient": Bare(run, within), "update": Bare(run, within), "predict": Bare(run, within)}
-    entrant = TimedMethod("a", (Phase(1.0, Need(craft_gradient=5, update=1.5), step),), passes=passes)
+    passes = {"craft_gradient": BarePass(run, within), "update": BarePass(run, within), "predict": BarePass(run, within)}
+    entrant = TimedMethod("a", (Phase(1.0, Need(craft_gradient=5, update=1.5), step),), bare=passes)
     times = race([entrant], 1, CPU, warm_up=0)
     assert words == ["in", *["run"] * 5, "out", "in", *["run"] * 2, "out", "step"]
     assert times.bare["a"].seconds == [[6.5]]

@@ -9,13 +9,13 @@ import pytest
 import torch
 from torch import nn
 
-from tests.bench.course import CPU, SETTING
+from tests.bench.setting import CPU, SETTING
 from tests.cli.calls import call, refused
-from uiat.bench.bare import Bare
-from uiat.bench.entrants import Phase, TimedMethod, counted, enter
-from uiat.bench.memory import peak_bytes
+from uiat.bench.baselines import BarePass
+from uiat.bench.costs import peak_bytes
 from uiat.bench.need import Need, need
 from uiat.bench.race import race
+from uiat.bench.timed import Phase, TimedMethod, counted, timed_method
 from uiat.errors import UserError
 from uiat.methods import METHODS
 from uiat.models import MODELS
@@ -32,7 +32,7 @@ class Plain:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_a_method_makes_the_passes_it_states(name: str) -> None:
-    entrant = enter(name, SETTING)
+    entrant = timed_method(name, SETTING)
     assert entrant.stated
     for found, stated in counted(entrant):
         assert found == stated
@@ -40,7 +40,7 @@ def test_a_method_makes_the_passes_it_states(name: str) -> None:
 
 
 def test_one_off_is_an_average_over_a_run() -> None:
-    found = enter("uiat-oneoff", SETTING)
+    found = timed_method("uiat-oneoff", SETTING)
     assert [round(phase.share, 2) for phase in found.phases] == [0.79, 0.01, 0.2]
     assert found.need.predict == pytest.approx(0.79 + 0.01)
     assert found.need.craft_gradient == pytest.approx(10.01)
@@ -51,12 +51,12 @@ def test_one_off_is_an_average_over_a_run() -> None:
 )
 def test_one_off_in_any_epoch(epoch: int, shares: list[float]) -> None:
     method = METHODS["uiat-oneoff"]
-    found = enter("uiat-oneoff", SETTING, replace(method, one_off=replace(method.one_off, epoch=epoch)))  # type: ignore
+    found = timed_method("uiat-oneoff", SETTING, replace(method, one_off=replace(method.one_off, epoch=epoch)))  # type: ignore
     assert [phase.share for phase in found.phases] == pytest.approx(shares)
 
 
 def test_a_step_that_makes_more_passes_is_noticed() -> None:
-    entrant = enter("sat", SETTING)
+    entrant = timed_method("sat", SETTING)
     (phase,) = entrant.phases
 
     def twice() -> None:
@@ -71,7 +71,7 @@ def test_a_step_that_makes_more_passes_is_noticed() -> None:
 
 
 def test_a_step_that_does_everything_twice_is_noticed() -> None:
-    entrant = enter("sat", SETTING)
+    entrant = timed_method("sat", SETTING)
     (phase,) = entrant.phases
     greedy = replace(entrant, phases=(replace(phase, step=lambda: (phase.step(), phase.step())),))
     ((found, stated),) = counted(greedy)
@@ -79,7 +79,7 @@ def test_a_step_that_does_everything_twice_is_noticed() -> None:
 
 
 def test_a_step_that_moves_no_weight_is_not_timed() -> None:
-    entrant = enter("sat", SETTING)
+    entrant = timed_method("sat", SETTING)
     assert entrant.state is not None
     with torch.no_grad():
         next(entrant.state.model.parameters()).fill_(torch.nan)
@@ -89,9 +89,9 @@ def test_a_step_that_moves_no_weight_is_not_timed() -> None:
 
 def test_everybody_takes_a_turn_in_every_round() -> None:
     turns: list[str] = []
-    passes = {"update": Bare(lambda network: turns.append("-"), lambda: nullcontext(nn.Identity()))}
+    passes = {"update": BarePass(lambda network: turns.append("-"), lambda: nullcontext(nn.Identity()))}
     entrants = [
-        TimedMethod(name, (Phase(1.0, Need(update=1), lambda name=name: turns.append(name)),), passes=passes)  # type: ignore[misc]
+        TimedMethod(name, (Phase(1.0, Need(update=1), lambda name=name: turns.append(name)),), bare=passes)  # type: ignore[misc]
         for name in "abc"
     ]
     times = race(entrants, 3, CPU)

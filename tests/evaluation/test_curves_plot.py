@@ -6,9 +6,7 @@ from xml.etree import ElementTree
 import pytest
 from matplotlib.image import imread
 
-from uiat.report.axis import in_levels, show_radius, ticks
-from uiat.report.curves_plot import Line, draw_curves, draw_difference
-from uiat.report.figure import save_figure
+from uiat.report.figure import in_levels, save_figure, show_radius, ticks
 
 GRID = tuple(k / 255 for k in range(-8, 17, 2))
 EASIER = Line("easier half", [1 - 0.01 * k for k in range(13)], [(0.8, 1.0)] * 13)

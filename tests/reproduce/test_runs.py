@@ -17,7 +17,7 @@ from tests.reproduce.forks import fork
 from tests.reproduce.tiny import tiny_scale
 from uiat.cli import main
 from uiat.engine import loop
-from uiat.reproduce import scales, work
+from uiat.reproduce import runner, scales
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments import EXPERIMENTS
 
@@ -162,7 +162,7 @@ def test_a_failure_stops_nothing_else(
             raise RuntimeError("the network caught fire")
         return original(config, *rest, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(work, "train", train)
+    monkeypatch.setattr(runner, "train", train)
     args = ("reproduce", "table1", "--only", "trades", "sat", "--jobs", "0", "--out", str(tmp_path))
     with tiny_scale():
         found = call(capsys, *args)
@@ -175,7 +175,7 @@ def test_a_failure_stops_nothing_else(
         assert not any(row.startswith("| SAT | –") for row in rows)
         (reason,) = tmp_path.glob("runs/*/failed.json")
         assert "caught fire" in json.loads(reason.read_text(encoding="utf-8"))["reason"]
-        monkeypatch.setattr(work, "train", original)
+        monkeypatch.setattr(runner, "train", original)
         again = call(capsys, *args)
     assert again.code == 0
     assert [name.split("-s0")[0] for name in begun(again.err)] == ["digits-trades"]
@@ -278,7 +278,7 @@ def test_submitit_gets_a_job_for_each_run(
         commands.append(words[3:])
         assert main(words[3:]) == 0
 
-    monkeypatch.setattr("uiat.reproduce.submit.subprocess", SimpleNamespace(run=run))
+    monkeypatch.setattr("uiat.reproduce.workers.subprocess", SimpleNamespace(run=run))
     args = ("reproduce", "table1", "--only", "sat", "natural", "mart", "--out", str(tmp_path), "--submit", "debug")
     with tiny_scale():
         found = call(capsys, *args)

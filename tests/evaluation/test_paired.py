@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from uiat.evaluation import intervals
 from uiat.evaluation.curves import paired_difference
-from uiat.reproduce import compare
-from uiat.reproduce.compare import LEVEL, Difference, least, paired, paired_times
+from uiat.evaluation.intervals import LEVEL, Difference, paired, paired_times, smallest_difference
 
 
 def verdicts(seed: int, n: int, share: float) -> Tensor:
@@ -96,7 +96,7 @@ def two_methods(key: torch.Generator, seeds: int, n: int, spread: float, gain: f
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_equal_methods_are_seldom_called_different(seeds: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "ROUNDS", 1000)
+    monkeypatch.setattr(intervals, "ROUNDS", 1000)
     key, trials = torch.Generator().manual_seed(seeds), 250
     for spread in (0.0, 0.5):
         found = [paired(two_methods(key, seeds, 100, spread)) for _ in range(trials)]
@@ -125,7 +125,7 @@ def around(value: float, half: float) -> Difference:
 
 
 def test_the_least_is_corrected_on_its_upper_side_only() -> None:
-    found = least([around(0.3, 0.1), around(-0.1, 0.02), around(0.1, 0.3)])
+    found = smallest_difference([around(0.3, 0.1), around(-0.1, 0.02), around(0.1, 0.3)])
     assert found.value == -0.1
     assert found.low == pytest.approx(-0.2)
     assert found.high == pytest.approx(-0.06)
@@ -133,11 +133,11 @@ def test_the_least_is_corrected_on_its_upper_side_only() -> None:
 
 def test_the_worst_of_equal_classes_is_seldom_called_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten classes of which exactly half is lowered: the smallest share is picked, and seldom held against them."""
-    monkeypatch.setattr(compare, "ROUNDS", 1000)
+    monkeypatch.setattr(intervals, "ROUNDS", 1000)
     key, trials, refuted, naive = torch.Generator().manual_seed(0), 60, 0, 0
     for _ in range(trials):
         classes = [paired((torch.rand(2, 40, generator=key) < 0.5).double() - 0.5, 0.5) for _ in range(10)]
-        refuted += least(classes).high < 0
+        refuted += smallest_difference(classes).high < 0
         naive += min(classes, key=lambda each: each.value).interval(0.8)[1] < 0
     assert refuted <= 0.05 * trials
     assert naive > refuted
