@@ -66,7 +66,7 @@ def test_a_table_without_attacks_does_not_speak_of_them(tmp_path: Path) -> None:
 
 def test_a_figure_is_drawn_from_the_seed_that_is_finished(made: Path, tmp_path: Path) -> None:
     with tiny_scale():
-        cell, figure = inverse_cell(TINY), EXPERIMENTS["figS1"](TINY)
+        cell, figure = Cell(TINY.config("uiat"), (TINY.inverse(),)), EXPERIMENTS["figS1"](TINY)
         shutil.copytree(Store(cell, made).path, Store(cell.at_seed(1), tmp_path).path)
         assert len(figure.write(tmp_path, 2)) == len(ENDINGS)
     assert "95 % intervals over images (one seed)" in (tmp_path / "figS1.md").read_text(encoding="utf-8")

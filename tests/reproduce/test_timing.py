@@ -24,7 +24,7 @@ from uiat.reproduce import timing
 from uiat.reproduce.budget import Pace
 from uiat.reproduce.cell import Cell, Store, held_here
 from uiat.reproduce.table import EpochTime
-from uiat.reproduce.timing import MOST, SHORT_SECONDS, Timing, steps_a_turn
+from uiat.reproduce.timing import MOST, SHORT_SECONDS, TableRace, Timing, steps_a_turn
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -63,10 +63,10 @@ def test_a_race_takes_its_rounds(short: Timing, tmp_path: Path) -> None:
         assert short.epoch_seconds(method, tmp_path) == [short.steps * s for s in found["seconds_a_step"][method]]
     assert short.estimate(CPU) > 0
     before = path.stat().st_mtime_ns
-    short.measure(tmp_path, CPU)
-    assert path.stat().st_mtime_ns == before
     with tiny_scale():
-        short.measure(tmp_path, CPU, anew=True)
+        TableRace("table2", short, tmp_path, CPU).run()
+        assert path.stat().st_mtime_ns == before, "it is known"
+        TableRace("table2", short, tmp_path, CPU, anew=True).run()
     assert path.stat().st_mtime_ns > before
 
 
@@ -131,18 +131,19 @@ def test_a_plan_has_the_races(made: Path, capsys: pytest.CaptureFixture[str], tm
 
 
 def test_retime(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[bool] = []
+    calls: list[int] = []
 
-    def measure(self: Timing, out: Path, device: torch.device, *, anew: bool = False) -> None:
-        calls.append(anew)
+    def measure(self: Timing, out: Path, device: torch.device) -> None:
+        calls[-1] += 1
         result(self, self.file(out, device), 1.0)
 
     monkeypatch.setattr(Timing, "measure", measure)
     args = ("reproduce", "table2", "--jobs", "0", "--out", str(tmp_path))
     with tiny_scale():
         for words in (args, args, (*args, "--retime")):
+            calls.append(0)
             assert call(capsys, *words).code == 0
-    assert calls == [False] * 3 + [True] * 3
+    assert calls == [3, 0, 3]
 
 
 def test_a_race_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +177,7 @@ def test_two_commands_at_once_do_not_time_under_load(
     while not held_here(out):
         time.sleep(0.01)
 
-    def watched(self: Timing, out: Path, device: torch.device, *, anew: bool = False) -> None:
+    def watched(self: Timing, out: Path, device: torch.device) -> None:
         held.append(held_here(out))
         result(self, self.file(out, device), 1.0)
 
