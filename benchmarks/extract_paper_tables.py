@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from uiat.reproduce.paper import FIELDS, FILE, read_figures
+from uiat.reproduce.table import FIELDS, FILE, read_figures
 
 Figure = tuple[str, str, str]
 """(table, row, column) of a value, which is kept as the paper writes it."""

@@ -10,9 +10,8 @@ import torch
 
 from uiat.reproduce import scales
 from uiat.reproduce.budget import seconds, training_passes
-from uiat.reproduce.cell import Cell, merge
+from uiat.reproduce.cell import Cell, merge, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.helpers import with_helpers
 
 NOWHERE = Path("no-such-folder")
 

@@ -9,14 +9,13 @@ from statistics import mean
 
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
-from uiat.reproduce.claims import decide, in_words, missing, overall
+from uiat.reproduce.claims import RULE, decide, missing, overall, show_difference, show_verdict
 from uiat.reproduce.claims_list import all_claims
-from uiat.reproduce.claims_output import RULE, show_difference
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.experiments.fig2 import learning_cell
-from uiat.reproduce.experiments.table1 import ROWS
+from uiat.reproduce.experiments.figures import learning_cell
+from uiat.reproduce.experiments.tables import METHODS
 from uiat.reproduce.figure import Figure
-from uiat.reproduce.learning import read_learning
+from uiat.reproduce.measures import read_learning
 from uiat.reproduce.output import to_markdown
 from uiat.reproduce.table import Table, fill
 
@@ -75,12 +74,12 @@ def verdicts() -> list[str]:
         own = [(claim, parts) for claim, parts in found if overall(parts) == verdict]
         lines += [f"{title} ({len(own)} of {len(found)} claims):", ""]
         for claim, parts in own:
-            why = in_words(verdict, missing(parts)).removeprefix(verdict).removeprefix(": ")  # type: ignore[arg-type]
+            why = show_verdict(verdict, missing(parts)).removeprefix(verdict).removeprefix(": ")  # type: ignore[arg-type]
             numbers = []
             for each in parts:
                 if each.difference is not None:
                     value, interval = show_difference(each)
-                    numbers.append(f"{each.part.text}: {value} {interval}")
+                    numbers.append(f"{each.comparison.text}: {value} {interval}")
             detail = "; ".join(filter(None, [why, *numbers]))
             lines.append(f"- {claim.text} ({claim.where})" + (f": {detail}." if detail else "."))
         lines.append("")
@@ -101,7 +100,7 @@ def regime() -> list[str]:
         return []
     times = [
         f"{name} {mean(store.card['training_seconds'] for store in stores) / 60:.1f}"
-        for name, method in ROWS.items()
+        for name, method in METHODS.items()
         if (stores := seed_stores(Cell(SCALE.config(method)), OUT, SEEDS))
     ]
     head = "| seed | train, best (%) | test, best (%) and its epoch | test, last (%) | fall |"

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import torch
 
-from uiat.bench.entrants import EPOCHS, LATE, LR, BenchSetting, Phase, TimedMethod, bare, enter
 from uiat.bench.race import Times, race
-from uiat.bench.summary import doubts
+from uiat.bench.timed import LR, BenchSetting, Phase, TimedMethod, bare, timed_method
 from uiat.config import Training
 from uiat.data.images import Images
 from uiat.data.loader import Loader
@@ -27,16 +26,17 @@ from uiat.runs.card import environment
 from uiat.types import Batch, Clock, DataSpec
 
 CPU = torch.device("cpu")
+EPOCHS = Training().epochs
 
 
-def course(options: argparse.Namespace, classes: int = 10, samples: int = 50_000, batch: int = 0) -> BenchSetting:
+def setting(options: argparse.Namespace, classes: int = 10, samples: int = 50_000, batch: int = 0) -> BenchSetting:
     spec = DataSpec(classes, samples, (3, 32, 32))
     return BenchSetting(ResNet(width=options.width), spec, batch or options.batch, CPU, Training())
 
 
-def raced(entrants: list[TimedMethod], options: argparse.Namespace) -> Times:
-    times = race(entrants, options.rounds, CPU)
-    if doubt := doubts(times):
+def raced(methods: list[TimedMethod], options: argparse.Namespace) -> Times:
+    times = race(methods, options.rounds, CPU)
+    if doubt := times.doubt():
         print(doubt)
     return times
 
@@ -44,27 +44,27 @@ def raced(entrants: list[TimedMethod], options: argparse.Namespace) -> Times:
 def classes(options: argparse.Namespace) -> dict[str, float]:
     """Return (step / bare passes) at each number of classes by that at 10."""
     values = (10, 100, 1000)
-    courses = {str(v): course(options, classes=v) for v in values}
-    entrants = [enter(name, c, METHODS["uiat"], bare(c)) for name, c in courses.items()]
-    times = raced(entrants, options)
-    return {name: times.over_bare(name) / times.over_bare("10") for name in courses}
+    settings = {str(v): setting(options, classes=v) for v in values}
+    methods = [timed_method(name, c, METHODS["uiat"], bare(c)) for name, c in settings.items()]
+    times = raced(methods, options)
+    return {name: times.over_bare(name) / times.over_bare("10") for name in settings}
 
 
 def samples(options: argparse.Namespace) -> dict[str, float]:
     """Return batch + step at each size of the data set by that at 50,000."""
     block = torch.randint(0, 256, (10_000, 3, 32, 32), dtype=torch.uint8)
-    entrants = []
+    methods = []
     for size in (50_000, 200_000, 1_000_000):
         x = block.repeat(size // len(block), 1, 1, 1)  # memory that is really there, unlike zeros nobody has read
         images = Images(x, torch.arange(size) % 10, tuple("0123456789"))
         batches = Loader(images, options.batch, 0, crop=4, flip=True).epoch(1)
         next(batches)  # the order of the epoch is drawn
-        entrant = enter("uiat", course(options, samples=size))
-        assert entrant.state is not None
-        phase = Phase(1.0, entrant.need, _both(batches, entrant.state))
-        entrants.append(TimedMethod(str(size), (phase,)))
-    times = raced(entrants, options)
-    return {entrant.name: times.ratio(entrant.name, "50000") for entrant in entrants}
+        method = timed_method("uiat", setting(options, samples=size))
+        assert method.state is not None
+        phase = Phase(1.0, method.need, _both(batches, method.state))
+        methods.append(TimedMethod(str(size), (phase,)))
+    times = raced(methods, options)
+    return {method.name: times.ratio(method.name, "50000") for method in methods}
 
 
 def _both(batches: Iterator[tuple[int, Batch]], state: State) -> Callable[[], object]:
@@ -72,7 +72,7 @@ def _both(batches: Iterator[tuple[int, Batch]], state: State) -> Callable[[], ob
 
     def both() -> None:
         number, batch = next(batches)
-        assert train_step(state, batch, Clock(LATE, number, EPOCHS), lr=LR) is None
+        assert train_step(state, batch, Clock(EPOCHS, number, EPOCHS), lr=LR) is None
 
     return both
 
@@ -80,8 +80,8 @@ def _both(batches: Iterator[tuple[int, Batch]], state: State) -> Callable[[], ob
 def batches(options: argparse.Namespace) -> dict[str, float]:
     """Return the time of an image at each batch size by that at the largest."""
     sizes = (options.batch // 4, options.batch // 2, options.batch, 2 * options.batch)
-    entrants = [enter(str(size), course(options, batch=size), METHODS["uiat"]) for size in sizes]
-    times = raced(entrants, options)
+    methods = [timed_method(str(size), setting(options, batch=size), METHODS["uiat"]) for size in sizes]
+    times = raced(methods, options)
     return {str(size): times.ratio(str(size), str(sizes[-1])) * sizes[-1] / size for size in sizes}
 
 

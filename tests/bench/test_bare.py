@@ -10,11 +10,11 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.bench.course import CPU, SETTING
-from uiat.bench.bare import Bare, bare_passes
-from uiat.bench.entrants import Phase, TimedMethod, bare
+from tests.bench.setting import CPU, SETTING
+from uiat.bench.baselines import BarePass, bare_passes
 from uiat.bench.need import Need
 from uiat.bench.race import race
+from uiat.bench.timed import Phase, TimedMethod, bare
 from uiat.config import Training
 from uiat.crafting import run_through
 from uiat.engine.setup import build_state
@@ -22,15 +22,15 @@ from uiat.methods import METHODS
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
-def test_bare_passes_have_the_precision_of_the_course(precision: Any) -> None:
-    course = replace(SETTING, train=Training(precision=precision))
+def test_bare_passes_have_the_precision_of_the_setting(precision: Any) -> None:
+    setting = replace(SETTING, train=Training(precision=precision))
     seen: set[torch.dtype] = set()
-    passes = bare(course)
+    passes = bare(setting)
     expected = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     for kind, run in passes.items():
         seen.clear()
-        with Products(seen):
-            run()
+        with Products(seen), run.within() as network:
+            run(network)
         assert seen == {torch.float32 if kind == "double" else expected}, kind
 
 
@@ -59,7 +59,8 @@ def test_bare_passes_run_through_what_is_compiled() -> None:
     run_through(state.model, forward)
     for kind, run in bare_passes(state.model.train(), batch.x, batch.y).items():
         calls.clear()
-        run()
+        with run.within() as network:
+            run(network)
         assert calls == ([6] if kind in ("predict", "update") else []), kind
 
 
@@ -83,9 +84,9 @@ def test_a_steps_passes_are_timed_in_a_row_and_without_their_frame(monkeypatch: 
         clock[0] += 1.0
 
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-    passes = {"craft_gradient": Bare(run, within), "update": Bare(run, within), "predict": Bare(run, within)}
-    entrant = TimedMethod("a", (Phase(1.0, Need(craft_gradient=5, update=1.5), step),), passes=passes)
-    times = race([entrant], 1, CPU, warm_up=0)
+    passes = dict.fromkeys(("craft_gradient", "update", "predict"), BarePass(run, within))
+    method = TimedMethod("a", (Phase(1.0, Need(craft_gradient=5, update=1.5), step),), bare=passes)
+    times = race([method], 1, CPU, warm_up=0)
     assert words == ["in", *["run"] * 5, "out", "in", *["run"] * 2, "out", "step"]
     assert times.bare["a"].seconds == [[6.5]]
     assert times.over_bare("a") == 7 / 6.5

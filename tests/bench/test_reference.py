@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import uiat.methods.method as module
-from tests.bench.course import SETTING
-from uiat.bench import reference
+from tests.bench.setting import SETTING
+from uiat.bench.baselines import literal_hat, literal_natural, literal_trades
 from uiat.methods import METHODS
 from uiat.models import ResNet
 from uiat.types import Batch, Clock
@@ -20,8 +20,8 @@ def test_a_literal_step_is_the_methods(name: str) -> None:
     g = torch.Generator().manual_seed(1)
     x, y = torch.rand(6, 3, 8, 8, generator=g, dtype=torch.double), torch.tensor([0, 1, 2, 0, 1, 2])
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, theirs)]
-    literal = {"natural": reference.natural, "trades": reference.trades}
-    step = literal[name](theirs, optimizers[1]) if name in literal else reference.hat(theirs, optimizers[1], helper)
+    literal = {"natural": literal_natural, "trades": literal_trades}
+    step = literal[name](theirs, optimizers[1]) if name in literal else literal_hat(theirs, optimizers[1], helper)
     method = METHODS[name].build(SETTING.spec, helper=helper)
     original, noise = torch.randn_like, torch.randn(x.shape, generator=g, dtype=x.dtype)
 

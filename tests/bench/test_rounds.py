@@ -4,9 +4,8 @@ import random
 
 import pytest
 
-from uiat.bench.race import Times
-from uiat.bench.rounds import Rounds, as_rounds, doubt
-from uiat.bench.summary import doubts, to_content
+from uiat.bench.costs import to_content
+from uiat.bench.race import Rounds, Times, as_rounds, doubt
 
 
 def disturbed(seconds: float, rounds: int, key: random.Random, busy: float, most: float) -> Rounds:
@@ -26,7 +25,7 @@ def test_rounds_that_were_only_slowed_down_give_the_true_ratio(seed: int) -> Non
     )
     assert times.over_bare("a") == pytest.approx(1.0, abs=0.03)
     assert times.ratio("a", "literal trades") == pytest.approx(0.5, abs=0.015)
-    assert doubts(times) == ""
+    assert times.doubt() == ""
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -36,14 +35,14 @@ def test_rounds_that_are_all_disturbed_are_reported(seed: int) -> None:
     times = Times(
         {"sat": as_rounds([1.0] * 7), "trades": as_rounds(key.sample(rounds, 7))}, {"sat": as_rounds([1] * 7)}
     )
-    sentence = doubts(times)
+    sentence = times.doubt()
     assert "third fastest round took more than 5% longer than the fastest for 1 of 3 (most for trades: " in sentence
     assert to_content([], times, {})["doubt"] == sentence
 
 
 def test_disturbed_bare_passes_are_reported_too() -> None:
     times = Times({"sat": as_rounds([1.0] * 3)}, {"sat": as_rounds([1.0, 1.0, 1.5])})
-    assert "most for sat's bare passes: 50%" in doubts(times)
+    assert "most for sat's bare passes: 50%" in times.doubt()
 
 
 def test_phases_have_their_own_fastest_round() -> None:

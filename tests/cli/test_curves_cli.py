@@ -11,7 +11,7 @@ from matplotlib.image import imread
 
 from tests.cli.calls import call, refused
 from tests.evaluation.uiat_run import DATA, EPS, trained
-from uiat.evaluation.accuracy import wilson
+from uiat.evaluation.intervals import wilson
 from uiat.runs.folder import RunFolder, read_json
 
 FAST = ("--attack", "pgd-3", "--n", "40")

@@ -16,7 +16,7 @@ from tests.engine.runs import load_checkpoint
 from tests.evaluation.uiat_run import CONFIG, DATA, INNER, images, network, trained
 from uiat.data.images import balanced
 from uiat.evaluation.inverses import shown_places
-from uiat.report.inverse_grid import Row, draw_inverses, stretched
+from uiat.report.inverse import PictureRow, draw_inverses, stretched
 from uiat.runs.folder import RunFolder, read_json
 
 FAST = ("--n", "50", "--z-images", "150", "--passes", "1")
@@ -119,7 +119,7 @@ def test_the_first_images_of_the_first_classes() -> None:
 def test_the_grid(channels: int) -> None:
     x = torch.rand((3, channels, 8, 8), generator=torch.Generator().manual_seed(0))
     z = torch.zeros(channels, 8, 8).fill_(0.1)
-    rows = [Row(f"class ${k}$", x[k], x[k], x[k], z, (0.2, 0.5, 0.99999)) for k in range(3)]
+    rows = [PictureRow(f"class ${k}$", x[k], x[k], x[k], z, (0.2, 0.5, 0.99999)) for k in range(3)]
     figure = draw_inverses(rows, title="a run")
     cells = [axes for axes in figure.axes if axes.get_images()]
     assert len(cells) == 15

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor
 
 from tests.evaluation.uiat_run import EPS, images, precise
 from uiat.attacks import PGD
@@ -17,7 +16,6 @@ from uiat.evaluation.curves import (
     easier_half,
     measure,
     natural_losses,
-    paired_difference,
     plan_points,
 )
 from uiat.evaluation.ledger import Ledger
@@ -154,18 +152,3 @@ def test_autoattack_is_an_attack_too() -> None:
     found = measure(precise(), few, points((0.0, EPS), "apgd-ce"))
     assert found.points[1].setting["components"] == ["apgd-ce"]
     assert int(found.correct[1].sum()) < int(found.correct[0].sum())
-
-
-def verdicts(*right: int) -> Tensor:
-    return torch.tensor([place in right for place in range(10)])
-
-
-def test_a_paired_difference_by_hand() -> None:
-    value, (low, high) = paired_difference(verdicts(0, 1, 2, 3, 4), verdicts(0, 1, 9))
-    assert value == pytest.approx(0.2)
-    # 3 gained, 1 lost: (3.5 − 1.5)/12 ± 1.96·√(5 − 4/12)/12
-    assert (low, high) == pytest.approx((2 / 12 - 0.352840, 2 / 12 + 0.352840), abs=1e-5)
-    same, (low, high) = paired_difference(verdicts(0, 1), verdicts(0, 1))
-    assert same == 0
-    assert low == pytest.approx(-high)
-    assert 0 < high < 0.2

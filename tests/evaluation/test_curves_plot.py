@@ -4,15 +4,20 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from uiat.report.axis import in_levels, show_radius, ticks
-from uiat.report.curves_plot import Line, draw_curves, draw_difference
-from uiat.report.figure import save_figure
+from uiat.report.figure import in_levels, save_figure, show_radius, ticks
+from uiat.report.panels import Panel, Series, draw_panels
 
 GRID = tuple(k / 255 for k in range(-8, 17, 2))
-EASIER = Line("easier half", [1 - 0.01 * k for k in range(13)], [(0.8, 1.0)] * 13)
-HARDER = Line("harder half", [0.9 - 0.05 * k for k in range(13)], [(0.2, 0.9)] * 13)
+EASIER = Series("easier half", GRID, [100.0 - k for k in range(13)], [(80.0, 100.0)] * 13)
+HARDER = Series("harder half", GRID, [90.0 - 5 * k for k in range(13)], [(20.0, 90.0)] * 13)
+
+
+def draw(*lines: Series, title: str = "", gap_at: float | None = None, zero: bool = False) -> Figure:
+    panel = Panel("", "ε", "accuracy (%)", lines, radii=True, whole=not zero, zero=zero, gap_at=gap_at)
+    return draw_panels([panel], columns=1, title=title)
 
 
 def test_pixel_levels_and_decimals() -> None:
@@ -30,7 +35,7 @@ def test_few_ticks_with_zero_among_them() -> None:
 
 
 def test_two_lines_that_anyone_can_tell_apart() -> None:
-    (axes,) = draw_curves(GRID, EASIER, HARDER, gap_at=8 / 255, title="$a run$").axes
+    (axes,) = draw(EASIER, HARDER, gap_at=8 / 255, title="$a run$").axes
     lines = {str(line.get_label()): line for line in axes.get_lines()}
     first, second, zero = (lines[name] for name in ("easier half", "harder half", "natural images"))
     assert list(first.get_ydata()) == EASIER.values  # type: ignore[arg-type]
@@ -39,24 +44,24 @@ def test_two_lines_that_anyone_can_tell_apart() -> None:
     for trait in ("get_color", "get_linestyle", "get_marker"):
         assert getattr(first, trait)() != getattr(second, trait)()
     words = [text.get_text() for text in axes.texts]
-    assert f"gap {100 * (0.92 - 0.5):.1f} points\nat ε = 8/255" in words
+    assert "gap 42.0 points\nat ε = 8/255" in words
     assert axes.get_xticklabels()[0].get_text() == "−8/255"
 
 
 def test_no_gap_where_the_grid_has_no_such_radius() -> None:
-    (axes,) = draw_curves(GRID, EASIER, HARDER, gap_at=0.5, title="").axes
+    (axes,) = draw(EASIER, HARDER, gap_at=0.5).axes
     assert [text.get_text() for text in axes.texts] == []
 
 
 def test_a_difference_has_a_line_at_zero() -> None:
-    (axes,) = draw_difference(GRID, Line("difference", [0.01] * 13, [(0.0, 0.02)] * 13), title="").axes
+    (axes,) = draw(Series("difference", GRID, [1.0] * 13, [(0.0, 2.0)] * 13), zero=True).axes
     lines = {str(line.get_label()): line for line in axes.get_lines()}
     assert list(lines["no difference"].get_ydata()) == [0, 0]  # type: ignore[arg-type]
 
 
 def test_the_files_are_pictures_and_the_same_each_time(tmp_path: Path) -> None:
     for name in ("a", "b"):
-        figure = draw_curves(GRID, EASIER, HARDER, gap_at=8 / 255, title="run")
+        figure = draw(EASIER, HARDER, gap_at=8 / 255, title="run")
         save_figure(figure, tmp_path / f"{name}.png", tmp_path / f"{name}.svg")
     pixels = imread(tmp_path / "a.png")
     assert pixels.shape[0] > 400
@@ -68,7 +73,7 @@ def test_the_files_are_pictures_and_the_same_each_time(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("gap_at", [GRID[0], GRID[-1]])
 def test_the_gap_stays_in_the_picture(gap_at: float) -> None:
-    figure = draw_curves(GRID, EASIER, HARDER, gap_at=gap_at, title="")
+    figure = draw(EASIER, HARDER, gap_at=gap_at)
     figure.draw_without_rendering()
     (axes,) = figure.axes
     for text in axes.texts:

@@ -3,7 +3,7 @@
 import pytest
 from scipy.stats import binomtest
 
-from uiat.evaluation.accuracy import wilson
+from uiat.evaluation.intervals import wilson
 
 CASES = [(0, 1), (1, 1), (0, 10), (10, 10), (3, 7), (50, 100), (999, 1000), (4_321, 10_000), (10_000, 10_000)]
 

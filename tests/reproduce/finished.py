@@ -7,8 +7,7 @@ from torch import Tensor
 
 from uiat.io import write_json, write_tensors
 from uiat.reproduce.cell import Cell, Store
-from uiat.reproduce.learning import FILE, LINES
-from uiat.reproduce.measures import Measure
+from uiat.reproduce.measures import FILE, LINES, Measure
 from uiat.reproduce.timing import Timing
 
 

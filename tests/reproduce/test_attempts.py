@@ -9,15 +9,15 @@ import torch
 
 from tests.cli.calls import call
 from tests.reproduce.tiny import TINY, tiny_scale
+from uiat.cli.reproduce_output import Attempts
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.io import write_json
-from uiat.reproduce.attempts import Attempts, Stopped
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.figure import Figure
+from uiat.reproduce.runner import Runner, Stopped
 from uiat.reproduce.table import Table
 from uiat.reproduce.timing import Timing
-from uiat.reproduce.work import Worker
 
 
 def failing(original: Any, name: str, error: Exception) -> Any:
@@ -70,7 +70,7 @@ def test_a_stop_is_no_failure(error: BaseException, tmp_path: Path) -> None:
     def act() -> None:
         raise error
 
-    attempt = Attempts(tmp_path / "log.txt", print)
+    attempt = Attempts(tmp_path / "log.txt")
     with pytest.raises(type(error)):
         attempt("this", act)
     assert attempt.failed == []
@@ -79,7 +79,7 @@ def test_a_stop_is_no_failure(error: BaseException, tmp_path: Path) -> None:
 def test_a_note_of_a_failure_that_another_command_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store(Cell(TINY.config("sat")), tmp_path)
     store.path.mkdir(parents=True)
-    worker = Worker(tmp_path, torch.device("cpu"), None, StopSignal(), print, "this call")
+    worker = Runner(tmp_path, torch.device("cpu"), None, StopSignal(), print, "this call")
     assert worker.failures([store.cell]) == {}
     write_json(store.failure, {"reason": "fire", "call": "this call"})
     assert worker.failures([store.cell]) == {store.path.name: "fire"}

@@ -5,13 +5,13 @@ from pathlib import Path
 import torch
 
 from tests.reproduce.tiny import TINY, tiny_scale
+from uiat.bench.timed import KINDS, passes_per_image
 from uiat.data import SOURCES, load
 from uiat.data.config import DataConfig
 from uiat.methods import METHODS, UIATOneOff
-from uiat.reproduce.budget import KINDS, SETS, images_per_epoch, pace, passes_per_image, seconds, sizes, training_passes
-from uiat.reproduce.cell import Cell, Store, merge, method_name
+from uiat.reproduce.budget import SETS, images_per_epoch, pace, seconds, sizes, training_passes
+from uiat.reproduce.cell import Cell, Store, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.helpers import with_helpers
 
 
 def cells() -> list[Cell]:
@@ -48,7 +48,7 @@ def test_known_sizes_are_those_of_the_data() -> None:
 
 def test_passes_of_the_paper() -> None:
     """PGD-10 and what each method adds, an image and an epoch; one-off: 79 epochs before T', one at it, 20 after."""
-    with_paper = {name: passes_per_image(METHODS[name], 100) for name in ("natural", "sat", "uiat", "uiat-oneoff")}  # type: ignore[arg-type]
+    with_paper = {name: passes_per_image(METHODS[name], 100) for name in ("natural", "sat", "uiat", "uiat-oneoff")}
     assert with_paper["natural"] == (100, 0, 100)
     assert with_paper["sat"] == (1100, 1000, 100)
     assert with_paper["uiat"] == (1500, 1100, 100)

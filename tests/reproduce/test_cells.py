@@ -5,13 +5,12 @@ from dataclasses import replace
 import pytest
 
 from uiat.methods import METHODS
-from uiat.reproduce import configs, scales
+from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.experiments.table6 import ablated
-from uiat.reproduce.learning import Watch
-from uiat.reproduce.measures import Attacked, Measure, measure_key
-from uiat.reproduce.scales import SCALES, Scale
+from uiat.reproduce.experiments.tables import ablated
+from uiat.reproduce.measures import Attacked, Measure, Watch, measure_key
+from uiat.reproduce.scales import SCALES, Scale, change_method
 
 SMOKE = scales.get("smoke")
 
@@ -30,8 +29,8 @@ def test_anything_of_the_configuration_changes_the_key() -> None:
         replace(config, seed=1),
         replace(config, train=replace(config.train, epochs=9)),
         replace(config, data=replace(config.data, subset=799)),
-        configs.change_method(config, None, lam=3.6),
-        configs.change_method(config, "inverse", beta=0.5),
+        change_method(config, None, lam=3.6),
+        change_method(config, "inverse", beta=0.5),
     ]
     assert len({cell.key, *(Cell(other).key for other in others)}) == 6
     assert Cell(config, watch=Watch()).key != cell.key

@@ -7,17 +7,27 @@ from pathlib import Path
 import pytest
 
 from tests.reproduce.tiny import TINY, tiny_scale
-from uiat.reproduce.claims import NOT_MEASURED, Claim, Found, Part, corrected, decide, missing, overall
+from uiat.evaluation.intervals import LEVEL, Difference
+from uiat.reproduce.claims import (
+    NOT_MEASURED,
+    RULE,
+    Claim,
+    Comparison,
+    Finding,
+    corrected,
+    decide,
+    missing,
+    overall,
+    write_claims,
+)
 from uiat.reproduce.claims_list import all_claims
-from uiat.reproduce.claims_output import RULE, write_claims
-from uiat.reproduce.compare import LEVEL, Difference
-from uiat.reproduce.experiments.table6 import COMPONENTS, components
+from uiat.reproduce.experiments.tables import COMPONENTS, components
 from uiat.reproduce.scales import SCALES, Scale
 
-NOTHING = Found(Part("a", None), None)
+NOTHING = Finding(Comparison("a", None), None)
 
 
-def found(low: float, high: float, margin: float | None = None, seeds: int = 2, stretch: float = 1.0) -> Found:
+def found(low: float, high: float, margin: float | None = None, seeds: int = 2, stretch: float = 1.0) -> Finding:
     """Return a comparison with an interval that is so much wider at every level above 95 %."""
     center, half = (low + high) / 2, (high - low) / 2
 
@@ -25,7 +35,7 @@ def found(low: float, high: float, margin: float | None = None, seeds: int = 2, 
         wide = half * (stretch if level > LEVEL else 1.0)
         return center - wide, center + wide
 
-    return Found(Part("a", None, margin=margin), Difference(center, interval, seeds, 10))
+    return Finding(Comparison("a", None, margin=margin), Difference(center, interval, seeds, 10))
 
 
 ONE_SEED = "one seed tells of networks, not of methods"
@@ -46,7 +56,7 @@ ONE_SEED = "one seed tells of networks, not of methods"
         (NOTHING, NOT_MEASURED, "no finished runs"),
     ],
 )
-def test_a_verdict_needs_the_whole_interval_and_two_seeds(each: Found, verdict: str, why: str) -> None:
+def test_a_verdict_needs_the_whole_interval_and_two_seeds(each: Finding, verdict: str, why: str) -> None:
     assert (each.verdict, each.why) == (verdict, why)
 
 
@@ -54,7 +64,7 @@ def test_a_race_needs_no_seeds() -> None:
     def interval(level: float) -> tuple[float, float]:
         return 0.5, 1.0
 
-    assert Found(Part("a", None), Difference(0.7, interval, 1, 5, "rounds")).verdict == "holds"
+    assert Finding(Comparison("a", None), Difference(0.7, interval, 1, 5, "rounds")).verdict == "holds"
 
 
 def test_a_claim_holds_if_all_its_parts_do() -> None:
@@ -83,7 +93,7 @@ def test_a_claim_is_refuted_by_one_part_at_the_corrected_level() -> None:
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
 def test_without_runs_nothing_is_measured(scale: Scale, tmp_path: Path) -> None:
-    written = write_claims(scale, tmp_path, seeds=2)
+    written = write_claims(all_claims(scale), scale, tmp_path, seeds=2)
     assert len(written) == 26
     assert {overall(parts) for _, parts in written} == {"not measured at this scale"}
     assert "not measured at this scale" in (tmp_path / "claims.md").read_text(encoding="utf-8")
@@ -91,7 +101,7 @@ def test_without_runs_nothing_is_measured(scale: Scale, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
 def test_the_papers_own_figures_satisfy_every_comparison(scale: Scale) -> None:
-    stated = [(claim.name, part) for claim in all_claims(scale) for part in claim.parts if part.paper]
+    stated = [(claim.name, part) for claim in all_claims(scale) for part in claim.comparisons if part.paper]
     assert len(stated) == 3 * 4 * 3 + 3 + 4 + 4 + 6 + 9 + 3 * 6
     for name, part in stated:
         gain = float(part.paper)
@@ -103,19 +113,19 @@ def test_what_the_paper_does_not_lift_is_said() -> None:
     claims = {claim.name: claim for claim in all_claims(SCALES["paper"])}
     against = claims["uiat-over-trades-svhn"]
     assert against.text == "UIAT lifts natural and robust accuracy over TRADES (SVHN), but for AA"
-    assert (against.parts[-1].text, against.parts[-1].paper) == ("AA: TRADES above UIAT", "+0.17")
-    level = claims["single-step-rs-fgsm"].parts[-1]
+    assert (against.comparisons[-1].text, against.comparisons[-1].paper) == ("AA: TRADES above UIAT", "+0.17")
+    level = claims["single-step-rs-fgsm"].comparisons[-1]
     assert (level.text, level.paper) == ("Robust at ε = 10/255: RS-FGSM + UIAT level with RS-FGSM", "+0.00")
     assert level.margin is not None
-    assert claims["single-step-gradalign"].parts[-1].text.endswith(": GradAlign above GradAlign + UIAT")
+    assert claims["single-step-gradalign"].comparisons[-1].text.endswith(": GradAlign above GradAlign + UIAT")
     assert "but for" not in claims["single-step-n-fgsm"].text + claims["uiat-over-trades-cifar-10"].text
 
 
 def test_an_ablation_compares_rows_that_differ_in_the_component() -> None:
     claims = {claim.name.upper(): claim for claim in all_claims(SCALES["paper"])}
     for place, name in enumerate(COMPONENTS):
-        assert len(claims[name].parts) == (3 if name == "UAG" else 4)
-        for part in claims[name].parts:
+        assert len(claims[name].comparisons) == (3 if name == "UAG" else 4)
+        for part in claims[name].comparisons:
             more, less = (components(row) for row in sorted(re.findall(r"row (\d)", part.text), reverse=True))
             assert [k for k in range(3) if more[k] != less[k]] == [place], part.text
 

@@ -7,20 +7,17 @@ import torch
 from torch import Tensor
 
 from tests.reproduce.finished import first_of, learned, measured, raced, trained
-from uiat.reproduce import compare
+from uiat.evaluation import intervals
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.claims import NOT_MEASURED, Found, decide, missing, overall
-from uiat.reproduce.claims_list import all_claims
-from uiat.reproduce.evidence import _fall
+from uiat.reproduce.claims import NOT_MEASURED, Finding, decide, missing, overall
+from uiat.reproduce.claims_list import all_claims, fall_from_best
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.experiments.fig2 import learning_cell
+from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.experiments.sweeps import EPOCH, GAMMA, LAMBDA, START, Sweep
-from uiat.reproduce.experiments.table2 import ROWS, timings
+from uiat.reproduce.experiments.tables import TIMED, network_timings
 from uiat.reproduce.measures import Measure
-from uiat.reproduce.paper import paper_figure
-from uiat.reproduce.readings import Percent
 from uiat.reproduce.scales import SCALES
-from uiat.reproduce.table import Table
+from uiat.reproduce.table import Percent, Table, paper_figure
 
 SMOKE, PAPER = SCALES["smoke"], SCALES["paper"]
 N = 400
@@ -28,15 +25,15 @@ N = 400
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compare, "ROUNDS", 200)
+    monkeypatch.setattr(intervals, "ROUNDS", 200)
 
 
-def look(name: str, out: Path, seeds: int = 2) -> list[Found]:
+def look(name: str, out: Path, seeds: int = 2) -> list[Finding]:
     """Decide one claim at the smoke scale."""
     return decide(next(claim for claim in all_claims(SMOKE) if claim.name == name), out, seeds)
 
 
-def value(found: Found) -> float:
+def value(found: Finding) -> float:
     assert found.difference is not None
     return found.difference.value
 
@@ -58,9 +55,9 @@ def test_runs_with_the_papers_figures_bear_out_its_tables(mirrored: bool, tmp_pa
     for claim in claims:
         found = decide(claim, tmp_path, 2)
         for each in found:
-            other = mirrored and each.part.margin is None
+            other = mirrored and each.comparison.margin is None
             assert each.verdict == ("does not hold" if other else "holds"), (claim.name, each)
-            assert 100 * value(each) == pytest.approx((-1 if mirrored else 1) * float(each.part.paper), abs=0.011)
+            assert 100 * value(each) == pytest.approx((-1 if mirrored else 1) * float(each.comparison.paper), abs=0.011)
         level = claim.name.startswith("one-off")
         assert overall(found) == ("does not hold" if mirrored and not level else "holds"), claim.name
 
@@ -68,8 +65,8 @@ def test_runs_with_the_papers_figures_bear_out_its_tables(mirrored: bool, tmp_pa
 @pytest.mark.parametrize("mirrored", [False, True])
 def test_times_of_the_paper_bear_out_its_table(mirrored: bool, tmp_path: Path) -> None:
     jitter = [1.0, 1.01, 0.99, 1.02, 0.98]
-    for network, timing in timings(SMOKE).items():
-        minutes = {method: float(paper_figure("table2", row, network)) for row, method in ROWS.items()}
+    for network, timing in network_timings(SMOKE).items():
+        minutes = {method: float(paper_figure("table2", row, network)) for row, method in TIMED.items()}
         paces = {method: 1 / each if mirrored else 60 * each for method, each in minutes.items()}
         rounds = {m: [pace * jitter[(k + len(m)) % 5] for k in range(5)] for m, pace in paces.items()}
         raced(timing, rounds, tmp_path)
@@ -78,13 +75,13 @@ def test_times_of_the_paper_bear_out_its_table(mirrored: bool, tmp_path: Path) -
     for each in found:
         assert each.verdict == ("does not hold" if mirrored else "holds")
         if not mirrored:
-            assert value(each) == pytest.approx(float(each.part.paper), rel=0.1), "in seconds"
+            assert value(each) == pytest.approx(float(each.comparison.paper), rel=0.1), "in seconds"
     assert overall(found) == ("does not hold" if mirrored else "holds")
 
 
 def test_a_race_of_one_round_is_none(tmp_path: Path) -> None:
-    for timing in timings(SMOKE).values():
-        raced(timing, {method: [1.0] for method in ROWS.values()}, tmp_path)
+    for timing in network_timings(SMOKE).values():
+        raced(timing, {method: [1.0] for method in TIMED.values()}, tmp_path)
     assert {each.difference for each in look("faster", tmp_path)} == {None}
 
 
@@ -160,15 +157,15 @@ def test_overfitting(turned: bool, tmp_path: Path) -> None:
 
 def test_the_fall_is_from_the_best_epoch() -> None:
     epochs = [first_of(100, share) for share in (0.2, 0.7, 0.4)]
-    assert float(_fall(epochs).mean()) == pytest.approx(0.3)
-    assert float(_fall(epochs[:2]).mean()) == 0.0
+    assert float(fall_from_best(epochs).mean()) == pytest.approx(0.3)
+    assert float(fall_from_best(epochs[:2]).mean()) == 0.0
 
 
-def test_noise_is_no_fall() -> None:
+def test_noise_is_nofall_from_best() -> None:
     """Thirty epochs of coins: the best of them on the same images falls, on other images it does not."""
     key = torch.Generator().manual_seed(0)
     runs = [[torch.rand(100, generator=key) < 0.5 for _ in range(30)] for _ in range(100)]
-    fair = torch.stack([_fall(epochs) for epochs in runs]).mean()
+    fair = torch.stack([fall_from_best(epochs) for epochs in runs]).mean()
     best = [max(epochs, key=lambda verdicts: int(verdicts.sum())) for epochs in runs]
     naive = torch.stack([top.double() - epochs[-1].double() for top, epochs in zip(best, runs, strict=True)]).mean()
     assert float(naive) > 0.08

@@ -15,11 +15,10 @@ from uiat.data import load
 from uiat.distributed import pick_device
 from uiat.engine import loop
 from uiat.methods import HAT
-from uiat.reproduce import scales, work
+from uiat.reproduce import runner, scales
 from uiat.reproduce.budget import training_passes
-from uiat.reproduce.cell import Cell, Store, merge, method_name
+from uiat.reproduce.cell import Cell, Store, helper_cell, helper_store, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.helpers import helper_cell, helper_store, with_helpers
 from uiat.runs.folder import RunFolder
 
 STEPS = 2
@@ -123,7 +122,7 @@ def test_a_helper_that_fails_takes_its_runs_with_it(
 
     with tiny_scale():
         with monkeypatch.context() as patch:
-            patch.setattr(work, "train", train)
+            patch.setattr(runner, "train", train)
             found = call(capsys, *ONE, str(tmp_path))
         assert found.code == 1
         assert len(re.findall(r"^failed: digits-natural-\S+: RuntimeError: no luck$", found.err, re.M)) == 1

@@ -15,12 +15,10 @@ from matplotlib.image import imread
 from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.reproduce.cell import Cell, Store, writing
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.experiments.figs1 import inverse_cell
 from uiat.reproduce.figure import ENDINGS, Figure
 from uiat.reproduce.output import caption, latex, to_latex, to_markdown, to_records
-from uiat.reproduce.paper import read_figures
 from uiat.reproduce.scales import SCALES, Scale
-from uiat.reproduce.table import Entry, Table, fill, make_entry
+from uiat.reproduce.table import Entry, Table, fill, read_figures
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Given:
 
 def table(*rows: tuple[str, tuple[float, ...], str]) -> Table:
     cell = Cell(TINY.config("sat"))
-    entries = [make_entry(row, "digits & more", "AA", cell, Given(values), paper) for row, values, paper in rows]
+    entries = [Entry(row, "digits & more", "AA", cell, Given(values), paper) for row, values, paper in rows]
     return Table("table9", "A title with 50 %", TINY, tuple(entries))
 
 
@@ -68,7 +66,7 @@ def test_a_table_without_attacks_does_not_speak_of_them(tmp_path: Path) -> None:
 
 def test_a_figure_is_drawn_from_the_seed_that_is_finished(made: Path, tmp_path: Path) -> None:
     with tiny_scale():
-        cell, figure = inverse_cell(TINY), EXPERIMENTS["figS1"](TINY)
+        cell, figure = Cell(TINY.config("uiat"), (TINY.inverse(),)), EXPERIMENTS["figS1"](TINY)
         shutil.copytree(Store(cell, made).path, Store(cell.at_seed(1), tmp_path).path)
         assert len(figure.write(tmp_path, 2)) == len(ENDINGS)
     assert "95 % intervals over images (one seed)" in (tmp_path / "figS1.md").read_text(encoding="utf-8")
@@ -195,6 +193,6 @@ def test_without_runs_a_table_has_the_papers_figures(tmp_path: Path) -> None:
 
 
 def test_an_entry_without_a_run_has_none() -> None:
-    entry = make_entry("a", "", "b", None, Given(()))
+    entry = Entry("a", "", "b", None, Given(()))
     assert isinstance(entry, Entry)
     assert entry.runs(3) == []

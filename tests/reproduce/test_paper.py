@@ -11,8 +11,7 @@ import pytest
 from tests.docs.pages import ROOT
 from uiat.reproduce import scales
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.paper import paper_figure, read_figures
-from uiat.reproduce.table import Entry, Table
+from uiat.reproduce.table import Entry, Table, paper_figure, read_figures
 
 BY_HAND = [  # typed from the paper, some of every table
     ("table1", "SAT", "CIFAR-10/Natural", "83.80"),

@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from collections import Counter
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -17,9 +18,10 @@ from tests.reproduce.forks import fork
 from tests.reproduce.tiny import tiny_scale
 from uiat.cli import main
 from uiat.engine import loop
-from uiat.reproduce import scales, work
+from uiat.reproduce import runner, scales
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.workers import SlurmJob
 
 
 def begun(text: str) -> list[str]:
@@ -162,7 +164,7 @@ def test_a_failure_stops_nothing_else(
             raise RuntimeError("the network caught fire")
         return original(config, *rest, **named)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(work, "train", train)
+    monkeypatch.setattr(runner, "train", train)
     args = ("reproduce", "table1", "--only", "trades", "sat", "--jobs", "0", "--out", str(tmp_path))
     with tiny_scale():
         found = call(capsys, *args)
@@ -175,7 +177,7 @@ def test_a_failure_stops_nothing_else(
         assert not any(row.startswith("| SAT | –") for row in rows)
         (reason,) = tmp_path.glob("runs/*/failed.json")
         assert "caught fire" in json.loads(reason.read_text(encoding="utf-8"))["reason"]
-        monkeypatch.setattr(work, "train", original)
+        monkeypatch.setattr(runner, "train", original)
         again = call(capsys, *args)
     assert again.code == 0
     assert [name.split("-s0")[0] for name in begun(again.err)] == ["digits-trades"]
@@ -257,18 +259,37 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureF
     assert os.listdir(tmp_path) == ["file"]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("cluster", ["debug", "local"])
-def test_submitit_runs_a_job(cluster: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """One run of the smoke scale, in a process that submitit's job starts."""
-    args = ("reproduce", "fig1", "--only", "natural", "--out", str(tmp_path), "--submit", cluster)
-    found = call(capsys, *args, "--submit-with", "timeout_min=5")
+@pytest.mark.parametrize(("cluster", "workers"), [("debug", 0), ("local", 1)])
+def test_runs_that_are_submitted_to_this_machine(
+    cluster: str, workers: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    args = ("reproduce", "fig1", "--only", "natural", "--out", str(tmp_path), "--submit", cluster, "--jobs", "1")
+    with tiny_scale():
+        found = call(capsys, *args, "--submit-with", "timeout_min=5")
     assert found.code == 0, found.err
-    assert found.err.count("submitted as") == 1
+    assert len(list(tmp_path.glob("logs/worker-*.txt"))) == workers
     assert (tmp_path / "fig1.png").exists()
 
 
-def test_submitit_gets_a_job_for_each_run(
+class FakeSlurm:
+    """Stands in for submitit's executor: a job is run at once."""
+
+    def __init__(self, folder: str, cluster: str):
+        assert cluster == "slurm"
+        self.parameters: dict[str, object] = {}
+
+    def update_parameters(self, **parameters: object) -> None:
+        assert parameters == {"name": "uiat", "timeout_min": 5, "slurm_partition": "gpu"}
+
+    def batch(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def submit(self, job: SlurmJob) -> SimpleNamespace:
+        assert job() == 0
+        return SimpleNamespace(job_id=f"7_{job.cell.config.seed}")
+
+
+def test_slurm_gets_a_job_for_each_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     commands: list[list[str]] = []
@@ -278,15 +299,19 @@ def test_submitit_gets_a_job_for_each_run(
         commands.append(words[3:])
         assert main(words[3:]) == 0
 
-    monkeypatch.setattr("uiat.reproduce.submit.subprocess", SimpleNamespace(run=run))
-    args = ("reproduce", "table1", "--only", "sat", "natural", "mart", "--out", str(tmp_path), "--submit", "debug")
+    monkeypatch.setattr("uiat.reproduce.workers.subprocess", SimpleNamespace(run=run))
+    monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(AutoExecutor=FakeSlurm))
+    args = ("reproduce", "table1", "--only", "sat", "natural", "mart", "--out", str(tmp_path))
+    slurm = ("--submit", "slurm", "--submit-with", "timeout_min=5", "slurm_partition=gpu")
     with tiny_scale():
-        found = call(capsys, *args)
+        found = call(capsys, *args, *slurm)
         assert found.code == 0, found.err
-        assert len(commands) == 2
+        assert found.err.count("submitted as 7_0: digits-") == 2 == len(commands)
         assert all("--cell" in words for words in commands)
+        assert not (tmp_path / "table1.md").exists()
+        assert "submitted" not in call(capsys, *args, *slurm).err
         again = call(capsys, *args)
-    assert "submitted" not in again.err
+    assert begun(again.err) == []
     assert (tmp_path / "table1.md").exists()
 
 

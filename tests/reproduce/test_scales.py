@@ -16,7 +16,7 @@ from uiat.reproduce import scales
 from uiat.reproduce.budget import sizes
 from uiat.reproduce.cell import Cell, merge
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.experiments.table2 import ROWS, timings
+from uiat.reproduce.experiments.tables import TIMED, network_timings
 from uiat.reproduce.scales import SCALES, Scale
 from uiat.targets import InstanceInverse
 from uiat.types import Batch, Clock, DataSpec
@@ -81,7 +81,7 @@ def test_the_attacks_of_table_1() -> None:
 
 @pytest.mark.parametrize(("network", "depth"), [("WRN-28", 28), ("WRN-34", 34)])
 def test_the_networks_of_table_2(network: str, depth: int) -> None:
-    timing = timings(PAPER)[network]
+    timing = network_timings(PAPER)[network]
     assert timing.model == WideResNet(depth=depth, widen=10)
     assert timing.batch_size == 128
     assert timing.methods == ("natural", "trades", "hat", "iat", "uiat", "uiat-oneoff")
@@ -183,7 +183,7 @@ def test_grids_hold_the_papers_choice(scale: Scale) -> None:
 def distinct(scale: Scale) -> dict[str, AnyConfig]:
     """Return the runs of a scale that differ in more than numbers: by network, classes, and kinds of parts."""
     found: dict[str, AnyConfig] = {}
-    timed = [scale.config(method, network=network) for network in scale.networks for method in ROWS.values()]
+    timed = [scale.config(method, network=network) for network in scale.networks for method in TIMED.values()]
     for config in [*(cell.config for cell in runs(scale)), *timed]:
         parts = [type(getattr(config.method, name, None)).__name__ for name in ("attack", "inverse", "momentum")]
         switches = [getattr(getattr(config.method, n, None), "enabled", None) for n in ("momentum", "uiat")]

@@ -14,7 +14,7 @@ from tests.reproduce.forks import fork
 from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.cli.reproduce import STOPPED
 from uiat.reproduce.cell import Cell, Store
-from uiat.reproduce.submit import CellJob
+from uiat.reproduce.workers import SlurmJob
 
 
 def planned(capsys: pytest.CaptureFixture[str], *args: str) -> list[str]:
@@ -53,8 +53,8 @@ def test_a_job_is_done_when_its_run_is(tmp_path: Path, monkeypatch: pytest.Monke
         if code := codes.pop(0):
             raise subprocess.CalledProcessError(code, words)
 
-    monkeypatch.setattr("uiat.reproduce.submit.subprocess", SimpleNamespace(run=run))
-    job = CellJob(["uiat", "reproduce"], store.cell, tmp_path)
+    monkeypatch.setattr("uiat.reproduce.workers.subprocess", SimpleNamespace(run=run))
+    job = SlurmJob(["uiat", "reproduce"], store.cell, tmp_path)
     with pytest.raises(RuntimeError, match="is not finished"):
         job()
     with pytest.raises(subprocess.CalledProcessError):

@@ -16,14 +16,15 @@ from tests.cli.calls import call
 from tests.reproduce.finished import raced
 from tests.reproduce.forks import fork
 from tests.reproduce.tiny import TINY, tiny_scale
+from uiat.bench.race import Rounds
 from uiat.bench.race import race as bench_race
-from uiat.bench.rounds import Rounds
+from uiat.bench.timed import passes_per_image
 from uiat.methods import METHODS
-from uiat.reproduce import races, timing
-from uiat.reproduce.budget import Pace, passes_per_image
+from uiat.reproduce import timing
+from uiat.reproduce.budget import Pace
 from uiat.reproduce.cell import Cell, Store, held_here
-from uiat.reproduce.readings import EpochTime
-from uiat.reproduce.timing import MOST, SHORT_SECONDS, Timing, steps_a_turn
+from uiat.reproduce.table import EpochTime
+from uiat.reproduce.timing import MOST, SHORT_SECONDS, TableRace, Timing, steps_a_turn
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -62,10 +63,10 @@ def test_a_race_takes_its_rounds(short: Timing, tmp_path: Path) -> None:
         assert short.epoch_seconds(method, tmp_path) == [short.steps * s for s in found["seconds_a_step"][method]]
     assert short.estimate(CPU) > 0
     before = path.stat().st_mtime_ns
-    short.measure(tmp_path, CPU)
-    assert path.stat().st_mtime_ns == before
     with tiny_scale():
-        short.measure(tmp_path, CPU, anew=True)
+        TableRace("table2", short, tmp_path, CPU).run()
+        assert path.stat().st_mtime_ns == before, "it is known"
+        TableRace("table2", short, tmp_path, CPU, anew=True).run()
     assert path.stat().st_mtime_ns > before
 
 
@@ -94,7 +95,7 @@ def test_times_belong_to_a_device(short: Timing, tmp_path: Path, monkeypatch: py
 def test_an_estimate_follows_the_steps(short: Timing, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass of a second: natural training takes two an image; one-off UIAT is timed in three phases."""
     monkeypatch.setattr(timing, "pace", lambda *args: Pace(1.0, 1.0, 1.0))
-    per_image = {name: sum(passes_per_image(METHODS[name], 100)) / 100 for name in short.methods}  # type: ignore[arg-type]
+    per_image = {name: sum(passes_per_image(METHODS[name], 100)) / 100 for name in short.methods}
     total = (per_image["natural"] + 3 * per_image["uiat-oneoff"]) * short.batch_size
     assert short.estimate(CPU) == pytest.approx(total * (2 + short.rounds))
 
@@ -130,18 +131,19 @@ def test_a_plan_has_the_races(made: Path, capsys: pytest.CaptureFixture[str], tm
 
 
 def test_retime(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[bool] = []
+    calls: list[int] = []
 
-    def measure(self: Timing, out: Path, device: torch.device, *, anew: bool = False) -> None:
-        calls.append(anew)
+    def measure(self: Timing, out: Path, device: torch.device) -> None:
+        calls[-1] += 1
         result(self, self.file(out, device), 1.0)
 
     monkeypatch.setattr(Timing, "measure", measure)
     args = ("reproduce", "table2", "--jobs", "0", "--out", str(tmp_path))
     with tiny_scale():
         for words in (args, args, (*args, "--retime")):
+            calls.append(0)
             assert call(capsys, *words).code == 0
-    assert calls == [False] * 3 + [True] * 3
+    assert calls == [3, 0, 3]
 
 
 def test_a_race_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -149,7 +151,7 @@ def test_a_race_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: pytest
     store = Store(Cell(TINY.config("sat")), tmp_path)
     said: list[str] = []
     looks = [0]
-    monkeypatch.setattr(races, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(timing, "LOOK_SECONDS", 0.01)
     with store.hold() as held:
         assert held
         assert held_here(tmp_path) == [store.path.name], "another handle sees what another process would see"
@@ -161,8 +163,8 @@ def test_a_race_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: pytest
         looks[0] += 1
         return ["sat-1", "sat-2"] if looks[0] < 4 else ["sat-2"] if looks[0] < 6 else []
 
-    monkeypatch.setattr(races, "held_here", names)
-    races.wait_for_quiet(tmp_path, said.append)
+    monkeypatch.setattr(timing, "held_here", names)
+    timing.wait_for_quiet(tmp_path, said.append)
     assert [line.rpartition(": ")[2] for line in said] == ["sat-1, sat-2", "sat-2"]
 
 
@@ -175,13 +177,13 @@ def test_two_commands_at_once_do_not_time_under_load(
     while not held_here(out):
         time.sleep(0.01)
 
-    def watched(self: Timing, out: Path, device: torch.device, *, anew: bool = False) -> None:
+    def watched(self: Timing, out: Path, device: torch.device) -> None:
         held.append(held_here(out))
         result(self, self.file(out, device), 1.0)
 
     def waiting(out: Path, say: Any) -> None:
         first.append((out / "table2.md").exists())
-        races.wait_for_quiet(out, say)
+        timing.wait_for_quiet(out, say)
 
     monkeypatch.setattr(Timing, "measure", watched)
     monkeypatch.setattr("uiat.cli.reproduce_output.wait_for_quiet", waiting)

@@ -10,8 +10,8 @@ from tests.cli.calls import call
 from tests.reproduce.tiny import TINY, tiny_scale
 from uiat.reproduce import measures
 from uiat.reproduce.cell import Cell, Store
-from uiat.reproduce.index import commits, mixed
 from uiat.reproduce.measures import Attacked, measure_key
+from uiat.reproduce.output import commits, mixed
 
 NATURAL = Attacked("natural", 10)
 

@@ -11,32 +11,16 @@ from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.models import ResNet
 from uiat.recipes.paper import as_single_step
-from uiat.reproduce import configs, scales, timing, workers
-from uiat.reproduce.learning import Watch
+from uiat.reproduce import scales, timing, workers
+from uiat.reproduce.measures import Watch
 from uiat.reproduce.stand_in import stand_in_name
 from uiat.targets import InstanceInverse
 
-TINY = replace(
-    scales.SCALES["smoke"],
-    images=40,
-    robust="pgd-3",
-    aa="pgd-3",
-    robust_images=20,
-    watch=Watch(train=20, test=30, steps=2),
-    rounds=2,
-    lam=(1.0, 3.5),
-    beta=(0.0, 1.0),
-    gamma=(0.5, 0.9),
-    start=(0.34, 0.75),
-    one_off=(0.34, 0.8),
-    halves=(-1.0, 0.0, 1.0),
-    difference=(0.5, 1.5),
-)
 WIDTHS = {"ResNet-18": 2, "WRN-28": 3, "WRN-34": 4}
 
 
 def tiny_config(method: str, data: str, network: str) -> AnyConfig:
-    config = configs.smoke(method, data, network)
+    config = scales.smoke(method, data, network)
     return replace(
         config,
         model=ResNet(blocks=(1, 1), width=WIDTHS[network]),
@@ -48,7 +32,7 @@ def tiny_config(method: str, data: str, network: str) -> AnyConfig:
 
 
 def tiny_generated(method: str, data: str, network: str) -> AnyConfig | None:
-    config = configs.smoke_generated(method, data, network)
+    config = scales.smoke_generated(method, data, network)
     if config is None:
         return None
     size = tiny_config(method, data, "ResNet-18")
@@ -67,14 +51,32 @@ def _few_steps(method: Any) -> Any:
     return replace(method, **changes)
 
 
+TINY = replace(
+    scales.SCALES["smoke"],
+    runs=tiny_config,
+    single_step_run=lambda method: as_single_step(tiny_config(method, "CIFAR-10", "ResNet-18")),
+    generated=tiny_generated,
+    images=40,
+    robust="pgd-3",
+    aa="pgd-3",
+    robust_images=20,
+    watch=Watch(train=20, test=30, steps=2),
+    rounds=2,
+    lam=(1.0, 3.5),
+    beta=(0.0, 1.0),
+    gamma=(0.5, 0.9),
+    start=(0.34, 0.75),
+    one_off=(0.34, 0.8),
+    halves=(-1.0, 0.0, 1.0),
+    difference=(0.5, 1.5),
+)
+
+
 @contextmanager
 def tiny_scale() -> Iterator[scales.Scale]:
     """Within it, `--scale smoke` is tiny, in this process and in its workers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scales.SCALES, "smoke", TINY)
-        patch.setitem(configs.CONFIGS, "smoke", tiny_config)
-        patch.setitem(configs.SINGLE_STEP, "smoke", lambda m: as_single_step(tiny_config(m, "CIFAR-10", "ResNet-18")))
-        patch.setitem(configs.GENERATED, "smoke", tiny_generated)
         patch.setattr(timing, "FEWEST", 1)
         patch.setattr(timing, "CHEAP_SECONDS", 0.0)
         patch.setattr(workers, "PROGRAM", "tests.reproduce.child")

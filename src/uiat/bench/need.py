@@ -10,10 +10,6 @@ from uiat.targets import InstanceInverse, UniversalInverse
 from uiat.types import Clock
 
 
-class Unstated(TypeError):
-    """A method that says nothing of its passes."""
-
-
 @dataclass(frozen=True)
 class Need:
     """How many passes of each kind, in batches."""
@@ -51,8 +47,8 @@ class Need:
         }
 
 
-def need(method: MethodConfig, clock: Clock) -> Need:
-    """Return what one step of a method needs at this time of a run."""
+def need(method: MethodConfig, clock: Clock) -> Need | None:
+    """Return what one step of a method needs at this time of a run; `None` for a method that does not state it."""
     crafting: Crafting = getattr(method, "crafting", "eval")
     once = Need(update=1)
     attack = _attack(getattr(method, "attack", None), crafting)
@@ -75,7 +71,7 @@ def need(method: MethodConfig, clock: Clock) -> Need:
             align = Need(train_gradient=again, double=1) if isinstance(method, GradAlign) else Need()
             plug_in = _one_off(method.uiat, clock, crafting, True) if method.uiat.enabled else Need()
             return attack + once + align + plug_in
-    raise Unstated(f"{type(method).__name__} states no passes: add a case for it")
+    return None
 
 
 def _attack(attack: Any, crafting: Crafting) -> Need:

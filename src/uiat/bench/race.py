@@ -1,4 +1,7 @@
-"""Interleaved timing: in every round everybody takes a turn, each after the bare passes that its step needs."""
+"""Interleaved timing: in every round each method takes a turn, right after the bare passes that its step needs.
+
+Other work on a machine only ever makes a step slower, so the fastest round counts.
+"""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -6,65 +9,122 @@ from dataclasses import dataclass, field
 
 import torch
 
-from uiat.bench.bare import Bare
-from uiat.bench.entrants import TimedMethod
+from uiat.bench.baselines import BarePass
 from uiat.bench.need import Need
-from uiat.bench.rounds import Rounds
+from uiat.bench.timed import TimedMethod
 from uiat.progress import Ticker
+
+AGREEING = 3
+"""How many of the fastest rounds have to agree: a single fast one may be an accident."""
+TOLERANCE = 0.05
+"""By how much they may differ."""
+
+
+@dataclass
+class Rounds:
+    """Seconds of one method: a list for each round, with a value for each phase of a run."""
+
+    shares: tuple[float, ...] = (1.0,)
+    """Of each phase in the run."""
+    seconds: list[list[float]] = field(default_factory=list)
+
+    @property
+    def fastest(self) -> float:
+        """The fastest step of each phase, averaged over the phases of a run."""
+        return self._ranked(0)
+
+    @property
+    def spread(self) -> float | None:
+        """By what share the third fastest took longer; `None` for fewer than three rounds."""
+        return self._ranked(AGREEING - 1) / self.fastest - 1 if len(self.seconds) >= AGREEING else None
+
+    def turns(self, size: int) -> list[float]:
+        """Return the fastest of every `size` rounds, in their order."""
+        starts = range(0, len(self.seconds), size)
+        return [Rounds(self.shares, self.seconds[start : start + size]).fastest for start in starts]
+
+    def _ranked(self, place: int) -> float:
+        phases: list[float] = [sorted(phase)[place] for phase in zip(*self.seconds, strict=True)]
+        return sum(share * seconds for share, seconds in zip(self.shares, phases, strict=True))
+
+
+def as_rounds(seconds: Sequence[float]) -> Rounds:
+    """Return rounds of a single phase."""
+    return Rounds(seconds=[[value] for value in seconds])
+
+
+def doubt(found: Mapping[str, Rounds]) -> str:
+    """Say why the fastest rounds cannot be trusted; empty if they agree."""
+    spreads = {name: rounds.spread for name, rounds in found.items()}
+    if None in spreads.values():
+        return f"fewer than {AGREEING} rounds cannot show whether times agree: take more."
+    apart = {name: spread for name, spread in spreads.items() if spread is not None and spread > TOLERANCE}
+    if not apart:
+        return ""
+    most = max(apart, key=lambda name: apart[name])
+    return (
+        f"times are not to be trusted: the third fastest round took more than {TOLERANCE:.0%} longer than the fastest "
+        f"for {len(apart)} of {len(spreads)} (most for {most}: {apart[most]:.0%}); "
+        "other work disturbs this machine, wait for a quiet one or take more rounds."
+    )
 
 
 @dataclass
 class Times:
-    """Seconds of every entrant, round by round."""
+    """Seconds of every method, round by round."""
 
     steps: dict[str, Rounds] = field(default_factory=dict)
     bare: dict[str, Rounds] = field(default_factory=dict)
-    """Of the bare passes of a step; only of entrants that have some."""
+    """Of the bare passes of a step; only of methods that have some."""
     first: dict[str, float] = field(default_factory=dict)
-    """Of each entrant's first steps, one a phase, which compile what is to be compiled; not part of the rounds."""
+    """Of each method's first steps, one for each phase, in which compiling happens; not part of the rounds."""
 
     def ratio(self, name: str, other: str) -> float:
-        """Return the fastest step of one entrant by that of another."""
+        """Return the fastest step of one method by that of another."""
         return self.steps[name].fastest / self.steps[other].fastest
 
     def over_bare(self, name: str) -> float:
-        """Return the fastest step of an entrant by the fastest of its bare passes."""
+        """Return the fastest step of a method by the fastest of its bare passes."""
         return self.steps[name].fastest / self.bare[name].fastest
 
+    def doubt(self) -> str:
+        """Say why the times of steps and bare passes cannot be trusted; empty if their rounds agree."""
+        return doubt({**self.steps, **{f"{name}'s bare passes": found for name, found in self.bare.items()}})
 
-def race(entrants: Sequence[TimedMethod], rounds: int, device: torch.device, *, warm_up: int = 1) -> Times:
-    """Time every entrant `rounds` times, in an order that turns from round to round.
 
-    The bare passes of a step are as many as it needs, right before it: both take as long, so that work beside them
-    disturbs both alike.
+def race(methods: Sequence[TimedMethod], rounds: int, device: torch.device, *, warm_up: int = 1) -> Times:
+    """Time every method `rounds` times, in an order that turns from round to round.
+
+    The bare passes of a step are as many as it needs, right before it: both take about as long, so that other work on
+    the machine disturbs both alike.
     """
     times = Times()
-    for entrant in entrants:
-        shares = tuple(phase.share for phase in entrant.phases)
-        times.steps[entrant.name] = Rounds(shares)
-        if entrant.passes:
-            times.bare[entrant.name] = Rounds(shares)
-    turns = sum(len(entrant.phases) for entrant in entrants)
+    for method in methods:
+        shares = tuple(phase.share for phase in method.phases)
+        times.steps[method.name] = Rounds(shares)
+        if method.bare:
+            times.bare[method.name] = Rounds(shares)
+    turns = sum(len(method.phases) for method in methods)
     with Ticker((rounds + warm_up) * turns, "measuring") as ticker:
         for number in range(-warm_up, rounds):
-            start = number % len(entrants)
-            for entrant in (*entrants[start:], *entrants[:start]):
+            start = number % len(methods)
+            for method in (*methods[start:], *methods[:start]):
                 bare, steps = [], []
-                for phase in entrant.phases:
-                    if entrant.passes:
-                        bare.append(bare_seconds(entrant.passes, phase.need, device))
+                for phase in method.phases:
+                    if method.bare:
+                        bare.append(bare_seconds(method.bare, phase.need, device))
                     steps.append(_seconds(phase.step, device))
-                    ticker.advance(1, f"{entrant.name}, round {max(0, number + 1)} of {rounds}")
+                    ticker.advance(1, f"{method.name}, round {max(0, number + 1)} of {rounds}")
                 if number >= 0:
-                    times.steps[entrant.name].seconds.append(steps)
+                    times.steps[method.name].seconds.append(steps)
                     if bare:
-                        times.bare[entrant.name].seconds.append(bare)
+                        times.bare[method.name].seconds.append(bare)
                 elif number == -warm_up:
-                    times.first[entrant.name] = sum(steps)
+                    times.first[method.name] = sum(steps)
     return times
 
 
-def bare_seconds(passes: Mapping[str, Bare], need: Need, device: torch.device) -> float:
+def bare_seconds(passes: Mapping[str, BarePass], need: Need, device: torch.device) -> float:
     """Return the seconds of the passes that a step needs; the network is in its state before the clock starts."""
     total = 0.0
     for kind, run in passes.items():
@@ -72,18 +132,18 @@ def bare_seconds(passes: Mapping[str, Bare], need: Need, device: torch.device) -
         times = max(1, round(count))
         if count:
             with run.within() as network:
-                total += _seconds(lambda: run.repeat(network, times), device) * count / times  # noqa: B023
+                total += _seconds(lambda: run(network, times), device) * count / times  # noqa: B023
     return total
 
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float:
-    _settle(device)
+    _synchronize(device)
     began = time.perf_counter()
     run()
-    _settle(device)
+    _synchronize(device)
     return time.perf_counter() - began
 
 
-def _settle(device: torch.device) -> None:
+def _synchronize(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

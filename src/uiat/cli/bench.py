@@ -11,11 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from uiat import methods, models
-from uiat.bench.entrants import BenchSetting, TimedMethod, bare, enter, references
-from uiat.bench.memory import peak_bytes
-from uiat.bench.plot import draw_bench
+from uiat.bench.costs import StepCost, draw_costs, peak_bytes, step_costs, to_content
 from uiat.bench.race import race
-from uiat.bench.summary import Line, doubts, lines, to_content
+from uiat.bench.timed import BenchSetting, TimedMethod, bare, references, timed_method
 from uiat.cli.kept import import_kept, read_known
 from uiat.cli.numbers import REGISTRY
 from uiat.cli.output import check_file
@@ -47,11 +45,11 @@ class Bench(Generic[ModelT]):
     model: ModelT
     """The network."""
     methods: tuple[str, ...] = DEFAULT
-    """Who takes part: names (`uiat list methods`), or folders of runs, whose methods are taken as they are there."""
+    """The methods to time: names (`uiat list methods`), or folders of runs, whose methods are taken as they are."""
     batch_size: int = 32
     """m: samples in a step."""
     rounds: int = 7
-    """Turns that everybody takes; the fastest counts, because other work on the machine only makes steps slower."""
+    """How often each method is timed; the fastest counts, because other work on the machine only makes steps slower."""
     size: int = 32
     """Height and width of the images, which are noise."""
     channels: int = 3
@@ -83,33 +81,33 @@ class Bench(Generic[ModelT]):
 def main(args: list[str]) -> int:
     """Run the command."""
     options = _parse(args)
-    course = _course(options)
-    try_network(options.model.build(course.spec).to(course.device), options.model, course.spec)
-    passes = bare(course)
-    entrants = [enter(name, course, _method(name), passes) for name in options.methods]
-    others = references(course) if options.references else []
-    times = race([*others, *entrants], options.rounds, course.device)
-    peaks = {e.name: _peak(e, course.device) for e in (*others, *entrants) if options.memory}
-    found = lines([*others, *entrants], times, peaks)
+    setting = _setting(options)
+    try_network(options.model.build(setting.spec).to(setting.device), options.model, setting.spec)
+    passes = bare(setting)
+    timed = [timed_method(name, setting, _method(name), passes) for name in options.methods]
+    others = references(setting) if options.references else []
+    times = race([*others, *timed], options.rounds, setting.device)
+    peaks = {method.name: _peak(method, setting.device) for method in (*others, *timed) if options.memory}
+    costs = step_costs([*others, *timed], times, peaks)
     title = _title(options)
-    _show(found, title)
-    facts = {"settings": encode(options), "environment": environment(course.device)}
+    _show(costs, title)
+    facts = {"settings": encode(options), "environment": environment(setting.device)}
     if options.json is not None:
-        write_json(Path(options.json), to_content(found, times, facts))
+        write_json(Path(options.json), to_content(costs, times, facts))
     if options.figure is not None:
-        save_figure(draw_bench(found, title), Path(options.figure))
-    unfolded = [entrant.name for entrant in entrants if _is_unfolded(entrant)]
+        save_figure(draw_costs(costs, title), Path(options.figure))
+    unfolded = [method.name for method in timed if _is_unfolded(method)]
     if options.fast and unfolded:
         _note(f"the attacks of {', '.join(unfolded)} ran through the network as it is: no BatchNorm can be folded")
     if options.compile:
-        cold = ", ".join(f"{line.name} {line.first_seconds:.0f} s" for line in found if line.bare_seconds is not None)
+        cold = ", ".join(f"{cost.name} {cost.first_seconds:.0f} s" for cost in costs if cost.bare_seconds is not None)
         print(f"first steps, with compiling: {cold}")
-    counted = [line.name for line in found if not line.stated]
+    counted = [cost.name for cost in costs if not cost.stated]
     if counted:
         print(f"{', '.join(counted)}: passes were counted, and /bare is against these, because none are stated")
-    if doubt := doubts(times):
+    if doubt := times.doubt():
         print(doubt)
-    wrong = [line.name for line in found if not line.as_stated]
+    wrong = [cost.name for cost in costs if not cost.as_stated]
     if wrong:
         _note(f"the passes of {', '.join(wrong)} are not those that the method states")
     return 1 if wrong else 0
@@ -119,14 +117,14 @@ def _note(line: str) -> None:
     print(f"note: {line}", file=sys.stderr)
 
 
-def _peak(entrant: TimedMethod, device: torch.device) -> int:
+def _peak(method: TimedMethod, device: torch.device) -> int:
     """Return the most memory that a step of any phase holds."""
-    return max(peak_bytes(phase.step, device) for phase in entrant.phases)
+    return max(peak_bytes(phase.step, device) for phase in method.phases)
 
 
-def _is_unfolded(entrant: TimedMethod) -> bool:
+def _is_unfolded(method: TimedMethod) -> bool:
     """Whether its attack, with running statistics, has no folded copy to run through."""
-    state = entrant.state
+    state = method.state
     if state is None or state.method.attack is None or state.method.crafting != "eval":
         return False
     return crafting_copy(state.model) is None
@@ -181,7 +179,7 @@ def _parse(args: list[str]) -> Bench[Any]:
     return found
 
 
-def _course(options: Bench[Any]) -> BenchSetting:
+def _setting(options: Bench[Any]) -> BenchSetting:
     if options.threads is not None:
         torch.set_num_threads(options.threads)
     spec = DataSpec(options.classes, options.samples, (options.channels, options.size, options.size))
@@ -189,27 +187,27 @@ def _course(options: Bench[Any]) -> BenchSetting:
     return BenchSetting(options.model, spec, options.batch_size, pick_device(options.device), train)
 
 
-def _show(found: list[Line], title: str) -> None:
+def _show(costs: list[StepCost], title: str) -> None:
     table = Table(
         title=title, caption="fastest round, /x: over that of x; spread: third fastest; F, B: batches", padding=(0, 0)
     )
     headings = ("", "s/step", "spread", "/bare", "/natural", "/TRADES", "/HAT", "F", "B in", "B w", "MB")
     for heading in headings:
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
-    for line in found:
-        counts = [f"{_mean(line, kind):g}" for kind in ("forward", "input_backward", "weight_backward")]
-        ratios = [line.over_bare, line.to_natural, line.to_trades, line.to_hat]
+    for cost in costs:
+        counts = [f"{_mean(cost, kind):g}" for kind in ("forward", "input_backward", "weight_backward")]
+        ratios = [cost.over_bare, cost.to_natural, cost.to_trades, cost.to_hat]
         table.add_row(
-            line.name,
-            f"{line.seconds:.3g}",
-            "" if line.spread is None else f"+{line.spread:.0%}",
+            cost.name,
+            f"{cost.seconds:.3g}",
+            "" if cost.spread is None else f"+{cost.spread:.0%}",
             *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
-            *(counts if line.counts else ["", "", ""]),
-            "" if line.peak_bytes is None else f"{line.peak_bytes / 1e6:.0f}",
+            *(counts if cost.counts else ["", "", ""]),
+            "" if cost.peak_bytes is None else f"{cost.peak_bytes / 1e6:.0f}",
         )
     Console().print(table)
 
 
-def _mean(line: Line, kind: str) -> float:
-    """Passes of the first phase: most of a run is like it."""
-    return line.counts[0][kind] if line.counts else 0.0
+def _mean(cost: StepCost, kind: str) -> float:
+    """Return the passes of the first phase: most of a run is like it."""
+    return cost.counts[0][kind] if cost.counts else 0.0

@@ -13,12 +13,12 @@ from uiat.cli.output import out_folder
 from uiat.cli.subject import SubjectField, parse
 from uiat.config import ModelT
 from uiat.errors import UserError
-from uiat.evaluation.curves import Curve, check_count, default_grid, measure, plan_points
+from uiat.evaluation.curves import CurveVerdicts, check_count, default_grid, measure, plan_points
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
 from uiat.ranges import check_radius
-from uiat.report.axis import in_levels, show_radius
-from uiat.report.curves_files import write_curves, write_difference
+from uiat.report.curves import write_curves, write_difference
+from uiat.report.figure import in_levels, show_radius
 from uiat.runs.folder import RunFolder
 
 
@@ -56,7 +56,7 @@ def main(args: list[str]) -> int:
     check_count(len(first.images))
     folder = out_folder(first, options.out, "curves")
     notices = Console(stderr=True, highlight=False)
-    curves: list[Curve] = []
+    curves: list[CurveVerdicts] = []
     ledgers: list[Ledger] = []
     for ready in subjects:
         ledger = open_ledger(ready, ("curves", options.attack, *map(repr, grid)), False, options.restart)
@@ -90,7 +90,7 @@ def _other(ready: Ready, against: str) -> Ready:
     return replace(found, base=ready.base)
 
 
-def _show(ready: Ready, curve: Curve, folder: Path) -> None:
+def _show(ready: Ready, curve: CurveVerdicts, folder: Path) -> None:
     table = Table(title=escape(f"{ready.weights_file}, {len(ready.images)} images"))
     for heading in ("ε", "", "all", "easier", "harder", "gap"):
         table.add_column(heading, justify="left" if not heading else "right")

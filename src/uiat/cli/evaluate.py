@@ -18,8 +18,8 @@ from uiat.data.fetch import cache_folder
 from uiat.distributed import is_main, local_device, pick_device, process_group, rank, wait, world
 from uiat.errors import UserError
 from uiat.evaluation import suite
-from uiat.evaluation.accuracy import wilson
 from uiat.evaluation.evaluate import per_class, present, suite_card
+from uiat.evaluation.intervals import wilson
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.suite import SuiteResult, run_suite

@@ -17,7 +17,7 @@ from uiat.evaluation.inverse_settings import InverseSettings, inverse_settings, 
 from uiat.evaluation.inverses import LOSSES, make_inverses, shown_places
 from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.universal_z import Universal, make_z, read_z
-from uiat.report.inverse_files import Result, write_inverses
+from uiat.report.inverse import InverseResult, write_inverses
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def main(args: list[str]) -> int:
         seed=options.subject.seed,
         device=ready.device,
     )
-    result = Result(settings, universal, found, shown)
+    result = InverseResult(settings, universal, found, shown)
     folder.mkdir(parents=True, exist_ok=True)
     write_inverses(folder, ready, result)
     _show(ready, result, folder)
@@ -97,7 +97,7 @@ def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, meth
     )
 
 
-def _show(ready: Ready, result: Result, folder: Path) -> None:
+def _show(ready: Ready, result: InverseResult, folder: Path) -> None:
     """Print accuracies and shares, by class and overall, and which z was used."""
     table = Table(title=escape(f"{ready.weights_file}, {len(ready.images)} images"))
     table.caption = (

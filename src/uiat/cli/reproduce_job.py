@@ -12,9 +12,8 @@ from uiat.errors import UserError, unknown
 from uiat.methods import METHODS
 from uiat.plugins import Import, import_words
 from uiat.reproduce import scales
-from uiat.reproduce.cell import Cell, merge, method_name
+from uiat.reproduce.cell import Cell, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS, Experiment
-from uiat.reproduce.helpers import with_helpers
 
 CLAIMS = "claims"
 
@@ -44,9 +43,10 @@ class Reproduce:
     retime: bool = False
     """Measure the times of Tables 2 and 5 anew on this machine, though they are known."""
     submit: Literal["slurm", "local", "debug"] | None = None
-    """Hand the runs to a cluster, one job each, with submitit; `local` and `debug` use this machine."""
+    """slurm: hand the runs to a cluster, one job each, with submitit; `local` makes them in worker processes of this
+    machine (as --jobs does), `debug` in this process."""
     submit_with: tuple[str, ...] = ()
-    """Parameters of the jobs, such as timeout_min=600 gpus_per_node=1 slurm_partition=gpu."""
+    """Parameters of Slurm's jobs, such as timeout_min=600 gpus_per_node=1 slurm_partition=gpu."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
@@ -57,7 +57,7 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class Job:
-    """What a command line asks for, settled."""
+    """The experiments and runs that a command line asks for."""
 
     options: Reproduce
     experiments: tuple[Experiment, ...]
@@ -81,6 +81,9 @@ def plan_job(options: Reproduce) -> Job:
     for name in options.names:
         if name not in (*EXPERIMENTS, "all", CLAIMS):
             raise unknown("table or figure", name, (*EXPERIMENTS, "all", CLAIMS))
+    for word in options.submit_with:
+        if not word.partition("=")[0] or "=" not in word:
+            raise UserError(f"--submit-with {word!r} is not NAME=VALUE, such as timeout_min=600.")
     for method in options.only:
         if method not in METHODS:
             raise unknown("method", method, METHODS)

@@ -1,34 +1,115 @@
-"""The end of `uiat reproduce`: times, tables, figures, claims and the index, from what is finished."""
+"""What `uiat reproduce` prints and writes: the plan; and times, tables, figures, claims and the index."""
 
 import shlex
-from dataclasses import replace
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
+from typing import TypeVar
 
 from rich.console import Console
 
 from uiat.cli.reproduce_job import Job, job_command
+from uiat.errors import UserError
 from uiat.progress import PipeSafeConsole, clock_time
 from uiat.reproduce import scales
-from uiat.reproduce.attempts import Attempts
-from uiat.reproduce.cell import held_here, merge, writing
-from uiat.reproduce.claims import in_words, missing, overall
-from uiat.reproduce.claims_output import write_claims
+from uiat.reproduce.budget import seconds, training_passes, work_done
+from uiat.reproduce.cell import Store, held_here, merge, writing
+from uiat.reproduce.claims import missing, overall, show_verdict, write_claims
+from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.index import mixed, write_index
-from uiat.reproduce.races import Race, races_of, wait_for_quiet
+from uiat.reproduce.measures import measure_key
+from uiat.reproduce.output import mixed, write_index
+from uiat.reproduce.runner import Stopped, in_words
+from uiat.reproduce.table import races_of
+from uiat.reproduce.timing import TableRace, wait_for_quiet
+
+T = TypeVar("T")
 
 
 def say(line: str) -> None:
-    """Say something that is no result."""
+    """Print a message that is no result, on stderr."""
     PipeSafeConsole(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
 
 
-def write(job: Job) -> list[str]:
-    """Write what the finished runs give and say what was written; return what failed, which stops nothing else.
+def show(line: str) -> None:
+    """Print a result on stdout."""
+    Console(highlight=False).print(line, markup=False, soft_wrap=True)
 
-    Methods are timed first; in this process, when the workers are done: times want a machine of their own.
+
+def print_plan(job: Job) -> None:
+    """Print the runs with their passes and times, the races, then the commands of runs that are not finished."""
+    totals, time_left, commands = [0, 0, 0], 0.0, []
+    show(
+        "run · what it is · state · millions of passes (forward, input-backward, weight-backward) · time left · "
+        "measurements"
+    )
+    for cell in job.cells:
+        store, cost, passes = Store(cell, job.out), seconds(cell, job.device), training_passes(cell.config)
+        left = sum(cost) - work_done(store, cost)
+        state = "finished" if store.finished else "begun" if store.run.config.exists() else "new"
+        measures = " ".join(measure_key(measure) for measure in cell.measures) or "none"
+        counts = " ".join(f"{count / 1e6:.2f}" for count in passes)
+        show(f"{cell.name} · {_labels_in_words(cell.labels)} · {state} · {counts} · {clock_time(left)} · {measures}")
+        time_left += left
+        if state != "finished":
+            totals = [total + count for total, count in zip(totals, passes, strict=True)]
+            commands.append(shlex.join([*job_command(job.options), "--cell", cell.key]))
+    counts = " ".join(f"{count / 1e6:.2f}" for count in totals)
+    duration = f"{clock_time(time_left)} for one process on {job.device}"
+    show(f"{len(job.cells)} runs, {len(commands)} to make · {counts} · {duration}")
+    show(
+        "Passes are exact and of the training alone; times are estimated from a timing of each network on this machine,"
+    )
+    show("and count measurements as if no attack ever succeeded early.")
+    if warning := mixed(job.cells, job.out):
+        say(warning)
+    for race in all_races(job):
+        duration = clock_time(race.seconds if race.is_left else 0.0)
+        show(f"{race.title} · {race.state} · {duration} · {' '.join(race.timing.methods)}")
+    for line in commands:
+        show(line)
+
+
+def _labels_in_words(labels: Sequence[str]) -> str:
+    """Write labels briefly, the name of each table or figure once: `table1: UIAT; figS2: β = 1, γ = 0.9`."""
+    places: dict[str, list[str]] = {}
+    for label in labels:
+        place, _, words = label.partition(": ")
+        places.setdefault(place, []).append(words)
+    return "; ".join(f"{place}: {', '.join(words)}" if any(words) else place for place, words in places.items())
+
+
+@dataclass
+class Attempts:
+    """Runs things one by one: a failure is said in one line, and the rest goes on; tracebacks go to a file."""
+
+    log: Path
+    failed: list[str] = field(default_factory=list)
+
+    def __call__(self, what: str, act: Callable[[], T]) -> T | None:
+        """Return what `act` returns, or `None` if it fails."""
+        try:
+            return act()
+        except Stopped:
+            raise
+        except Exception as error:
+            self.failed.append(what)
+            say(f"failed: {what}: {in_words(error)}")
+            if not isinstance(error, UserError):
+                self.log.parent.mkdir(parents=True, exist_ok=True)
+                with self.log.open("a", encoding="utf-8") as file:
+                    file.write(f"{what}\n{traceback.format_exc()}\n")
+            return None
+
+
+def write(job: Job) -> list[str]:
+    """Write the results of the finished runs, print what was written, and return what failed.
+
+    Methods are timed first, in this process and when the workers are done: times want a machine of their own.
     """
-    attempt = Attempts(job.out / "logs" / "output.txt", say)
+    attempt = Attempts(job.out / "logs" / "output.txt")
     races = _possible(job)
     if races and held_here(job.out):
         with writing(job.out):
@@ -36,25 +117,25 @@ def write(job: Job) -> list[str]:
         wait_for_quiet(job.out, say)
     with writing(job.out):
         for race in races:
-            attempt(race.what, race.run)
+            attempt(race.title, race.run)
             if doubt := race.timing.doubt(job.out):
-                say(f"{race.what}: {doubt}")
+                say(f"{race.title}: {doubt}")
         lines = _write_all(job, attempt)
     scale = scales.get(job.options.scale)
     everything = merge(cell for build in EXPERIMENTS.values() for cell in build(scale).cells(job.seeds))
     if warning := mixed(everything, job.out):
         say(warning)
     for line in (*lines, f"written: {job.out}"):
-        Console(highlight=False).print(line, markup=False, soft_wrap=True)
+        show(line)
     return attempt.failed
 
 
-def all_races(job: Job) -> list[Race]:
+def all_races(job: Job) -> list[TableRace]:
     """Return what is timed for the command; with `--only`, nothing is."""
     return [] if job.options.only else races_of(job.experiments, job.out, job.device, anew=job.options.retime)
 
 
-def _possible(job: Job) -> list[Race]:
+def _possible(job: Job) -> list[TableRace]:
     """Return the races that are left and can be run here; say which cannot, and where they can."""
     left = [race for race in all_races(job) if race.is_left]
     for table in dict.fromkeys(race.table for race in left):
@@ -75,9 +156,10 @@ def _write_all(job: Job, attempt: Attempts) -> list[str]:
         paths = attempt(experiment.name, partial(experiment.write, job.out, job.seeds))
         if paths is not None:
             lines.append(f"{experiment.name}: {', '.join(path.name for path in paths) or 'nothing yet'}")
-    found = attempt("claims", partial(write_claims, scale, job.out, job.seeds)) if job.claims else None
-    attempt("index", lambda: write_index([build(scale) for build in EXPERIMENTS.values()], job.out, job.seeds))
-    claims = [
-        f"{claim.text} ({claim.where}): {in_words(overall(parts), missing(parts))}" for claim, parts in found or []
-    ]
-    return [*claims, *lines]
+    claims = partial(write_claims, all_claims(scale), scale, job.out, job.seeds)
+    found = attempt("claims", claims) if job.claims else None
+    everything = [build(scale) for build in EXPERIMENTS.values()]
+    races = races_of(everything, job.out, job.device)
+    attempt("index", partial(write_index, everything, races, job.out, job.seeds))
+    verdicts = [(claim, show_verdict(overall(findings), missing(findings))) for claim, findings in found or []]
+    return [*(f"{claim.text} ({claim.where}): {verdict}" for claim, verdict in verdicts), *lines]

@@ -1,7 +1,6 @@
 """Accuracy of a network on images, natural or under one attack."""
 
 from dataclasses import dataclass, field
-from math import sqrt
 from typing import Any
 
 import torch
@@ -12,17 +11,8 @@ from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.distributed import rank, total, world
 from uiat.evaluation.cascade import Restart, natural_stage, run_cascade
+from uiat.evaluation.intervals import wilson
 from uiat.evaluation.ledger import Ledger, Stage
-
-
-def wilson(correct: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
-    """Return Wilson's 95 % score interval for a proportion; sound also near 0 and 1, where accuracies often are."""
-    if n == 0:
-        return 0.0, 1.0
-    p = correct / n
-    center = (p + z * z / (2 * n)) / (1 + z * z / n)
-    half = z / (1 + z * z / n) * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
-    return max(0.0, center - half), min(1.0, center + half)
 
 
 @dataclass(frozen=True)

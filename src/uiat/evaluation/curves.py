@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from math import isfinite, sqrt
+from math import isfinite
 from typing import Any
 
 import torch
@@ -22,21 +22,6 @@ from uiat.evaluation.suite import plan_attack
 from uiat.progress import Ticker
 from uiat.rng import SampleDraws
 from uiat.targets import InstanceInverse
-
-
-def paired_difference(first: Tensor, second: Tensor, z: float = 1.959963984540054) -> tuple[float, tuple[float, float]]:
-    """Return accuracy(first) − accuracy(second) from verdicts on the same examples, and its 95 % interval.
-
-    The examples are the same, so only those on which the networks disagree count (Agresti and Min, 2005: half an
-    example is added to each kind of disagreement, which keeps the interval sound where there are few).
-    """
-    n = len(first)
-    gained, lost = int((first & ~second).sum()), int((second & ~first).sum())
-    size, more, less = n + 2, gained + 0.5, lost + 0.5
-    center = (more - less) / size
-    half = z * sqrt(more + less - (more - less) ** 2 / size) / size
-    return (gained - lost) / n, (max(-1.0, center - half), min(1.0, center + half))
-
 
 INVERSE_STEPS = 20
 """Steps of ε/4 of the inverse perturbation: as many as PGD-20 has on the other side of 0."""
@@ -72,7 +57,7 @@ class Point:
 
 
 @dataclass(frozen=True)
-class Curve:
+class CurveVerdicts:
     """The verdict on every example at every ε, and which half it belongs to."""
 
     points: tuple[Point, ...]
@@ -161,7 +146,7 @@ def measure(
     batch_size: int = 256,
     device: torch.device | str = "cpu",
     ledger: Ledger | None = None,
-) -> Curve:
+) -> CurveVerdicts:
     """Classify every image at every ε.
 
     An attack touches only what is classified right without one; the inverse perturbation touches every image, since it
@@ -196,7 +181,7 @@ def measure(
             stages.append(stage)
     correct = torch.stack([stage.standing for stage in stages])
     seconds = tuple(stage.seconds for stage in stages)
-    return Curve(tuple(points), correct, easier, seconds, tuple(dict.fromkeys([*notices, *heard])))
+    return CurveVerdicts(tuple(points), correct, easier, seconds, tuple(dict.fromkeys([*notices, *heard])))
 
 
 def _begin(ledger: Ledger, point: Point, natural: Stage) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.data.loader import plain
-from uiat.evaluation.accuracy import wilson
+from uiat.evaluation.intervals import wilson
 from uiat.evaluation.inverse_settings import InverseSettings
 from uiat.objectives.inverse import inverse_loss
 from uiat.progress import Ticker

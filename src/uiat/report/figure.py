@@ -1,4 +1,4 @@
-"""A blank figure, and how every figure is saved."""
+"""What all figures share: a blank figure, an axis of radii, fonts, and how a figure is saved."""
 
 import unicodedata
 from contextlib import suppress
@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from uiat.io import atomic
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.ft2font import FT2Font
 
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
-"""Of Okabe and Ito's palette, which colour-blind readers can tell apart; grey for what only guides the eye."""
+"""From Okabe and Ito's palette, which colour-blind readers can tell apart; grey is for guiding lines."""
 DPI = 160
+MOST_TICKS = 9
 
 
 def new_figure(width: float, height: float) -> "Figure":
@@ -39,7 +41,7 @@ def save_figure(figure: "Figure", *paths: Path) -> None:
 
 
 def _use_fonts(figure: "Figure") -> None:
-    """Give each text fonts that have its letters; letters that no installed font has are escaped."""
+    """Give each text fonts that have its letters; escape letters that no installed font has."""
     from matplotlib.font_manager import findfont, get_font
     from matplotlib.text import Text
 
@@ -78,3 +80,40 @@ def _font_with(letter: str) -> str:
 def _escaped(letter: str) -> str:
     """Write a letter in plain ones, such as \\u732b; marks that only change the one before them are left out."""
     return "" if unicodedata.category(letter) in ("Cf", "Mn") else letter.encode("unicode_escape").decode()
+
+
+def in_levels(values: tuple[float, ...]) -> bool:
+    """Whether the values are whole pixel levels k/255, and not just decimals (0.2 is 51/255)."""
+    whole = all(abs(v * 255 - round(v * 255)) < 1e-6 for v in values)
+    return whole and any(abs(v - round(v, 4)) > 1e-9 for v in values)
+
+
+def show_radius(value: float, levels: bool) -> str:
+    """Write a radius as k/255 or as a short decimal, with a true minus sign."""
+    text = f"{round(value * 255)}/255" if levels and abs(value) > 1e-9 else f"{round(value, 6):g}"
+    return text.replace("-", "−")
+
+
+def ticks(grid: tuple[float, ...]) -> list[float]:
+    """Return every k-th value of the grid, so that few enough are left, and 0 among them where it is one."""
+    spacing = -(-len(grid) // MOST_TICKS)
+    zero = next((k for k, v in enumerate(grid) if v == 0), 0)
+    return [v for k, v in enumerate(grid) if (k - zero) % spacing == 0]
+
+
+def radius_axis(axes: "Axes", grid: tuple[float, ...]) -> None:
+    """Label the x axis of ε, and mark natural images where the grid passes 0."""
+    chosen, levels = ticks(grid), in_levels(grid)
+    axes.set_xticks(chosen, [show_radius(v, levels) for v in chosen])
+    side = " (negative: inverse perturbation)" if grid[0] < 0 else ""
+    axes.set_xlabel(f"ε{side}")
+    if grid[0] <= 0 <= grid[-1]:
+        axes.axvline(0, color=GREEN, linewidth=1.2, linestyle=":", zorder=1, label="natural images")
+    add_grid(axes)
+
+
+def add_grid(axes: "Axes") -> None:
+    """Draw a light grid, and no frame above and on the right."""
+    axes.grid(alpha=0.25, linewidth=0.6)
+    for edge in ("top", "right"):
+        axes.spines[edge].set_visible(False)

@@ -1,11 +1,10 @@
-"""Panels of lines side by side: every line differs in colour, dashes and marker, so that grey prints can be read."""
+"""Panels of lines side by side; lines differ in colour, dashes and marker, so that they can be read in grey."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uiat.report.axis import in_levels, radius_axis, show_radius
-from uiat.report.figure import BLUE, GREEN, GREY, VERMILLION, new_figure
+from uiat.report.figure import BLUE, GREEN, GREY, VERMILLION, add_grid, in_levels, new_figure, radius_axis, show_radius
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -47,7 +46,7 @@ class Panel:
     marked: float | None = None
     """An x that is marked: the paper's choice."""
     first_style: int = 0
-    """The style of the first line: panels that show different things differ in style, too."""
+    """The index of the first line's style: panels that show different things differ in style, too."""
     gap_at: float | None = None
     """An x at which the gap between the first two lines is written."""
 
@@ -64,18 +63,12 @@ def draw_panels(
     for place in axes[len(panels) :]:
         place.set_axis_off()
     figure.suptitle(title, fontsize=10, parse_math=False)
-    entries = {
-        label: handle for place in axes for handle, label in zip(*place.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        entries.values(),
-        entries.keys(),
-        frameon=False,
-        fontsize=9,
-        loc="outside lower center",
-        ncols=min(5, 2 * columns),
-        handlelength=2.8,
-    )
+    entries = {}
+    for place in axes:
+        handles, labels = place.get_legend_handles_labels()
+        entries |= dict(zip(labels, handles, strict=True))
+    style = {"ncols": min(5, 2 * columns), "frameon": False, "fontsize": 9, "handlelength": 2.8}
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", **style)  # type: ignore[arg-type]
     return figure
 
 
@@ -108,9 +101,7 @@ def _plain_axis(axes: "Axes", xs: list[float], panel: Panel) -> None:
         axes.set_xticks(xs, [f"{x:g}" for x in xs])
     if panel.marked is not None:
         axes.axvline(panel.marked, color=GREY, linewidth=1.0, linestyle=":", zorder=1, label="the paper's choice")
-    axes.grid(alpha=0.25, linewidth=0.6)
-    for edge in ("top", "right"):
-        axes.spines[edge].set_visible(False)
+    add_grid(axes)
 
 
 def _gap(axes: "Axes", panel: Panel, grid: tuple[float, ...]) -> None:

@@ -1,26 +1,24 @@
-"""What runs cost: the exact passes of a training from its configuration, and a time estimated on this machine."""
+"""What runs cost: the exact passes of a training, a time estimated on this machine, and how much of a plan is done."""
 
-import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from uiat.attacks import PGD
-from uiat.config import AWP, AnyConfig
+from uiat.bench.need import Need
+from uiat.bench.race import bare_seconds
+from uiat.bench.timed import BenchSetting, Passes, bare, passes_per_image
+from uiat.config import AnyConfig
 from uiat.data.config import DataConfig
-from uiat.engine.passes import PassCounter
-from uiat.engine.state import State
-from uiat.engine.step import train_step
 from uiat.evaluation.suite import plan_attack
-from uiat.methods import MethodConfig
-from uiat.reproduce.cell import Cell
+from uiat.progress import Ticker
+from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import Attacked, Curve, Measure
-from uiat.targets import OneOff
-from uiat.types import Batch, Clock, DataSpec
+from uiat.types import DataSpec
 
 SETS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "digits": (1438, 359, 10, (1, 8, 8)),
@@ -29,10 +27,6 @@ SETS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "svhn": (73_257, 26_032, 10, (3, 32, 32)),
 }
 """Training images, test images, classes and shape, so that a plan needs no data."""
-KINDS = ("forward", "input_backward", "weight_backward")
-Passes = tuple[int, int, int]
-"""Samples sent forward, backward to the input, and backward to the weights."""
-_TOY = DataSpec(num_classes=4, num_samples=8, shape=(1, 4, 4))
 
 
 @dataclass(frozen=True)
@@ -55,12 +49,6 @@ def sizes(data: DataConfig) -> Sizes:
     return Sizes(train, test, DataSpec(classes, train, shape))
 
 
-def training_passes(config: AnyConfig) -> Passes:
-    """Return the passes of a whole training; a helper's are those of its own run."""
-    method: Any = config.method
-    return _scaled(passes_per_image(method, config.train.epochs, config.train.awp), images_per_epoch(config))
-
-
 def images_per_epoch(config: AnyConfig) -> int:
     """Return how many images an epoch sees; with generated ones all of its batches are full."""
     train, batch = sizes(config.data).train, config.train.batch_size
@@ -70,53 +58,11 @@ def images_per_epoch(config: AnyConfig) -> int:
     return max(1, full + (left > 1)) * batch
 
 
-@cache
-def passes_per_image(method: Any, epochs: int, awp: AWP | None = None) -> Passes:
-    """Return the passes of all epochs for one image, counted in a step on a toy: nothing here knows the methods.
-
-    Epochs differ only around T' of the one-off strategy, and where AWP begins.
-    """
-    awp, one_off = awp or AWP(), one_off_of(method)
-    toy, starts = _Toy(method, epochs, awp), {1, awp.warmup + 1}
-    if one_off is not None:
-        moment = Clock(1, 0, epochs).epoch_at(one_off.epoch)
-        starts |= {moment, moment + 1}
-    ordered = [*sorted(start for start in starts if start <= epochs), epochs + 1]
-    counts = [_scaled(toy.count(start), end - start) for start, end in pairwise(ordered)]
-    return sum(c[0] for c in counts), sum(c[1] for c in counts), sum(c[2] for c in counts)
-
-
-def one_off_of(method: Any) -> OneOff | None:
-    """Return the one-off strategy of a method, or of its plug-in, if it has one."""
-    plug_in: Any = getattr(method, "uiat", None)
-    found = getattr(plug_in if getattr(plug_in, "enabled", False) else method, "one_off", None)
-    return found if isinstance(found, OneOff) else None
-
-
-class _Toy:
-    """A linear network, and a method that is stepped on it with passes counted."""
-
-    def __init__(self, method: MethodConfig, epochs: int, awp: AWP):
-        model = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).train()
-        helper = nn.Sequential(nn.Flatten(), nn.Linear(16, 4)).requires_grad_(False)
-        built, self.epochs, self.awp = method.build(_TOY, helper=helper), epochs, awp
-        built(model, self._batch(), Clock(1, 0, epochs))  # finds the layer of the features, uncounted
-        self.state = State(model, built, torch.optim.SGD(model.parameters(), lr=0.0), PassCounter(model))
-
-    def count(self, epoch: int) -> Passes:
-        before = dict(self.state.passes.counts)
-        train_step(self.state, self._batch(), Clock(epoch, 0, self.epochs), lr=0.0, awp=self.awp)
-        counts = [(self.state.passes.counts[kind] - before[kind]) // len(self._batch()) for kind in KINDS]
-        return counts[0], counts[1], counts[2]
-
-    @staticmethod
-    def _batch() -> Batch:
-        x = torch.linspace(0, 1, 128).reshape(8, 1, 4, 4)
-        return Batch(x, torch.arange(8) % 4, torch.arange(8))
-
-
-def _scaled(passes: Passes, times: int) -> Passes:
-    return passes[0] * times, passes[1] * times, passes[2] * times
+def training_passes(config: AnyConfig) -> Passes:
+    """Return the passes of a whole training; a helper's are those of its own run."""
+    images, train = images_per_epoch(config), config.train
+    forward, inputs, weights = passes_per_image(config.method, train.epochs, train.awp)
+    return images * forward, images * inputs, images * weights
 
 
 def measuring_passes(measure: Measure, config: AnyConfig) -> float:
@@ -146,36 +92,61 @@ class Pace:
 
 @cache
 def pace(model: Any, spec: DataSpec, device: torch.device) -> Pace:
-    """Time a network on this machine, with a small batch."""
-    network = model.build(spec).to(device).eval()
-    rows = 32 if sum(p.numel() for p in network.parameters()) < 1e6 else 4 if device.type == "cpu" else 128
-    x = torch.rand(rows, *spec.shape, device=device)
-
-    def once(weights: bool, inputs: bool) -> float:
-        network.requires_grad_(weights)
-        began = time.perf_counter()
-        with torch.set_grad_enabled(weights or inputs):
-            out = network(x.clone().requires_grad_(inputs)).sum()
-            if weights or inputs:
-                out.backward()
-        float(out.detach())  # wait for the device
-        network.zero_grad(set_to_none=True)
-        return time.perf_counter() - began
-
-    settings = ((False, False), (False, True), (True, True))
-    forward, with_input, with_weights = (min(once(*setting) for _ in range(3)) / rows for setting in settings)
-    return Pace(forward, max(0.0, with_input - forward), max(0.0, with_weights - forward))
+    """Time the bare passes of a network on this machine, with a small batch."""
+    small = sum(parameter.numel() for parameter in model.build(spec).parameters()) < 1e6
+    rows = 32 if small else 4 if device.type == "cpu" else 128
+    passes = bare(BenchSetting(model, spec, rows, device))
+    needs = (Need(craft_forward=1), Need(craft_gradient=1), Need(update=1))
+    forward, gradient, update = (min(bare_seconds(passes, need, device) for _ in range(3)) / rows for need in needs)
+    return Pace(forward, max(0.0, gradient - forward), max(0.0, update - forward))
 
 
 def seconds(cell: Cell, device: torch.device) -> tuple[float, float]:
     """Estimate the seconds that the training and the measurements of a cell take, each from nothing."""
     config, size = cell.config, sizes(cell.config.data)
-    model: Any = config.model
-    speed = pace(model, size.spec, device)
+    speed = pace(config.model, size.spec, device)
     training = speed.of(training_passes(config))
     step = speed.forward + speed.input_backward
-    watch = 0.0
     if cell.watch is not None:
         watched = (cell.watch.train or size.train) + (cell.watch.test or size.test)
-        watch = config.train.epochs * watched * cell.watch.steps * step
-    return training + watch, step * sum(measuring_passes(measure, config) for measure in cell.measures)
+        training += config.train.epochs * watched * cell.watch.steps * step
+    return training, step * sum(measuring_passes(measure, config) for measure in cell.measures)
+
+
+class PlanProgress:
+    """How much of a plan is done, read from its folders, so that the work of all processes counts."""
+
+    def __init__(self, cells: Sequence[Cell], out: Path, device: torch.device):
+        costs = [seconds(cell, device) for cell in cells]
+        self.stores = {Store(cell, out): cost for cell, cost in zip(cells, costs, strict=True)}
+        self.done = dict.fromkeys(self.stores, 0.0)
+        self.ticker = Ticker(sum(a + b for a, b in costs), "")
+        self.look(free=True)
+
+    def __enter__(self) -> "PlanProgress":
+        self.ticker.__enter__()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ticker.__exit__(None, None, None)
+
+    def look(self, *, free: bool = False) -> None:
+        """Count what was done since the last look; `free` is what was there before."""
+        gained = 0.0
+        for store, cost in self.stores.items():
+            if self.done[store] < sum(cost):
+                now = max(work_done(store, cost), self.done[store])
+                gained += now - self.done[store]
+                self.done[store] = now
+        count = sum(self.done[store] >= sum(cost) for store, cost in self.stores.items())
+        self.ticker.advance(gained, f"{count} of {len(self.stores)} runs", free=free)
+
+
+def work_done(store: Store, cost: tuple[float, float]) -> float:
+    """Return how much of a cell's cost (training, measuring) is done."""
+    if store.finished:
+        return sum(cost)
+    if store.trained:
+        measures = store.cell.measures
+        return cost[0] + cost[1] * sum(map(store.has, measures)) / max(1, len(measures)) * 0.999
+    return cost[0] * 0.999 * store.epochs / store.cell.config.train.epochs

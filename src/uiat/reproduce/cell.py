@@ -1,4 +1,7 @@
-"""A cell: one run, keyed by its full configuration, what is measured on it, and what is known of it on the disk."""
+"""A cell: one run, keyed by its full configuration, what is measured on it, its helper, and its files on the disk.
+
+HAT's helpers are cells, too: equal ones are one run, made once, and every HAT run links to it.
+"""
 
 import fcntl
 import hashlib
@@ -18,11 +21,11 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from uiat.config import AnyConfig
+from uiat.engine.helper import helper_config
 from uiat.errors import UserError
 from uiat.io import reason, write_json, write_tensors
-from uiat.methods import METHODS
-from uiat.reproduce.learning import Watch
-from uiat.reproduce.measures import Measure, Result, measure_key, stamped
+from uiat.methods import HAT, METHODS
+from uiat.reproduce.measures import Measure, Result, Watch, measure_key, stamped
 from uiat.runs.folder import RunFolder, read_json
 from uiat.serialize import encode, to_json
 
@@ -34,9 +37,9 @@ class Cell:
     config: AnyConfig
     measures: tuple[Measure, ...] = ()
     watch: Watch | None = None
-    """Whether accuracies on train and test are measured after every epoch; such a run has a key of its own."""
+    """How learning curves are measured after every epoch, if they are; such a run has a key of its own."""
     labels: tuple[str, ...] = field(default=(), compare=False)
-    """What it is called in each table and figure that needs it; no part of its key."""
+    """Its name in each table and figure that needs it; no part of its key."""
 
     @cached_property
     def key(self) -> str:
@@ -81,13 +84,9 @@ def merge(cells: Iterable[Cell]) -> list[Cell]:
     """Return every run once, in the order of first mention, with all its labels and all that is measured on it."""
     found: dict[str, Cell] = {}
     for cell in cells:
-        before = found.get(cell.key)
-        both = (cell,) if before is None else (before, cell)
-        measures, labels = (
-            tuple(dict.fromkeys(entry for one in both for entry in getattr(one, part)))
-            for part in ("measures", "labels")
-        )
-        found[cell.key] = replace(cell, measures=measures, labels=labels)
+        before = found.get(cell.key, replace(cell, measures=(), labels=()))
+        measures, labels = before.measures + cell.measures, before.labels + cell.labels
+        found[cell.key] = replace(cell, measures=tuple(dict.fromkeys(measures)), labels=tuple(dict.fromkeys(labels)))
     return list(found.values())
 
 
@@ -109,6 +108,14 @@ class Store:
     def finished(self) -> bool:
         """Whether nothing is left to do."""
         return self.trained and all(self.has(measure) for measure in self.cell.measures)
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs of the training are done."""
+        try:
+            return self.run.metrics.read_text(encoding="utf-8").count('"kind": "epoch"')
+        except OSError:
+            return 0
 
     def has(self, measure: Measure) -> bool:
         """Whether a measurement is there: its JSON is written last."""
@@ -156,27 +163,34 @@ class Store:
 
     @contextmanager
     def hold(self) -> Iterator[bool]:
-        """Hold the cell for this process if no other does; the system lets go of it however the process ends."""
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            handle = os.open(self.path / "cell.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise UserError(f"cannot write the folder {self.path}: {reason(error)}; choose another --out.") from None
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        """Lock the cell for this process if no other has; the system unlocks it however the process ends."""
+        with _opened_lock(self.path, "cell.lock") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield False
+                return
             os.ftruncate(handle, 0)
             os.pwrite(handle, platform.node().encode(), 0)
-            held = True
-        except BlockingIOError:
-            held = False
-        try:
-            yield held
-        finally:
-            os.close(handle)
+            yield True
+
+
+@contextmanager
+def _opened_lock(folder: Path, name: str) -> Iterator[int]:
+    """Yield the handle of a lock file, which is unlocked when it is closed."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise UserError(f"cannot write the folder {folder}: {reason(error)}; choose another --out.") from None
+    try:
+        yield handle
+    finally:
+        os.close(handle)
 
 
 def held_here(out: Path) -> list[str]:
-    """Name the runs of the folder that processes of this machine are working on, this one not among them."""
+    """Name the runs of the folder that other processes of this machine are working on."""
     found = []
     for lock in sorted(out.glob("runs/*/cell.lock")):
         with suppress(OSError):
@@ -194,16 +208,9 @@ def held_here(out: Path) -> list[str]:
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
     """Wait until no other command writes tables and figures into the folder, and keep others waiting."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        handle = os.open(out / "output.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-    except OSError as error:
-        raise UserError(f"cannot write the folder {out}: {reason(error)}; choose another --out.") from None
-    try:
+    with _opened_lock(out, "output.lock") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)
 
 
 def common_seeds(cells: Sequence[Cell], out: Path, seeds: int, measure: Measure | None = None) -> list[list[Store]]:
@@ -215,3 +222,41 @@ def common_seeds(cells: Sequence[Cell], out: Path, seeds: int, measure: Measure 
 def seed_stores(cell: Cell, out: Path, seeds: int, measure: Measure | None = None) -> list[Store]:
     """Return the finished runs of a cell, seed by seed."""
     return [row[0] for row in common_seeds([cell], out, seeds, measure)]
+
+
+def helper_cell(cell: Cell) -> Cell | None:
+    """Return the run that trains a cell's helper; `None` where it needs none, or one that no other run can share."""
+    method = cell.config.method
+    if not isinstance(method, HAT) or method.helper or cell.config.init:
+        return None
+    return Cell(helper_config(cell.config, method, RunFolder(".")), labels=("HAT's helper",))
+
+
+def helper_store(store: Store) -> Store | None:
+    """Return where a cell's helper is, or will be; `None` where it needs none, or has one in its own folder."""
+    helper, own = helper_cell(store.cell), store.run.helper
+    if helper is None or (own.is_dir() and not own.is_symlink()):
+        return None
+    return Store(helper, store.out)
+
+
+def with_helpers(cells: Iterable[Cell], out: Path) -> list[Cell]:
+    """Return cells with the helpers they need, each once and before those who need it."""
+    found = []
+    for cell in cells:
+        helper = helper_store(Store(cell, out))
+        found += [cell] if helper is None else [helper.cell, cell]
+    return merge(found)
+
+
+def link_helper(store: Store) -> None:
+    """Give a run its finished helper, as the folder `helper` in which it looks for one."""
+    helper, link = helper_store(store), store.run.helper
+    if helper is None or link.is_symlink():
+        return
+    if not helper.trained:
+        raise UserError(f"its helper {helper.path.name} is not finished.")
+    try:
+        link.symlink_to(Path("..") / helper.path.name, target_is_directory=True)
+    except OSError as error:
+        raise UserError(f"cannot make the link {link}: {reason(error)}; choose another --out.") from None

@@ -1,33 +1,39 @@
-"""Claims of the paper as comparisons that finished runs can decide, and their verdicts."""
+"""Claims of the paper as comparisons that finished runs can decide, their verdicts, and claims.md and claims.json."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import torch
-from torch import Tensor
-
-from uiat.config import AnyConfig
-from uiat.reproduce.cell import Cell, common_seeds
-from uiat.reproduce.compare import LEVEL, Difference, paired
-from uiat.reproduce.measures import Measure
+from uiat.evaluation.intervals import LEVEL, Difference
+from uiat.io import write_json
+from uiat.reproduce.output import write_text
+from uiat.reproduce.scales import Scale
 
 Verdict = Literal["holds", "does not hold", "not measured at this scale"]
 NOT_MEASURED: Verdict = "not measured at this scale"
 Evidence = Callable[[Path, int], Difference | None]
-"""(folder, seeds) → the difference that finished runs show, on the side of the claim above 0; `None` before."""
+"""(folder, seeds) → the difference that finished runs show, above 0 where the claim holds; `None` before."""
+RULE = (
+    "Every comparison is stated the way the paper has it. It holds if its whole 95 % interval is above 0 (for “level”: "
+    "within the margin), does not hold if all of it is below (outside), and is not measured otherwise. A claim holds "
+    "if all of its comparisons do. It does not hold if one of them does not at a stricter level: 1 − 0.05 / k for the "
+    "k comparisons of the claim that can be decided. Intervals of accuracies and shares are paired: over images by the "
+    "bootstrap, over seeds by Student's t, combined in quadrature. With one seed the interval is over images alone, "
+    "which tells of networks and not of methods, so there is no verdict. Intervals of times are Yuen's trimmed t, of "
+    "logarithms of ratios, over rounds of an interleaved race."
+)
 
 
 @dataclass(frozen=True)
-class Part:
-    """One comparison: the claim says that the difference is above 0, or within ± a margin of it."""
+class Comparison:
+    """A part of a claim: the difference is said to be above 0, or within ± a margin of it."""
 
     text: str
     evidence: Evidence | None
     """`None`: the scale has no such runs."""
     paper: str = ""
-    """The paper's own difference, from its tables, on the side of the claim as well; empty: it gives no figure."""
+    """The paper's own difference, from its tables, above 0 as well; empty: it gives no figure."""
     margin: float | None = None
     """For claims that two are level."""
     percent: bool = True
@@ -41,16 +47,16 @@ class Claim:
     name: str
     text: str
     where: str
-    parts: tuple[Part, ...]
+    comparisons: tuple[Comparison, ...]
     made_by: str
     """The experiments whose runs decide it."""
 
 
 @dataclass(frozen=True)
-class Found:
+class Finding:
     """A comparison with what was found."""
 
-    part: Part
+    comparison: Comparison
     difference: Difference | None
 
     @property
@@ -60,7 +66,7 @@ class Found:
 
     def verdict_at(self, level: float) -> Verdict:
         """Decide only where the whole interval is on one side, and only from more than one network a method."""
-        d, margin = self.difference, self.part.margin
+        d, margin = self.difference, self.comparison.margin
         if d is None or d.one_seed:
             return NOT_MEASURED
         low, high = d.interval(level)
@@ -78,10 +84,10 @@ class Found:
             return "no finished runs"
         if self.difference.one_seed:
             return "one seed tells of networks, not of methods"
-        return f"the interval holds {'0' if self.part.margin is None else 'the margin'}"
+        return f"the interval holds {'0' if self.comparison.margin is None else 'the margin'}"
 
 
-def overall(found: Sequence[Found]) -> Verdict:
+def overall(found: Sequence[Finding]) -> Verdict:
     """Return a claim's verdict: it holds if all parts do, and does not hold if one part does not once corrected.
 
     That all hold needs no correction (an intersection-union test); that one of k does not is corrected for having
@@ -92,13 +98,13 @@ def overall(found: Sequence[Found]) -> Verdict:
     return "holds" if found and all(each.verdict == "holds" for each in found) else NOT_MEASURED
 
 
-def corrected(found: Sequence[Found]) -> float:
+def corrected(found: Sequence[Finding]) -> float:
     """Return the level at which one part refutes its claim: 1 − 0.05 / k for k parts that can be decided."""
     decidable = [each for each in found if each.difference is not None and not each.difference.one_seed]
     return 1 - (1 - LEVEL) / max(1, len(decidable))
 
 
-def missing(found: Sequence[Found]) -> str:
+def missing(found: Sequence[Finding]) -> str:
     """Say what is missing for a claim's verdict; empty where there is one."""
     if overall(found) != NOT_MEASURED:
         return ""
@@ -110,74 +116,88 @@ def missing(found: Sequence[Found]) -> str:
     return next((each.why for each in there if each.why), "no finished runs")
 
 
-def in_words(verdict: Verdict, why: str) -> str:
+def show_verdict(verdict: Verdict, why: str) -> str:
     """Write a verdict with what is missing for one."""
     return f"{verdict}: {why}" if why else verdict
 
 
-def decide(claim: Claim, out: Path, seeds: int) -> list[Found]:
-    """Look at the finished runs for every part of a claim."""
-    return [Found(part, part.evidence(out, seeds) if part.evidence else None) for part in claim.parts]
+def decide(claim: Claim, out: Path, seeds: int) -> list[Finding]:
+    """Return what finished runs show of every comparison of a claim."""
+    return [Finding(each, each.evidence(out, seeds) if each.evidence else None) for each in claim.comparisons]
 
 
-def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measure: Measure) -> Evidence:
-    """Compare mean accuracies of two groups of runs on the same images."""
-
-    def evidence(out: Path, seeds: int) -> Difference | None:
-        return _paired_runs([*first, *second], measure, out, seeds, lambda tensors: _means(tensors, len(first)))
-
-    return evidence
-
-
-def _means(tensors: list[dict[str, Tensor]], count: int) -> Tensor:
-    verdicts = torch.stack([found["correct"].double() for found in tensors])
-    return verdicts[:count].mean(dim=0) - verdicts[count:].mean(dim=0)
+def write_claims(claims: Sequence[Claim], scale: Scale, out: Path, seeds: int) -> list[tuple[Claim, list[Finding]]]:
+    """Decide claims from the finished runs, write both files, and return the findings."""
+    found = [(claim, decide(claim, out, seeds)) for claim in claims]
+    write_json(
+        out / "claims.json",
+        {"schema": 1, "scale": scale.name, "worth": scale.worth, "rule": RULE, "claims": _records(found)},
+    )
+    write_text(out / "claims.md", _markdown(scale, found))
+    return found
 
 
-def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Measure, point: int) -> Evidence:
-    """Compare the gaps between the easier and the harder half at one point of a curve: second's − first's."""
-
-    def evidence(out: Path, seeds: int) -> Difference | None:
-        def gaps(tensors: list[dict[str, Tensor]]) -> Tensor:
-            mine, other = (_gap(found["correct"][point], found["easier"]) for found in tensors)
-            return other - mine
-
-        return _paired_runs([first, second], measure, out, seeds, gaps, bound=2.0)
-
-    return evidence
+def show_difference(found: Finding) -> tuple[str, str]:
+    """Write a difference and its interval."""
+    d, unit = found.difference, 100 if found.comparison.percent else 1
+    if d is None:
+        return "–", "–"
+    digits = 2 if found.comparison.percent else 3
+    value, low, high = (f"{unit * number:+.{digits}f}" for number in (d.value, d.low, d.high))
+    return value, f"[{low}, {high}]"
 
 
-def _gap(correct: Tensor, easier: Tensor) -> Tensor:
-    """Return what each example adds to the gap: the mean over examples is the gap."""
-    n = len(easier)
-    weights = torch.where(easier, n / max(1, int(easier.sum())), -n / max(1, int((~easier).sum())))
-    return correct.double() * weights.double()
+def _size(found: Finding) -> str:
+    d = found.difference
+    if d is None:
+        return "–"
+    return f"{d.examples} rounds" if d.over == "rounds" else f"{d.seeds} × {d.examples}"
 
 
-def above_on_curve(
-    first: AnyConfig, second: AnyConfig, measure: Measure, points: Sequence[int], sign: float = 1.0
-) -> Evidence:
-    """Compare mean accuracies over some points of a curve."""
+def _records(found: list[tuple[Claim, list[Finding]]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": claim.name,
+            "claim": claim.text,
+            "where": claim.where,
+            "made_by": claim.made_by,
+            "verdict": overall(findings),
+            "missing": missing(findings) or None,
+            "comparisons": [_record(each) for each in findings],
+        }
+        for claim, findings in found
+    ]
 
-    def evidence(out: Path, seeds: int) -> Difference | None:
-        def means(tensors: list[dict[str, Tensor]]) -> Tensor:
-            mine, other = (found["correct"][list(points)].double().mean(dim=0) for found in tensors)
-            return sign * (mine - other)
 
-        return _paired_runs([first, second], measure, out, seeds, means)
+def _record(finding: Finding) -> dict[str, Any]:
+    comparison, d = finding.comparison, finding.difference
+    return {
+        "text": comparison.text,
+        "unit": "share" if comparison.percent else "seconds",
+        "difference": None if d is None else d.value,
+        "interval95": None if d is None else [d.low, d.high],
+        "seeds": 0 if d is None else d.seeds,
+        "examples": 0 if d is None else d.examples,
+        "over": None if d is None else d.over,
+        "margin": comparison.margin,
+        "paper": comparison.paper or None,
+        "verdict": finding.verdict,
+        "missing": finding.why or None,
+    }
 
-    return evidence
 
-
-def _paired_runs(
-    configs: Sequence[AnyConfig],
-    measure: Measure,
-    out: Path,
-    seeds: int,
-    difference: Callable[[list[dict[str, Tensor]]], Tensor],
-    bound: float = 1.0,
-) -> Difference | None:
-    rows = common_seeds([Cell(config) for config in configs], out, seeds, measure)
-    if not rows:
-        return None
-    return paired(torch.stack([difference([store.tensors(measure) for store in row]) for row in rows]), bound)
+def _markdown(scale: Scale, found: list[tuple[Claim, list[Finding]]]) -> str:
+    lines = ["# The paper's claims", "", f"**{scale.banner}**. {scale.worth}", "", RULE, ""]
+    lines += ["| claim | where | verdict | from |", "| --- | --- | --- | --- |"]
+    verdicts = [show_verdict(overall(findings), missing(findings)) for _, findings in found]
+    for (claim, _), verdict in zip(found, verdicts, strict=True):
+        lines += [f"| {claim.text} | {claim.where} | **{verdict}** | {claim.made_by} |"]
+    for (claim, findings), verdict in zip(found, verdicts, strict=True):
+        lines += ["", f"## {claim.text}", "", f"{claim.where}; {verdict}.", ""]
+        lines += ["| comparison | ours | 95 % interval | seeds × n | paper | verdict |"]
+        lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
+        for each in findings:
+            paper, verdict = each.comparison.paper or "–", show_verdict(each.verdict, each.why)
+            cells = (each.comparison.text, *show_difference(each), _size(each), paper, verdict)
+            lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join([*lines, ""])

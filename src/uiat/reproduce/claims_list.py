@@ -1,23 +1,37 @@
-"""The paper's claims, one by one."""
+"""The paper's claims, one by one, and the evidence for each: paired differences that finished runs show."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
 
 from uiat.config import AnyConfig
-from uiat.reproduce.claims import Claim, Evidence, Part, above_on_curve, more_accurate, smaller_gap
-from uiat.reproduce.evidence import faster, lowered_for_most, lowered_in_every_class, milder_overfitting
-from uiat.reproduce.experiments.fig2 import learning_cell
+from uiat.evaluation.intervals import Difference, paired, paired_times, smallest_difference
+from uiat.reproduce.cell import Cell, Store, common_seeds
+from uiat.reproduce.claims import Claim, Comparison, Evidence
+from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.experiments.sweeps import EPOCH, GAMMA, LAMBDA, START, Sweep
-from uiat.reproduce.experiments.table1 import COLUMNS, ROWS
-from uiat.reproduce.experiments.table2 import timings
-from uiat.reproduce.experiments.table3 import LEVELS as LARGER
-from uiat.reproduce.experiments.table5 import LEVELS, PAIRS, WEIGHTS
-from uiat.reproduce.experiments.table6 import ablated
-from uiat.reproduce.measures import Attacked
-from uiat.reproduce.paper import paper_figure
+from uiat.reproduce.experiments.tables import (
+    ATTACKS,
+    LARGER,
+    LAST,
+    METHODS,
+    RADII,
+    SINGLE_STEP,
+    ablated,
+    network_timings,
+)
+from uiat.reproduce.measures import Attacked, Measure, read_learning
 from uiat.reproduce.scales import Scale
+from uiat.reproduce.table import paper_figure
+from uiat.reproduce.timing import Timing
+from uiat.rng import generator
 
 DATA = ("CIFAR-10", "CIFAR-100", "SVHN")
-LEVEL = 0.01
+MARGIN = 0.01
 """One point: how near two accuracies have to be to be called level."""
 
 
@@ -35,7 +49,7 @@ def all_claims(scale: Scale) -> list[Claim]:
         _larger_eps(scale),
         *_strength(scale),
         _faster(scale),
-        *(_single_step(scale, name) for name in PAIRS),
+        *(_single_step(scale, name) for name in SINGLE_STEP),
         _gap(scale),
         _overfitting(scale),
         _inverse(scale),
@@ -51,16 +65,16 @@ Side = tuple[str, AnyConfig | None]
 """A method's name in the paper, and its run; `None`: the scale has none."""
 
 
-def _as_stated(where: str, first: Side, second: Side, measure: Attacked, paper: str) -> Part:
+def _as_stated(where: str, first: Side, second: Side, measure: Attacked, paper: str) -> Comparison:
     """State a comparison the way the paper's difference first − second has it: one is above, or they are level."""
     gain = float(paper)
     if gain < 0:
         return _as_stated(where, second, first, measure, f"{-gain:+.2f}")
-    words, margin = ("above", None) if gain else ("level with", LEVEL)
-    return Part(f"{where}: {first[0]} {words} {second[0]}", _compared(first, second, measure), paper, margin)
+    words, margin = ("above", None) if gain else ("level with", MARGIN)
+    return Comparison(f"{where}: {first[0]} {words} {second[0]}", _if_both(first, second, measure), paper, margin)
 
 
-def _compared(first: Side, second: Side, measure: Attacked) -> Evidence | None:
+def _if_both(first: Side, second: Side, measure: Attacked) -> Evidence | None:
     if first[1] is None or second[1] is None:
         return None
     return more_accurate([first[1]], [second[1]], measure)
@@ -73,33 +87,33 @@ def _all_but(text: str, gains: Mapping[str, str]) -> str:
 
 
 def _sides(scale: Scale, data: str, *rows: str) -> list[Side]:
-    return [(row, scale.config(ROWS[row], data) if data in scale.data else None) for row in rows]
+    return [(row, scale.config(METHODS[row], data) if data in scale.data else None) for row in rows]
 
 
 def _against(scale: Scale, name: str, data: str) -> Claim:
     uiat, other = _sides(scale, data, "UIAT", name)
-    gains = {column: _gain("table1", "UIAT", name, f"{data}/{column}") for column in COLUMNS}
+    gains = {column: _gain("table1", "UIAT", name, f"{data}/{column}") for column in ATTACKS}
     parts = [_as_stated(column, uiat, other, scale.attacked(column), gain) for column, gain in gains.items()]
     text = f"UIAT lifts natural and robust accuracy over {name} ({scale.data.get(data, data)})"
-    return Claim(f"uiat-over-{ROWS[name]}-{data.lower()}", _all_but(text, gains), "Table 1", tuple(parts), "table1")
+    return Claim(f"uiat-over-{METHODS[name]}-{data.lower()}", _all_but(text, gains), "Table 1", tuple(parts), "table1")
 
 
 def _one_off(scale: Scale, data: str) -> Claim:
     one_off, uiat = _sides(scale, data, "UIAT (One-off)", "UIAT")
     parts = []
-    for column in COLUMNS:
+    for column in ATTACKS:
         paper = _gain("table1", one_off[0], uiat[0], f"{data}/{column}")
-        evidence = _compared(one_off, uiat, scale.attacked(column))
-        parts.append(Part(f"{column}: one-off level with UIAT", evidence, paper, margin=LEVEL))
+        evidence = _if_both(one_off, uiat, scale.attacked(column))
+        parts.append(Comparison(f"{column}: one-off level with UIAT", evidence, paper, margin=MARGIN))
     text = f"one-off UIAT is level with UIAT, within a point ({scale.data.get(data, data)})"
     return Claim(f"one-off-level-{data.lower()}", text, "Table 1, §4.2", tuple(parts), "table1")
 
 
 def _ablation(scale: Scale) -> list[Claim]:
-    def part(text: str, first: str, second: str, column: str) -> Part:
+    def part(text: str, first: str, second: str, column: str) -> Comparison:
         pair = (ablated(scale, first), ablated(scale, second))
         paper = _gain("table6", first, second, "AA" if column == "Robust" else column)
-        return Part(f"{text}: {column}", more_accurate(pair[:1], pair[1:], scale.attacked(column)), paper)
+        return Comparison(f"{text}: {column}", more_accurate(pair[:1], pair[1:], scale.attacked(column)), paper)
 
     drops = [part("row 1 above row 2", "1", "2", column) for column in ("PGD-20", "Robust")]
     uag = (part("row 2 above row 1", "2", "1", "Natural"), *drops)
@@ -124,14 +138,14 @@ def _halves(sweep: Sweep, scale: Scale, from_value: float) -> tuple[list[AnyConf
 
 def _larger_gamma(scale: Scale) -> Claim:
     above, below = _halves(GAMMA, scale, 0.9)
-    part = Part("Robust, γ from 0.9 on above smaller γ", more_accurate(above, below, scale.attacked("Robust")))
+    part = Comparison("Robust, γ from 0.9 on above smaller γ", more_accurate(above, below, scale.attacked("Robust")))
     return Claim("larger-gamma", "a larger γ lifts robust accuracy", "App. D, Fig. S2b", (part,), "figS2")
 
 
 def _second_half(symbol: str, sweep: Sweep, scale: Scale) -> Claim:
     above, below = _halves(sweep, scale, 0.5)
     text = f"{symbol} from the middle of training on above earlier ones"
-    parts = [Part(f"{c}, {text}", more_accurate(above, below, scale.attacked(c))) for c in ("Natural", "Robust")]
+    parts = [Comparison(f"{c}, {text}", more_accurate(above, below, scale.attacked(c))) for c in ("Natural", "Robust")]
     words = f"{symbol} belongs in the second half of training"
     return Claim(f"second-half-{sweep.field}", words, "App. D, Fig. S2", tuple(parts), "figS2")
 
@@ -141,8 +155,12 @@ def _trade_off(scale: Scale) -> Claim:
     small, large = LAMBDA.config(scale, values[0]), LAMBDA.config(scale, values[-1])
     names = f"λ = {values[-1]:g} and λ = {values[0]:g}"
     parts = (
-        Part(f"Robust, of {names} the larger is above", more_accurate([large], [small], scale.attacked("Robust"))),
-        Part(f"Natural, of {names} the smaller is above", more_accurate([small], [large], scale.attacked("Natural"))),
+        Comparison(
+            f"Robust, of {names} the larger is above", more_accurate([large], [small], scale.attacked("Robust"))
+        ),
+        Comparison(
+            f"Natural, of {names} the smaller is above", more_accurate([small], [large], scale.attacked("Natural"))
+        ),
     )
     return Claim("trade-off", "a larger λ lifts robust and lowers natural accuracy", "§5.3, Fig. 3", parts, "fig3")
 
@@ -154,7 +172,9 @@ def _larger_eps(scale: Scale) -> Claim:
             pair = (scale.larger("uiat", levels), scale.larger(method, levels))
             evidence = more_accurate(pair[:1], pair[1:], scale.attacked("Robust"))
             paper = _gain("table3", f"{levels}/255/UIAT", f"{levels}/255/{name}", "Robust")
-            parts.append(Part(f"trained at ε = {scale.show_radius(levels)}, Robust, over {name}", evidence, paper))
+            parts.append(
+                Comparison(f"trained at ε = {scale.show_radius(levels)}, Robust, over {name}", evidence, paper)
+            )
     text = "trained at a larger ε, UIAT is more robust than TRADES and HAT"
     return Claim("larger-eps", text, "Table 3", tuple(parts), "table3")
 
@@ -165,8 +185,8 @@ def _strength(scale: Scale) -> list[Claim]:
     weak = [k for k, eps in enumerate(measure.grid) if eps <= scale.eps * 1.0001]
     strong = [k for k in range(len(measure.grid)) if k not in weak]
     radius = scale.show_radius(8)
-    below = Part(f"mean over ε ≤ {radius}, one-off above TRADES", above_on_curve(*pair, measure, weak))
-    above = Part(f"mean over ε > {radius}, TRADES above one-off", above_on_curve(*pair, measure, strong, -1.0))
+    below = Comparison(f"mean over ε ≤ {radius}, one-off above TRADES", above_on_curve(*pair, measure, weak))
+    above = Comparison(f"mean over ε > {radius}, TRADES above one-off", above_on_curve(*pair[::-1], measure, strong))
     return [
         Claim("weak-attacks", "UIAT wins up to the ε of training", "§5.4, Fig. 5", (below,), "fig5"),
         Claim("strong-attacks", f"TRADES wins above ε = {radius}", "§5.4, Fig. 5", (above,), "fig5"),
@@ -174,24 +194,24 @@ def _strength(scale: Scale) -> list[Claim]:
 
 
 def _faster(scale: Scale) -> Claim:
-    races, parts = timings(scale), []
+    races, parts = network_timings(scale), []
     for name, method in (("IAT", "iat"), ("TRADES", "trades"), ("HAT", "hat")):
         for network, ours in scale.networks.items():
             evidence = faster(races[network], "uiat", method)
             minutes = float(_gain("table2", name, "UIAT", network))
             paper = f"{60 * minutes:+.1f}"
-            parts.append(Part(f"seconds an epoch saved against {name}, {ours}", evidence, paper, percent=False))
+            parts.append(Comparison(f"seconds an epoch saved against {name}, {ours}", evidence, paper, percent=False))
     return Claim("faster", "UIAT is faster than IAT, TRADES and HAT", "Table 2", tuple(parts), "table2")
 
 
 def _single_step(scale: Scale, name: str) -> Claim:
-    gains, parts, method, plugged = {}, [], PAIRS[name], f"{name} + UIAT"
-    for levels in LEVELS:
+    gains, parts, method, plugged = {}, [], SINGLE_STEP[name], f"{name} + UIAT"
+    for levels in RADII:
         ours, plain = scale.single_step(f"{method}-uiat", levels), scale.single_step(method, levels)
         for column in ("Natural", "Robust"):
             where = f"{column} at ε = {scale.show_radius(levels)}"
             gains[where] = _gain("table5", plugged, name, f"{levels}/255/{column}")
-            part = _as_stated(where, (plugged, ours), (name, plain), scale.attacked(column, WEIGHTS), gains[where])
+            part = _as_stated(where, (plugged, ours), (name, plain), scale.attacked(column, LAST), gains[where])
             parts.append(part)
     text = _all_but(f"UIAT lifts natural and robust accuracy of {name}", gains)
     return Claim(f"single-step-{method}", text, "Table 5, §4.3", tuple(parts), "table5")
@@ -201,14 +221,14 @@ def _gap(scale: Scale) -> Claim:
     measure = scale.halves_curve()
     point = min(range(len(measure.grid)), key=lambda k: abs(measure.grid[k] - scale.eps))
     evidence = smaller_gap(scale.config("uiat-oneoff"), scale.config("trades"), measure, point)
-    part = Part(f"gap at ε = {scale.show_radius(8)}: TRADES' − one-off's", evidence)
+    part = Comparison(f"gap at ε = {scale.show_radius(8)}: TRADES' − one-off's", evidence)
     text = "the gap between the easier and the harder half is smaller than TRADES'"
     return Claim("smaller-gap", text, "§5.4, Fig. 4", (part,), "fig4")
 
 
 def _overfitting(scale: Scale) -> Claim:
     evidence = milder_overfitting(learning_cell(scale, "uiat-oneoff"), learning_cell(scale, "sat"))
-    part = Part("fall of robust test accuracy from its best epoch to the last: PGD-AT's − one-off's", evidence)
+    part = Comparison("fall of robust test accuracy from its best epoch to the last: PGD-AT's − one-off's", evidence)
     return Claim("overfitting", "robust overfitting is milder than PGD-AT's", "§5.2, Fig. 2", (part,), "fig2")
 
 
@@ -216,9 +236,124 @@ def _inverse(scale: Scale) -> Claim:
     config, measure = scale.config("uiat"), scale.inverse()
     parts = []
     for loss, words in (("cross_entropy", "cross-entropy"), ("l_inv", "L_Inv of Eq. 4")):
-        overall = lowered_for_most(config, measure, loss, "universal")
-        least = lowered_in_every_class(config, measure, loss, "universal")
-        parts.append(Part(f"{words}: share of images lowered − 50 %", overall))
-        parts.append(Part(f"{words}: the same in the class with the smallest share", least))
+        overall = lowered_for_most(config, measure, loss)
+        least = lowered_in_every_class(config, measure, loss)
+        parts.append(Comparison(f"{words}: share of images lowered − 50 %", overall))
+        parts.append(Comparison(f"{words}: the same in the class with the smallest share", least))
     text = "a class's universal inverse perturbation lowers the loss for most of its examples"
     return Claim("inverse-lowers", text, "Eq. 5", tuple(parts), "figS1")
+
+
+# --- evidence ---
+
+
+def _compared(
+    cells: Sequence[Cell],
+    read: Callable[[Store], Any],
+    difference: Callable[..., Tensor],
+    out: Path,
+    seeds: int,
+    *,
+    measure: Measure | None = None,
+    bound: float = 1.0,
+) -> Difference | None:
+    """Compare cells at every seed at which all are finished; `difference` turns what `read` gives into (examples,)."""
+    rows = common_seeds(cells, out, seeds, measure)
+    if not rows:
+        return None
+    return paired(torch.stack([difference(*(read(store) for store in row)) for row in rows]), bound)
+
+
+def measured_difference(
+    configs: Sequence[AnyConfig], measure: Measure, difference: Callable[..., Tensor], bound: float = 1.0
+) -> Evidence:
+    """Compare runs on the same images, by the tensors of one measurement."""
+    cells = [Cell(config) for config in configs]
+    return partial(_compared, cells, lambda store: store.tensors(measure), difference, measure=measure, bound=bound)
+
+
+def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measure: Measure) -> Evidence:
+    """Compare mean accuracies of two groups of runs: first's − second's."""
+
+    def difference(*tensors: dict[str, Tensor]) -> Tensor:
+        verdicts = torch.stack([found["correct"].double() for found in tensors])
+        return verdicts[: len(first)].mean(dim=0) - verdicts[len(first) :].mean(dim=0)
+
+    return measured_difference([*first, *second], measure, difference)
+
+
+def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Measure, point: int) -> Evidence:
+    """Compare the gaps between the easier and the harder half at one point of a curve: second's − first's."""
+
+    def gap(found: dict[str, Tensor]) -> Tensor:
+        """Return what each example adds to the gap: the mean over examples is the gap."""
+        easier, n = found["easier"], len(found["easier"])
+        weights = torch.where(easier, n / max(1, int(easier.sum())), -n / max(1, int((~easier).sum())))
+        return found["correct"][point].double() * weights.double()
+
+    return measured_difference([first, second], measure, lambda mine, other: gap(other) - gap(mine), 2.0)
+
+
+def above_on_curve(first: AnyConfig, second: AnyConfig, measure: Measure, points: Sequence[int]) -> Evidence:
+    """Compare mean accuracies over some points of a curve: first's − second's."""
+
+    def difference(*tensors: dict[str, Tensor]) -> Tensor:
+        mine, other = (found["correct"][list(points)].double().mean(dim=0) for found in tensors)
+        return mine - other
+
+    return measured_difference([first, second], measure, difference)
+
+
+def faster(timing: Timing, first: str, second: str) -> Evidence:
+    """Compare the seconds of an epoch, round by round of an interleaved race: second's − first's."""
+
+    def evidence(out: Path, seeds: int) -> Difference | None:
+        mine, other = (timing.epoch_seconds(method, out) for method in (first, second))
+        return paired_times(mine, other) if len(mine) > 1 else None
+
+    return evidence
+
+
+def milder_overfitting(first: Cell, second: Cell) -> Evidence:
+    """Compare how much robust accuracy on the test set falls from its best epoch to the last: second's − first's."""
+    return partial(
+        _compared,
+        [first, second],
+        lambda store: fall_from_best(read_learning(store.path)["test robust"]),
+        lambda mine, other: other - mine,
+        bound=2.0,
+    )
+
+
+def fall_from_best(epochs: list[Tensor]) -> Tensor:
+    """Return what each image adds to the fall from the best epoch, which is chosen on the other half of the images.
+
+    Chosen on the images it is measured on, the best of many epochs would look better than it is, and more so for a run
+    that goes up and down.
+    """
+    verdicts = torch.stack(epochs).double()
+    order = torch.randperm(verdicts.shape[1], generator=generator(0, "halves"))
+    fall = torch.empty_like(verdicts[0])
+    for half, others in ((order[0::2], order[1::2]), (order[1::2], order[0::2])):
+        best = int(verdicts[:, others].sum(dim=1).argmax())
+        fall[half] = verdicts[best, half] - verdicts[-1, half]
+    return fall
+
+
+def lowered_for_most(config: AnyConfig, measure: Measure, loss: str) -> Evidence:
+    """Compare the share of images whose loss a universal inverse perturbation lowers with one half."""
+    name = f"lowered/{loss}/universal"
+    return measured_difference([config], measure, lambda found: found[name].double() - 0.5, 0.5)
+
+
+def lowered_in_every_class(config: AnyConfig, measure: Measure, loss: str) -> Evidence:
+    """Compare the same for the class with the smallest share: it holds for most examples of every class."""
+
+    def evidence(out: Path, seeds: int) -> Difference | None:
+        found = [store.tensors(measure) for (store,) in common_seeds([Cell(config)], out, seeds, measure)]
+        if not found:
+            return None
+        lowered, y = torch.stack([tensors[f"lowered/{loss}/universal"].double() for tensors in found]), found[0]["y"]
+        return smallest_difference([paired(lowered[:, y == label] - 0.5, bound=0.5) for label in y.unique()])
+
+    return evidence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from uiat.evaluation.accuracy import wilson
+from uiat.evaluation.intervals import wilson
 from uiat.io import write_json
 from uiat.report.figure import save_figure
-from uiat.report.panels import Series
+from uiat.report.panels import Panel, Series, draw_panels
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.output import latex, many_seeds, records_csv, write_text
 from uiat.reproduce.scales import Scale
@@ -25,7 +25,7 @@ ENDINGS = ("svg", "png", "md", "csv", "json", "tex")
 
 
 @dataclass(frozen=True)
-class Point:
+class PlottedPoint:
     """A point of a line, in percent or in points of percent."""
 
     panel: str
@@ -48,9 +48,9 @@ class Figure:
     scale: Scale
     needs: tuple[Cell, ...]
     """Its runs, with labels."""
-    points: Callable[[Path, int], list[Point]]
+    points: Callable[[Path, int], list[PlottedPoint]]
     """(folder, seeds) → the points of finished runs."""
-    draw: Callable[[list[Point], Path, int, str], "Picture"]
+    draw: Callable[[list[PlottedPoint], Path, int, str], "Picture"]
     """(points, folder, seeds, title) → the picture."""
     notes: tuple[str, ...] = ()
     x_name: str = "x"
@@ -79,7 +79,7 @@ class Figure:
         write_text(paths["tex"], self._latex(points))
         return list(paths.values())
 
-    def caption(self, points: Sequence[Point]) -> str:
+    def caption(self, points: Sequence[PlottedPoint]) -> str:
         """Say what the points are."""
         counts = sorted({point.seeds for point in points})
         over = many_seeds(counts)
@@ -89,7 +89,7 @@ class Figure:
         ours = "The grid is ours: the paper gives no points."
         return " ".join([f"Scale {self.scale.name}, {over}; bands: {self.bands or spread}. {ours}", *self.notes])
 
-    def _markdown(self, points: Sequence[Point]) -> str:
+    def _markdown(self, points: Sequence[PlottedPoint]) -> str:
         lines = [
             f"# {self.name}: {self.title}",
             "",
@@ -105,7 +105,7 @@ class Figure:
         lines += [f"| {p.panel} | {p.line} | {p.x:.4g} | {p.value:.2f} | {p.low:.2f} | {p.high:.2f} |" for p in points]
         return "\n".join([*lines, "", self.caption(points), ""])
 
-    def _latex(self, points: Sequence[Point]) -> str:
+    def _latex(self, points: Sequence[PlottedPoint]) -> str:
         """Return the picture, and its points as a table that may be longer than a page."""
         table, head = ("longtable", r"\endhead") if len(points) > PAGE else ("tabular", "")
         needed = "booktabs,graphicx" + (",longtable} and one column to a page" if head else "}")
@@ -120,23 +120,38 @@ class Figure:
         return "\n".join([*lines, r"\bottomrule", rf"\end{{{table}}}", ""])
 
 
-def accuracy_point(panel: str, line: str, x: float, verdicts: Sequence[Tensor]) -> Point:
+def accuracy_point(panel: str, line: str, x: float, verdicts: Sequence[Tensor]) -> PlottedPoint:
     """Return an accuracy in percent from the verdicts of each seed: (examples,) of bool."""
-    values = [100 * float(v.double().mean()) for v in verdicts]
-    n = len(verdicts[0])
-    if len(values) > 1:
-        spread = stdev(values)
-        return Point(panel, line, x, mean(values), mean(values) - spread, mean(values) + spread, spread, len(values), n)
+    values, seeds, n = [100 * float(v.double().mean()) for v in verdicts], len(verdicts), len(verdicts[0])
+    if seeds > 1:
+        center, spread = mean(values), stdev(values)
+        return PlottedPoint(panel, line, x, center, center - spread, center + spread, spread, seeds, n)
     low, high = wilson(int(verdicts[0].sum()), n)
-    return Point(panel, line, x, values[0], 100 * low, 100 * high, None, 1, n)
+    return PlottedPoint(panel, line, x, values[0], 100 * low, 100 * high, None, 1, n)
 
 
-def series(points: Sequence[Point], panel: str, line: str) -> Series:
-    """Return the points of a line, for drawing."""
-    own = sorted((p for p in points if (p.panel, p.line) == (panel, line)), key=lambda p: p.x)
-    return Series(line, [p.x for p in own], [p.value for p in own], [(p.low, p.high) for p in own])
+def lines_of(points: Sequence[PlottedPoint], panel: str) -> list[Series]:
+    """Return the lines of a panel, for drawing."""
+    lines: dict[str, list[PlottedPoint]] = {}
+    for point in points:
+        if point.panel == panel:
+            lines.setdefault(point.line, []).append(point)
+    found = []
+    for name, line in lines.items():
+        line.sort(key=lambda point: point.x)
+        intervals = [(point.low, point.high) for point in line]
+        found.append(Series(name, [point.x for point in line], [point.value for point in line], intervals))
+    return found
 
 
-def lines_of(points: Sequence[Point], panel: str) -> list[Series]:
-    """Return all lines of a panel."""
-    return [series(points, panel, line) for line in dict.fromkeys(p.line for p in points if p.panel == panel)]
+def draw_each_panel(
+    points: list[PlottedPoint], out: Path, seeds: int, title: str, *, x_label: str, gap_at: float | None = None
+) -> "Picture":
+    """Draw accuracies in a panel of its own for each panel's name, side by side; `gap_at` is an ε, and so is x then."""
+    panels = [
+        Panel(
+            name, x_label, "accuracy (%)", lines_of(points, name), radii=gap_at is not None, whole=True, gap_at=gap_at
+        )
+        for name in dict.fromkeys(point.panel for point in points)
+    ]
+    return draw_panels(panels, columns=len(panels), title=title, width=4.6)

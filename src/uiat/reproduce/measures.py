@@ -1,15 +1,26 @@
-"""What is measured on a finished run, each once: accuracy under an attack, a curve over ε, inverse examples."""
+"""What is measured: on a finished run accuracy under an attack, a curve over ε and inverse examples; on a run that is
+being trained its learning curves.
+
+Learning curves (Figure 2) are for the report only: the epochs of a run are selected on the validation split as ever.
+"""
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import exp
+from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
+from uiat.config import AnyConfig
+from uiat.data import Splits
+from uiat.data.images import Images, balanced
+from uiat.engine.state import State
 from uiat.errors import UserError
+from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.curves import measure, plan_points
 from uiat.evaluation.inverse_settings import inverse_settings
 from uiat.evaluation.inverses import KINDS, make_inverses, shown_places
@@ -17,21 +28,25 @@ from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready
 from uiat.evaluation.suite import run_suite
 from uiat.evaluation.universal_z import read_z
+from uiat.io import write_tensors
 from uiat.serialize import encode
 
 RESULTS_VERSION = 2
 """Raise it with any change after which the same configuration gives other numbers beyond the order of floats: to a
-method, an attack, a network, the data, the loop, or a measurement. Finished runs and measurements of before are then
-made anew beside the old ones."""
+method, an attack, a network, the data, the loop, or a measurement. Runs and measurements that were finished before are
+then made anew beside the old ones."""
+FILE = "learning.safetensors"
+"""The learning curves of a run."""
+LINES = ("train natural", "train robust", "test natural", "test robust")
 
 
 def stamped(facts: Any) -> Any:
-    """Return what a key is made of, with the version. The first adds nothing: runs without a version are of it."""
+    """Return what a key is made of, with the version. Version 1 adds nothing: its runs were made without one."""
     return facts if RESULTS_VERSION == 1 else {"results": RESULTS_VERSION, "of": facts}
 
 
 Result = tuple[dict[str, Any], dict[str, Tensor]]
-"""What people and programs read of a measurement, and its tensors (the verdict on every example among them)."""
+"""The facts of a measurement for its JSON file, and its tensors (the verdict on every example among them)."""
 
 
 class Measure(Protocol):
@@ -61,7 +76,7 @@ def measure_key(measure: Measure) -> str:
 
 @dataclass(frozen=True)
 class Attacked:
-    """Accuracy under an attack by its name (`natural` is one) at the radius the run was watched with."""
+    """Accuracy under an attack by its name (`natural` is one) at the radius of the run's validation attack."""
 
     attack: str
     n: int | None = None
@@ -130,3 +145,50 @@ class Inverse:
             tensors |= {f"lowered/{loss}/{kind}": by[kind] < by["natural"] for kind in KINDS[1:]}
         facts = {"n": len(found.y), "labels": labels, "p": p, "eps": settings.instance.eps, "z": universal.source}
         return {**facts, **found.table(ready.images.classes)}, tensors
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Which images, and which attack, the learning curves of a run are measured with."""
+
+    train: int | None = None
+    """How many training images, without augmentation and balanced over classes; `None`: all."""
+    test: int | None = None
+    """How many test images."""
+    steps: int = 20
+    """Steps of the PGD that attacks them."""
+
+
+class Watcher:
+    """Measures learning curves after every epoch, and keeps the verdict on every image in one file of the run."""
+
+    def __init__(self, watch: Watch, config: AnyConfig, splits: Splits, folder: Path, device: torch.device):
+        self.attack = replace(config.validate.attack(config.method), steps=watch.steps)
+        self.images = {
+            "train": _balanced_part(splits.train, watch.train),
+            "test": _balanced_part(splits.test, watch.test),
+        }
+        self.path, self.device, self.config = folder / FILE, device, config
+
+    def __call__(self, state: State) -> None:
+        """Measure; an epoch that is repeated after a kill gives the same verdicts again."""
+        counts = dict(state.passes.counts)
+        known = load_file(self.path) if self.path.exists() else {}
+        size = self.config.validate.batch_size
+        for part, images in self.images.items():
+            for kind, attack in (("natural", None), ("robust", self.attack)):
+                found = accuracy(state.model, images, attack, batch_size=size, device=self.device)
+                known[f"{part} {kind}/{state.epoch}"] = found.correct
+        write_tensors(self.path, known)
+        state.passes.counts.update(counts)  # learning curves are no cost of training
+
+
+def read_learning(folder: Path) -> dict[str, list[Tensor]]:
+    """Return the verdicts of each line, epoch by epoch."""
+    known = load_file(folder / FILE)
+    epochs = len(known) // len(LINES)
+    return {line: [known[f"{line}/{epoch}"] for epoch in range(1, epochs + 1)] for line in LINES}
+
+
+def _balanced_part(images: Images, count: int | None) -> Images:
+    return images if count is None or count >= len(images) else images.take(balanced(images.y, count, 0))

@@ -1,13 +1,18 @@
-"""A table as Markdown, CSV, JSON and LaTeX, with the paper's figure beside ours and the best in bold."""
+"""A table as Markdown, CSV, JSON and LaTeX, with the paper's figure beside ours and the best in bold; and index.md."""
 
 import csv
 import io
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uiat.io import atomic
+from uiat.reproduce.cell import Cell, Store, merge
+from uiat.reproduce.timing import TableRace
 
 if TYPE_CHECKING:
+    from uiat.reproduce.experiments import Experiment
     from uiat.reproduce.table import Entry, Filled
 
 
@@ -167,3 +172,46 @@ def to_latex(filled: "Filled") -> str:
         ]
         lines.append(f"{latex(label)} & " + " & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}" + "}" * wide, r"\end{table*}", ""])
+
+
+def commits(cells: Iterable[Cell], out: Path) -> Counter[str]:
+    """Count the commits that made the finished runs and measurements of some cells."""
+    found: Counter[str] = Counter()
+    for store in (Store(cell, out) for cell in cells):
+        if store.trained:
+            measured = [facts for measure in store.cell.measures if (facts := store.read(measure)) is not None]
+            found.update({_commit(facts["environment"]) for facts in (store.card, *measured) if "environment" in facts})
+    return found
+
+
+def _commit(environment: dict[str, Any]) -> str:
+    """Return the short commit; outside a source tree, the version that is installed."""
+    commit = environment.get("git_commit")
+    return str(commit)[:10] if commit else f"version {environment.get('versions', {}).get('uiat', 'unknown')}"
+
+
+def mixed(cells: Iterable[Cell], out: Path) -> str:
+    """Return a line that warns of several commits; empty where there is one, or none."""
+    found = commits(cells, out)
+    if len(found) < 2:
+        return ""
+    counts = ", ".join(f"{commit} ({count})" for commit, count in found.most_common())
+    return f"mixed: the finished runs in {out} were made, or measured, by different commits of the code: {counts}"
+
+
+def write_index(experiments: "Sequence[Experiment]", races: Sequence[TableRace], out: Path, seeds: int) -> None:
+    """Write index.md: links to all files that are in the folder, and the commits of the code that made the runs."""
+    lines = [f"# Tables and figures in {out.name}", ""]
+    for experiment in experiments:
+        files = sorted(path.name for path in out.glob(f"{experiment.name}.*"))
+        if files:
+            links = ", ".join(f"[{name.rpartition('.')[2]}]({name})" for name in files)
+            made_by = ", ".join(commits(merge(experiment.cells(seeds)), out))
+            lines.append(
+                f"- {experiment.name}, {experiment.title}: {links}" + (f"; runs by {made_by}" if made_by else "")
+            )
+    if (out / "claims.md").exists():
+        lines.append("- claims, what the runs show of the paper's claims: [md](claims.md), [json](claims.json)")
+    known = [(race, path) for race in races if (path := race.timing.known(out)) is not None]
+    lines += [f"- {race.title}, {race.measured}: [json]({path.relative_to(out).as_posix()})" for race, path in known]
+    write_text(out / "index.md", "\n".join([*lines, ""]))

@@ -1,19 +1,45 @@
-"""How large everything is: the data, networks, epochs, images under attack and grids of each scale."""
+"""The scales: which runs stand for the paper's (data, networks, epochs), and what is measured on them."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from uiat.config import AnyConfig
+from uiat import methods, recipes
+from uiat.config import AnyConfig, Schedule
+from uiat.data.config import Generated
 from uiat.errors import unknown
-from uiat.reproduce.configs import CONFIGS, DATA, GENERATED, SINGLE_STEP, SMOKE_EPS, attack_of, change_method
-from uiat.reproduce.learning import Watch
-from uiat.reproduce.measures import Attacked, Curve, Inverse
+from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
+from uiat.recipes import small
+from uiat.recipes.paper import as_single_step
+from uiat.recipes.scale import at_radius
+from uiat.reproduce.measures import Attacked, Curve, Inverse, Watch
+from uiat.reproduce.stand_in import stand_in_name
 from uiat.reproduce.timing import Timing, timing_of
 
 PAPER_EPS = 8 / 255
 ALIGN = {6: 0.112, 8: 0.2, 10: 0.356}
 """λ_align of GradAlign at ε = k/255, from its authors' code."""
+Runs = Callable[[str, str, str], AnyConfig]
+"""(method, one of the paper's data sets, one of its networks) → the run."""
+
+
+def attack_of(config: AnyConfig) -> Any:
+    """Return the attack of a configuration's method."""
+    return config.method.attack  # type: ignore[attr-defined]
+
+
+def change_method(config: AnyConfig, part: str | None, **changes: Any) -> AnyConfig:
+    """Return a configuration with other numbers in its method, or in one part of it."""
+    if part is not None:
+        changes = {part: replace(getattr(config.method, part), **changes)}
+    return replace(config, method=replace(config.method, **changes))  # type: ignore[type-var]
+
+
+def tuned(config: AnyConfig, values: Mapping[str, float]) -> AnyConfig:
+    """Return a run with another learning rate (`lr`) or other numbers of its method."""
+    own = {name: value for name, value in values.items() if name != "lr"}
+    schedule = replace(config.train.schedule, lr=values.get("lr", config.train.schedule.lr))
+    return change_method(replace(config, train=replace(config.train, schedule=schedule)), None, **own)
 
 
 @dataclass(frozen=True)
@@ -22,7 +48,13 @@ class Scale:
 
     name: str
     banner: str
-    """What stands above numbers of this scale."""
+    """The line above the numbers of this scale."""
+    runs: Runs
+    """Its runs, before tuning."""
+    single_step_run: Callable[[str], AnyConfig]
+    """The run of a single-step method, in Table 5."""
+    generated: Callable[[str, str, str], AnyConfig | None]
+    """The runs of Table 4, with its networks; `None` where the scale has none."""
     data: Mapping[str, str]
     """The paper's data sets that are measured, and what they are called here."""
     networks: Mapping[str, str]
@@ -42,7 +74,9 @@ class Scale:
     """Test images for it and for AutoAttack; `None`: all."""
     watch: Watch
     rounds: int
-    """Turns that every method takes where times are compared."""
+    """How often every method is timed where times are compared."""
+    tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What `tuning` found better than a method's default: the learning rate (`lr`), or a field of the method."""
     aa: str = "autoattack"
     """The attack of the column `AA`."""
     lam: tuple[float, ...] = (1.0, 2.0, 3.5, 5.0, 6.5)
@@ -68,11 +102,11 @@ class Scale:
 
     def config(self, method: str, data: str = "CIFAR-10", network: str = "ResNet-18") -> AnyConfig:
         """Return the run of a method on one of the paper's data sets and networks."""
-        return CONFIGS[self.name](method, data, network)
+        return tuned(self.runs(method, data, network), self.tuned.get(method, {}))
 
     def single_step(self, method: str, levels: int) -> AnyConfig:
         """Return a run of Table 5 at the radius of so many levels."""
-        config = SINGLE_STEP[self.name](method)
+        config = self.single_step_run(method)
         changes: dict[str, Any] = {"attack": replace(attack_of(config), eps=self.radius(levels))}
         if hasattr(config.method, "lam_align"):
             changes["lam_align"] = ALIGN[levels]
@@ -82,10 +116,6 @@ class Scale:
         """Return a run of Table 3: another ε; α and ε' stay as they are."""
         config = self.config(method)
         return change_method(config, None, attack=replace(attack_of(config), eps=self.radius(levels)))
-
-    def generated(self, method: str, data: str, network: str) -> AnyConfig | None:
-        """Return a run of Table 4; `None` where the scale has none."""
-        return GENERATED[self.name](method, data, network)
 
     def timing(self, network: str, methods: tuple[str, ...]) -> Timing:
         """Return the race of Table 2 on one of the paper's networks."""
@@ -111,10 +141,117 @@ class Scale:
         return Inverse(n=self.images)
 
 
+# --- paper: A.2 as it stands, from the recipes ---
+
+DATA = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}
+_NETWORKS = {"ResNet-18": "resnet18", "WRN-28": "wrn-28-10", "WRN-34": "wrn-34-10"}
+
+
+def paper(method: str, data: str, network: str) -> AnyConfig:
+    """Return the recipe of A.2."""
+    return recipes.get(f"{DATA[data]}-{_NETWORKS[network]}-{method}")
+
+
+# --- cpu: 3,000 images of CIFAR-10 at 16×16, mirrored but not cropped, so that a small network fits them under attack
+# and overfits as the paper's does (docs/log.md); a run takes minutes ---
+
+_SMALL: dict[str, ModelConfig] = {
+    "ResNet-18": ResNet(blocks=(1, 1, 1), width=24),
+    "WRN-28": MODELS["wrn-10-1"],
+    "WRN-34": WideResNet(depth=16, widen=1),
+}
+TUNED: dict[str, dict[str, float]] = {}
+"""`Scale.tuned` of this scale."""
+
+
+def cpu(method: str, data: str, network: str) -> AnyConfig:
+    """Return a run on a part of CIFAR-10."""
+    config = small.cifar10(method)
+    return replace(
+        config,
+        data=replace(config.data, crop=0, subset=3_500, validation=500, test_subset=None),
+        model=_SMALL[network],
+        train=replace(config.train, epochs=24, batch_size=50, schedule=Schedule(lr=0.1), log_every=0),
+        validate=replace(config.validate, steps=10),
+    )
+
+
+# --- smoke: digits and the smallest network, so that everything takes minutes ---
+
+_TINY: dict[str, ModelConfig] = {
+    "ResNet-18": ResNet(blocks=(1, 1), width=8),
+    "WRN-28": ResNet(blocks=(1, 1), width=12),
+    "WRN-34": ResNet(blocks=(1, 1, 1), width=8),
+}
+SMOKE_EPOCHS = 8
+SMOKE_EPS = 0.1
+"""Small enough that twice of it (Table 3's 16/255) can still be learned in so few epochs."""
+
+
+def smoke(method: str, data: str, network: str) -> AnyConfig:
+    """Return a run on digits."""
+    config = small.digits(method)
+    return replace(
+        config,
+        model=_TINY[network],
+        method=at_radius(methods.get(method), SMOKE_EPS),
+        data=replace(config.data, subset=800, validation=80),
+        train=replace(config.train, epochs=SMOKE_EPOCHS, log_every=0),
+        validate=replace(config.validate, steps=10, eps=SMOKE_EPS if method == "natural" else None),
+    )
+
+
+# --- Table 4: its recipes, and small relatives of them ---
+
+_GENERATED_NETWORKS = {"PRN-18": "preactresnet18", "WRN-28-10": "wrn-28-10"}
+_RELATIVES: dict[str, ModelConfig] = {
+    "PRN-18": PreActResNet(blocks=(1, 1, 1), width=16, activation="silu", normalize=True),
+    "WRN-28-10": WideResNet(depth=10, widen=1, activation="silu", normalize=True),
+}
+
+
+def _paper_generated(method: str, data: str, network: str) -> AnyConfig:
+    return recipes.get(f"{DATA[data]}-ddpm-{_GENERATED_NETWORKS[network]}-{method}")
+
+
+def _cpu_generated(method: str, data: str, network: str) -> AnyConfig | None:
+    if data != "CIFAR-10":
+        return None
+    config, size = _paper_generated(method, data, network), cpu(method, data, "ResNet-18")
+    images = replace(size.data, generated=config.data.generated)
+    own = replace(config, data=images, model=_RELATIVES[network])
+    return _fewer_epochs(own, size.train.epochs, batch_size=size.train.batch_size)
+
+
+def smoke_generated(method: str, data: str, network: str) -> AnyConfig | None:
+    """Return a run on digits with stand-ins for generated ones."""
+    if (data, network) != ("CIFAR-10", "PRN-18"):
+        return None
+    config, size = _paper_generated(method, data, network), smoke(method, data, "ResNet-18")
+    images = replace(size.data, generated=Generated(stand_in_name(size.data), 0.3))
+    model = PreActResNet(blocks=(1, 1), width=8, activation="silu", normalize=True)
+    own = replace(config, data=images, model=model, method=at_radius(config.method, SMOKE_EPS), validate=size.validate)
+    return _fewer_epochs(own, SMOKE_EPOCHS, batch_size=size.train.batch_size)
+
+
+def _fewer_epochs(config: AnyConfig, epochs: int, *, batch_size: int) -> AnyConfig:
+    """Return a run of so many epochs, with everything that counts epochs in proportion."""
+    before, own = config.train.epochs, config.method
+    train = replace(config.train, epochs=epochs, batch_size=batch_size, log_every=0)
+    if hasattr(own, "momentum"):
+        config = change_method(config, "momentum", start=own.momentum.start / before)
+    if getattr(own, "helper_epochs", None):
+        config = change_method(config, None, helper_epochs=max(1, own.helper_epochs * epochs // before))  # type: ignore[attr-defined]
+    return replace(config, train=train)
+
+
 SCALES: dict[str, Scale] = {
     "smoke": Scale(
         "smoke",
         "smoke: digits",
+        smoke,
+        lambda method: as_single_step(smoke(method, "CIFAR-10", "ResNet-18")),
+        smoke_generated,
         data={"CIFAR-10": "smoke: digits"},
         networks={
             "ResNet-18": "ResNet (1, 1), width 8",
@@ -143,6 +280,9 @@ SCALES: dict[str, Scale] = {
     "cpu": Scale(
         "cpu",
         "cpu: CIFAR-10 at 16×16",
+        cpu,
+        lambda method: as_single_step(cpu(method, "CIFAR-10", "ResNet-18")),
+        _cpu_generated,
         data={"CIFAR-10": "cpu: CIFAR-10 at 16×16"},
         networks={"ResNet-18": "ResNet-8, width 24", "WRN-28": "WRN-10-1", "WRN-34": "WRN-16-1"},
         generated_networks={"PRN-18": "PreActResNet-8", "WRN-28-10": "WRN-10-1"},
@@ -155,10 +295,14 @@ SCALES: dict[str, Scale] = {
         robust_images=1000,
         watch=Watch(train=300, test=1000),
         rounds=5,
+        tuned=TUNED,
     ),
     "paper": Scale(
         "paper",
         "paper",
+        paper,
+        lambda method: recipes.get(f"cifar10-preactresnet18-{method}"),
+        _paper_generated,
         data={name: name for name in DATA},
         networks={"ResNet-18": "ResNet-18", "WRN-28": "WRN-28-10", "WRN-34": "WRN-34-10"},
         generated_networks={"PRN-18": "PRN-18", "WRN-28-10": "WRN-28-10"},

@@ -1,17 +1,102 @@
-"""A table of the paper as data: which run and which reading stand in which place, beside the paper's figure."""
+"""A table of the paper as data: which run and which reading stand in which place, beside the paper's figure.
 
-from collections.abc import Iterator
+The figures of the paper's six tables are in paper_tables.csv; `benchmarks/extract_paper_tables.py` extracts them anew.
+"""
+
+import csv
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any, Protocol
 
+import torch
+
+from uiat.bench.timed import passes_per_image
 from uiat.io import write_json
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, seed_stores
+from uiat.reproduce.measures import Attacked, Measure
 from uiat.reproduce.output import to_csv, to_json, to_latex, to_markdown, write_text
-from uiat.reproduce.readings import Reading
 from uiat.reproduce.scales import Scale
-from uiat.reproduce.timing import Timing
+from uiat.reproduce.timing import TableRace, Timing
+
+FILE = Path(__file__).with_name("paper_tables.csv")
+FIELDS = ("table", "row", "column", "value")
+
+
+@cache
+def read_figures() -> dict[tuple[str, str, str], str]:
+    """Return every figure by (table, row, column), as the paper writes it: `50.40` stays `50.40`."""
+    if not FILE.exists():
+        return {}
+    with FILE.open(newline="", encoding="utf-8") as file:
+        return {(line["table"], line["row"], line["column"]): line["value"] for line in csv.DictReader(file)}
+
+
+def paper_figure(table: str, row: str, column: str) -> str:
+    """Return one figure; a place that the paper's table does not have is a mistake in this package."""
+    return read_figures()[table, row, column]
+
+
+class Reading(Protocol):
+    """How a number is read."""
+
+    @property
+    def measure(self) -> Measure | None:
+        """What has to be measured on the cell for it, beside the training."""
+
+    @property
+    def digits(self) -> int:
+        """Decimals that are shown."""
+
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        """Return a number for each seed that is known; a single one for times."""
+
+
+@dataclass(frozen=True)
+class Percent:
+    """Accuracy in percent."""
+
+    measure: Attacked
+    digits: int = 2
+
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        """Read the accuracy of each finished seed."""
+        if cell is None:
+            return []
+        found = [store.read(self.measure) for store in seed_stores(cell, out, seeds, self.measure)]
+        return [100 * facts["accuracy"] for facts in found if facts is not None]
+
+
+@dataclass(frozen=True)
+class EpochTime:
+    """Time of an epoch in the fastest round, in units of `unit` seconds."""
+
+    timing: Timing
+    method: str
+    unit: float
+    digits: int = 2
+    measure: Measure | None = None
+
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        """Read the fastest round: other work on the machine makes others slower, and none faster."""
+        rounds = self.timing.epoch_seconds(self.method, out)
+        return [min(rounds) / self.unit] if rounds else []
+
+
+@dataclass(frozen=True)
+class EpochPasses:
+    """Passes of an epoch for each training image: forwards and backwards together, exact."""
+
+    config: Any
+    digits: int = 1
+    measure: Measure | None = None
+
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        """Count them."""
+        epochs = self.config.train.epochs
+        return [sum(passes_per_image(self.config.method, epochs)) / epochs]
 
 
 @dataclass(frozen=True)
@@ -33,24 +118,9 @@ class Entry:
     """Which is best in a column of a section: `most`, `least`, or empty for none."""
 
     def runs(self, seeds: int) -> list[Cell]:
-        """Return its run at each seed."""
-        return [] if self.cell is None else [self.cell.at_seed(seed) for seed in range(seeds)]
-
-
-def make_entry(
-    row: str,
-    group: str,
-    column: str,
-    cell: Cell | None,
-    reading: Reading,
-    paper: str = "",
-    section: str = "",
-    best: str = "most",
-) -> Entry:
-    """Return an entry whose cell measures what its reading needs."""
-    measures = () if reading.measure is None else (reading.measure,)
-    own = None if cell is None else replace(cell, measures=measures)
-    return Entry(row, group, column, own, reading, paper, section, best)
+        """Return its run at each seed, with the measurement that its reading needs."""
+        measures = () if self.reading.measure is None else (self.reading.measure,)
+        return [] if self.cell is None else [replace(self.cell.at_seed(s), measures=measures) for s in range(seeds)]
 
 
 @dataclass(frozen=True)
@@ -147,6 +217,12 @@ class Filled:
         means = [round(self.numbers[e].mean, entry.reading.digits) for e in rivals]
         mine = round(self.numbers[entry].mean, entry.reading.digits)
         return mine == (max(means) if entry.best == "most" else min(means))
+
+
+def races_of(experiments: Iterable[object], out: Path, device: torch.device, *, anew: bool = False) -> list[TableRace]:
+    """Return the races of some tables and figures."""
+    tables = [experiment for experiment in experiments if isinstance(experiment, Table)]
+    return [TableRace(table.name, timing, out, device, anew) for table in tables for timing in table.timings]
 
 
 def fill(table: Table, out: Path, seeds: int) -> Filled:

@@ -1,35 +1,37 @@
-"""Times of Tables 2 and 5: steps of all methods of a column, interleaved in one process as `uiat bench` does."""
+"""Times of Tables 2 and 5: steps of all methods of a column in one race of `uiat bench`, kept by device."""
 
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from uiat.bench.entrants import BenchSetting, enter
-from uiat.bench.race import race
-from uiat.bench.rounds import as_rounds, doubt
-from uiat.config import AnyConfig
+from uiat.bench.race import as_rounds, doubt, race
+from uiat.bench.timed import BenchSetting, passes_per_image, phases_of, timed_method
+from uiat.config import AnyConfig, Training
 from uiat.io import write_json
 from uiat.methods import METHODS
-from uiat.reproduce.budget import images_per_epoch, one_off_of, pace, passes_per_image, sizes
+from uiat.reproduce.budget import images_per_epoch, pace, sizes
+from uiat.reproduce.cell import held_here
 from uiat.runs.card import environment
 from uiat.runs.folder import read_json
 from uiat.serialize import encode
 
 FOLDER = "timing"
 SHORT_SECONDS = 0.2
-"""A hiccup of the machine can be longer than a step this short: a turn is then the fastest of several steps."""
+"""Other work on the machine can interrupt a step this short for its whole time: several steps are then one turn."""
 FEWEST, MOST = 3, 7
-"""Steps of such a turn."""
+"""Steps of such a turn, of which the fastest counts."""
 CHEAP_SECONDS = 20.0
 """How long a race may take with more steps a turn than the fewest."""
-_EPOCHS = 100
-"""As in `uiat bench`: a race averages over the phases of a run of so many epochs."""
+CPU_SECONDS = 30 * 60.0
+"""A race that takes longer on a CPU is left to a GPU."""
+LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Timing:
 
     def file(self, out: Path, device: torch.device) -> Path:
         """Return where its result on a device is, or will be."""
-        words = re.findall(r"[A-Za-z0-9]+", device_name(device))
+        words = re.findall(r"[A-Za-z0-9]+", show_device(environment(device)))
         return out / FOLDER / f"{'-'.join((self.name, *words))}.json"
 
     def known(self, out: Path) -> Path | None:
@@ -62,20 +64,23 @@ class Timing:
         found = (out / FOLDER).glob(f"{self.name}-*.json")
         return max(found, key=lambda path: (not _by_cpu(path), path.stat().st_mtime_ns), default=None)
 
+    def read(self, out: Path) -> dict[str, Any]:
+        """Return the content of the result that is shown; empty before any race."""
+        path = self.known(out)
+        return {} if path is None else read_json(path)
+
     def is_left(self, out: Path, device: torch.device) -> bool:
         """Whether a race on the device has something to add: a CPU's has not where a GPU's is known."""
         known = self.known(out)
         return not self.file(out, device).exists() and (known is None or device.type != "cpu" or _by_cpu(known))
 
-    def measure(self, out: Path, device: torch.device, *, anew: bool = False) -> None:
-        """Race, unless the result is there."""
-        if not anew and not self.is_left(out, device):
-            return
-        course = BenchSetting(self.model, sizes(self.data).spec, self.batch_size, device)
-        entrants = [enter(name, course) for name in self.methods]
-        trial = race(entrants, 1, device).steps.values()  # warms everybody up, too
+    def measure(self, out: Path, device: torch.device) -> None:
+        """Race, and write the result."""
+        setting = BenchSetting(self.model, sizes(self.data).spec, self.batch_size, device)
+        timed = [timed_method(name, setting) for name in self.methods]
+        trial = race(timed, 1, device).steps.values()  # warms up all methods, too
         steps = steps_a_turn([step for each in trial for step in each.seconds[0]], self.rounds)
-        times = race(entrants, self.rounds * steps, device, warm_up=0)
+        times = race(timed, self.rounds * steps, device, warm_up=0)
         path = self.file(out, device)
         path.parent.mkdir(parents=True, exist_ok=True)
         facts = {"schema": 2, **encode(self), "environment": environment(device), "steps_a_turn": steps}
@@ -83,27 +88,24 @@ class Timing:
         write_json(path, {**facts, "seconds_a_step": turns})
 
     def epoch_seconds(self, method: str, out: Path) -> list[float]:
-        """Return the seconds of an epoch, round by round: the one source of times here. Empty before the race."""
-        path = self.known(out)
-        return [] if path is None else [self.steps * seconds for seconds in read_json(path)["seconds_a_step"][method]]
+        """Return the seconds of an epoch, round by round; empty before the race."""
+        return [self.steps * seconds for seconds in self.read(out).get("seconds_a_step", {}).get(method, ())]
 
     def doubt(self, out: Path) -> str:
         """Say why the times that are shown cannot be trusted; empty if their rounds agree, or before the race."""
-        path = self.known(out)
-        return "" if path is None else doubt({m: as_rounds(s) for m, s in read_json(path)["seconds_a_step"].items()})
+        return doubt({m: as_rounds(s) for m, s in self.read(out).get("seconds_a_step", {}).items()})
 
     def device(self, out: Path) -> str:
-        """Return what the times that are shown were taken on; empty before the race."""
-        path = self.known(out)
-        return "" if path is None else show_device(read_json(path).get("environment", {}))
+        """Return the device of the times that are shown; empty before the race."""
+        return show_device(self.read(out).get("environment", {}))
 
     def estimate(self, device: torch.device) -> float:
         """Return about how many seconds the race takes on this machine."""
-        speed, steps = pace(self.model, sizes(self.data).spec, device), []
+        speed, steps, train = pace(self.model, sizes(self.data).spec, device), [], Training()
         for name in self.methods:
-            method: Any = METHODS[name]
-            step = speed.of(passes_per_image(method, _EPOCHS)) / _EPOCHS * self.batch_size
-            steps += [step] * (1 if one_off_of(method) is None else 3)  # before T', at it, after it
+            passes = passes_per_image(METHODS[name], train.epochs)
+            step = speed.of(passes) / train.epochs * self.batch_size
+            steps += [step] * len(phases_of(METHODS[name], train))
         return sum(steps) * (2 + self.rounds * steps_a_turn(steps, self.rounds))
 
 
@@ -121,11 +123,6 @@ def steps_a_turn(seconds: Sequence[float], rounds: int) -> int:
     return (min(MOST, max(FEWEST, cheap)) - 1) // 2 * 2 + 1
 
 
-def device_name(device: torch.device) -> str:
-    """Return what times belong to: a GPU by its name, a CPU by its kind and threads."""
-    return show_device(environment(device))
-
-
 def _by_cpu(path: Path) -> bool:
     return "-cpu-" in path.name
 
@@ -134,3 +131,60 @@ def timing_of(config: AnyConfig, methods: tuple[str, ...], rounds: int) -> Timin
     """Return the race of some methods on a run's network and data."""
     batch = config.train.batch_size
     return Timing(config.model, config.data, batch, images_per_epoch(config) / batch, methods, rounds)
+
+
+@dataclass(frozen=True)
+class TableRace:
+    """A race that a table asks for, on one device."""
+
+    table: str
+    timing: Timing
+    out: Path
+    device: torch.device
+    anew: bool = False
+    """Whether times that are known are measured again."""
+
+    @property
+    def title(self) -> str:
+        """Its name for people."""
+        return f"times of {self.table} on {self.timing.name}"
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there is something to measure."""
+        return self.anew or self.timing.is_left(self.out, self.device)
+
+    @property
+    def seconds(self) -> float:
+        """About how long it takes here."""
+        return self.timing.estimate(self.device)
+
+    @property
+    def wants_gpu(self) -> bool:
+        """Whether this machine's CPU is too slow for it."""
+        return self.device.type == "cpu" and self.seconds > CPU_SECONDS
+
+    @property
+    def state(self) -> str:
+        """Where it stands, in words."""
+        return ("wants a GPU" if self.wants_gpu else "new") if self.is_left else self.measured
+
+    @property
+    def measured(self) -> str:
+        """Say on what the result that is shown was measured."""
+        return f"measured on {self.timing.read(self.out)['environment']['device']}"
+
+    def run(self) -> None:
+        """Measure, unless another command has done so meanwhile."""
+        if self.is_left:
+            self.timing.measure(self.out, self.device)
+
+
+def wait_for_quiet(out: Path, say: Callable[[str], None]) -> None:
+    """Wait while other processes of this machine make runs in the folder, and say for which."""
+    before: list[str] = []
+    while names := held_here(out):
+        if names != before:
+            say(f"times want the machine alone: waiting for {len(names)} runs of other processes: {', '.join(names)}")
+        before = names
+        time.sleep(LOOK_SECONDS)

@@ -1,4 +1,4 @@
-"""Several worker processes on this machine, and how far all of them are together."""
+"""Runs in other processes: workers on this machine, or jobs of a Slurm cluster (with submitit, an optional extra)."""
 
 import os
 import subprocess
@@ -8,15 +8,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
 from uiat.engine.signals import STOP_FILE, StopSignal
-from uiat.progress import Ticker
-from uiat.reproduce.attempts import Stopped
-from uiat.reproduce.budget import seconds
+from uiat.errors import UserError
+from uiat.reproduce.budget import PlanProgress
 from uiat.reproduce.cell import Cell, Store
-from uiat.runs.folder import RunFolder
+from uiat.reproduce.runner import Stopped
 
 CALL = "UIAT_REPRODUCE_CALL"
 """Set in a worker process: the call it works for."""
@@ -24,30 +24,27 @@ PROGRAM = "uiat"
 """The module that a worker process runs."""
 LOOK_SECONDS = 0.5
 GRACE_SECONDS = 120.0
-"""How long workers that were asked to stop may take for their step or batch."""
+"""How long workers may take for their step or batch after a stop is requested."""
 
 
 def run_workers(
     args: list[str], jobs: int, cells: Sequence[Cell], out: Path, device: torch.device, stop: StopSignal, call: str
 ) -> None:
-    """Start workers with the same command line, show how far they are, and wait for them; `Stopped` if asked to."""
+    """Start workers with the same command line, show their progress, and wait for them; `Stopped` after a stop."""
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    with TemporaryDirectory() as folder, Progress(cells, out, device) as progress:
+    with TemporaryDirectory() as folder, PlanProgress(cells, out, device) as progress:
         file = Path(folder) / "stop"
         environment = {"OMP_NUM_THREADS": threads, **os.environ, STOP_FILE: str(file), CALL: call}
+        words = [sys.executable, "-m", PROGRAM, "reproduce", *args]
         workers = []
         for number in range(jobs):
             with (logs / f"worker-{number + 1}.txt").open("a", encoding="utf-8") as log:
-                # A session of their own: a Ctrl-C reaches this process alone, which asks them to stop. Their input
-                # ends with this process, however it ends: a worker hears that, too.
-                words = [sys.executable, "-m", PROGRAM, "reproduce", *args]
-                workers.append(
-                    subprocess.Popen(
-                        words, env=environment, stdin=subprocess.PIPE, stdout=log, stderr=log, start_new_session=True
-                    )
-                )
+                # In a session of their own, a Ctrl-C reaches this process alone, which asks them to stop. Their input
+                # ends with this process, however it ends: `stop_with_parent` notices that.
+                options: dict[str, Any] = {"env": environment, "stdout": log, "stderr": log, "start_new_session": True}
+                workers.append(subprocess.Popen(words, stdin=subprocess.PIPE, **options))
         while any(worker.poll() is None for worker in workers):
             time.sleep(LOOK_SECONDS)
             progress.look()
@@ -62,7 +59,7 @@ def run_workers(
 
 
 def stop_with_parent() -> None:
-    """In a worker: ask for a stop, by the file, when the process that started it is gone."""
+    """In a worker: request a stop, by the file, when the process that started it has ended."""
 
     def listen() -> None:
         sys.stdin.buffer.read()
@@ -82,47 +79,47 @@ def _let_end(workers: list[subprocess.Popen[bytes]]) -> None:
             worker.wait()
 
 
-class Progress:
-    """How much of a plan is done, read from its folders, so that the work of all processes counts."""
+class SlurmJob:
+    """The command of one run. When its time limit ends it, submitit submits it again, and the run goes on."""
 
-    def __init__(self, cells: Sequence[Cell], out: Path, device: torch.device):
-        costs = [seconds(cell, device) for cell in cells]
-        self.stores = {Store(cell, out): cost for cell, cost in zip(cells, costs, strict=True)}
-        self.done = dict.fromkeys(self.stores, 0.0)
-        self.ticker = Ticker(sum(a + b for a, b in costs), "")
-        self.look(free=True)
+    def __init__(self, words: list[str], cell: Cell, out: Path):
+        self.words, self.cell, self.out = words, cell, out
 
-    def __enter__(self) -> "Progress":
-        self.ticker.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.ticker.__exit__(None, None, None)
-
-    def look(self, *, free: bool = False) -> None:
-        """Count what was done since the last look; `free` is what was there before."""
-        gained = 0.0
-        for store, cost in self.stores.items():
-            if self.done[store] < sum(cost):
-                now = work_done(store, cost)
-                gained += max(0.0, now - self.done[store])
-                self.done[store] = max(now, self.done[store])
-        count = sum(self.done[store] >= sum(cost) for store, cost in self.stores.items())
-        self.ticker.advance(gained, f"{count} of {len(self.stores)} runs", free=free)
-
-
-def work_done(store: Store, cost: tuple[float, float]) -> float:
-    """Return how much of a cell's cost (training, measuring) is behind it."""
-    if store.finished:
-        return sum(cost)
-    if store.trained:
-        measures = store.cell.measures
-        return cost[0] + cost[1] * sum(map(store.has, measures)) / max(1, len(measures)) * 0.999
-    return cost[0] * 0.999 * _epochs(store.run) / store.cell.config.train.epochs
-
-
-def _epochs(run: RunFolder) -> int:
-    try:
-        return run.metrics.read_text(encoding="utf-8").count('"kind": "epoch"')
-    except OSError:
+    def __call__(self) -> int:
+        """Run the command; the job fails if the command does, or is stopped before its run is finished."""
+        subprocess.run([sys.executable, "-m", *self.words], check=True)
+        if not Store(self.cell, self.out).finished:
+            raise RuntimeError(f"{self.cell.name} is not finished: the same command goes on")
         return 0
+
+    def checkpoint(self) -> Any:
+        """Submit the same command again: all of the run is on the disk."""
+        import submitit
+
+        return submitit.helpers.DelayedSubmission(SlurmJob(self.words, self.cell, self.out))
+
+
+def submit(cells: Sequence[Cell], out: Path, command: list[str], parameters: Sequence[str]) -> list[str]:
+    """Submit a job of Slurm for each cell, and return their names.
+
+    `parameters` are submitit's, such as `timeout_min=600 slurm_partition=gpu`; whole numbers become numbers.
+    """
+    try:
+        import submitit
+    except ImportError:
+        raise UserError("--submit slurm needs submitit: pip install 'uiat[submit]'.") from None
+    if not cells:
+        return []
+    folder = out / "submitted"
+    folder.mkdir(parents=True, exist_ok=True)
+    values = {
+        name: int(value) if value.isdigit() else value for name, _, value in (w.partition("=") for w in parameters)
+    }
+    try:
+        executor = submitit.AutoExecutor(folder=str(folder), cluster="slurm")
+        executor.update_parameters(**{"name": "uiat", **values})
+        with executor.batch():
+            jobs = [executor.submit(SlurmJob([*command, "--cell", cell.key], cell, out)) for cell in cells]
+    except (RuntimeError, NameError, ValueError, TypeError) as error:
+        raise UserError(f"submitit could not submit to 'slurm': {error}.") from None
+    return [str(job.job_id) for job in jobs]

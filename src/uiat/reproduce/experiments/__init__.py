@@ -5,23 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.experiments import (
-    fig1,
-    fig2,
-    fig5,
-    figs1,
-    fronts,
-    plus,
-    questions,
-    sweeps,
-    table1,
-    table2,
-    table3,
-    table4,
-    table5,
-    table6,
-    tuning,
-)
+from uiat.reproduce.experiments import beyond, figures, sweeps, tables
 from uiat.reproduce.scales import Scale
 
 
@@ -44,23 +28,23 @@ class Experiment(Protocol):
 
 
 EXPERIMENTS: dict[str, Callable[[Scale], Experiment]] = {
-    "table1": table1.build,
-    "table2": table2.build,
-    "table3": table3.build,
-    "table4": table4.build,
-    "table5": table5.build,
-    "table6": table6.build,
-    "fig1": fig1.build,
-    "fig2": fig2.build,
-    "fig3": sweeps.build3,
-    "fig4": fig1.build4,
-    "fig5": fig5.build,
-    "figS1": figs1.build,
-    "figS2": sweeps.build_s2,
-    "table1-last": table1.build_last,
-    "fronts": fronts.build,
-    "questions": questions.build,
-    "plus": plus.build,
-    "tuning": tuning.build,
+    "table1": tables.table1,
+    "table2": tables.table2,
+    "table3": tables.table3,
+    "table4": tables.table4,
+    "table5": tables.table5,
+    "table6": tables.table6,
+    "fig1": figures.fig1,
+    "fig2": figures.fig2,
+    "fig3": sweeps.fig3,
+    "fig4": figures.fig4,
+    "fig5": figures.fig5,
+    "figS1": figures.figs1,
+    "figS2": sweeps.figs2,
+    "table1-last": tables.table1_last,
+    "fronts": sweeps.fronts,
+    "questions": beyond.questions,
+    "plus": beyond.plus,
+    "tuning": beyond.tuning,
 }
 """In the order of the paper, then what it does not have."""

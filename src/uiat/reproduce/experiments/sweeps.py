@@ -1,22 +1,23 @@
-"""Figures 3 and S2: natural and robust accuracy while one hyper-parameter changes."""
+"""Figures 3 and S2, natural and robust accuracy while one hyper-parameter changes; and trade-off fronts."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
+from statistics import mean
 from typing import TYPE_CHECKING
 
+from uiat.bench.timed import passes_per_image
 from uiat.config import AnyConfig
 from uiat.report.panels import Panel, draw_panels
 from uiat.reproduce.cell import Cell, seed_stores
-from uiat.reproduce.configs import change_method
-from uiat.reproduce.figure import Figure, Point, accuracy_point, lines_of
-from uiat.reproduce.scales import Scale
+from uiat.reproduce.figure import Figure, PlottedPoint, accuracy_point, lines_of
+from uiat.reproduce.scales import Scale, change_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 COLUMNS = {"natural": "Natural", "robust": "Robust"}
+OF_EPOCHS = " (fraction of the epochs)"
 
 
 @dataclass(frozen=True)
@@ -36,17 +37,16 @@ class Sweep:
         """Return the run at a value."""
         return change_method(scale.config(self.method), self.part, **{self.field: value})
 
-    def show(self, value: float) -> str:
-        """Write a value for people: a fraction of the epochs in percent."""
-        return f"{100 * value:g} %" if self.unit else f"{value:g}"
-
     def cells(self, scale: Scale) -> dict[float, Cell]:
-        """Return the runs by their value."""
+        """Return the runs by their value, with the measurements of both columns, and the value as their label."""
         measures = tuple(scale.attacked(column) for column in COLUMNS.values())
-        return {value: Cell(self.config(scale, value), measures) for value in self.values(scale)}
+        found = {}
+        for value in self.values(scale):
+            words = f"{100 * value:g} %" if self.unit else f"{value:g}"  # a fraction of the epochs in percent
+            found[value] = Cell(self.config(scale, value), measures).labelled(f"{self.symbol} = {words}")
+        return found
 
 
-OF_EPOCHS = " (fraction of the epochs)"
 LAMBDA = Sweep("λ", "uiat-oneoff", None, "lam", lambda scale: scale.lam, 3.5)
 BETA = Sweep("β", "uiat", "inverse", "beta", lambda scale: scale.beta, 1.0)
 GAMMA = Sweep("γ", "uiat", "momentum", "gamma", lambda scale: scale.gamma, 0.9)
@@ -54,44 +54,101 @@ START = Sweep("T", "uiat", "momentum", "start", lambda scale: scale.start, 0.75,
 EPOCH = Sweep("T'", "uiat-oneoff", "one_off", "epoch", lambda scale: scale.one_off, 0.8, OF_EPOCHS)
 
 
-def build3(scale: Scale) -> Figure:
+def fig3(scale: Scale) -> Figure:
     """Return Figure 3: λ of one-off UIAT."""
     return _sweeps("fig3", "One-off UIAT: the trade-off by λ", scale, (LAMBDA,))
 
 
-def build_s2(scale: Scale) -> Figure:
+def figs2(scale: Scale) -> Figure:
     """Return Figure S2: β, γ and T of UIAT, T' of one-off UIAT."""
     return _sweeps("figS2", "UIAT: sensitivity to β, γ, T and (one-off) T'", scale, (BETA, GAMMA, START, EPOCH))
 
 
 def _sweeps(name: str, title: str, scale: Scale, sweeps: tuple[Sweep, ...]) -> Figure:
-    cells = tuple(
-        cell.labelled(f"{sweep.symbol} = {sweep.show(value)}")
-        for sweep in sweeps
-        for value, cell in sweep.cells(scale).items()
+    cells = {sweep: sweep.cells(scale) for sweep in sweeps}
+
+    def points(out: Path, seeds: int) -> list[PlottedPoint]:
+        found = []
+        for line, column in COLUMNS.items():
+            measure = scale.attacked(column)
+            for sweep in sweeps:
+                for value, cell in cells[sweep].items():
+                    verdicts = [store.tensors(measure)["correct"] for store in seed_stores(cell, out, seeds, measure)]
+                    if verdicts:
+                        found.append(accuracy_point(f"{sweep.symbol}, {line}", line, value, verdicts))
+        return found
+
+    def draw(points: list[PlottedPoint], out: Path, seeds: int, title: str) -> "Picture":
+        panels = []
+        for style, line in enumerate(COLUMNS):
+            for sweep in sweeps:
+                panel, label = f"{sweep.symbol}, {line}", f"{sweep.symbol}{sweep.unit}"
+                lines = lines_of(points, panel)
+                panels.append(Panel(panel, label, "accuracy (%)", lines, marked=sweep.paper, first_style=style))
+        return draw_panels(panels, columns=max(2, len(sweeps)), title=title, width=3.2, height=2.7)
+
+    needs = tuple(cell for own in cells.values() for cell in own.values())
+    return Figure(name, title, scale, needs, points, draw, (f"Robust: {scale.robust}.",), "setting")
+
+
+FRONT, WORK = "front", "work"
+FRONTS = {
+    "SAT": ("sat", ""),
+    "TRADES (ω)": ("trades", "omega"),
+    "UIAT (λ)": ("uiat", "lam"),
+    "one-off UIAT (λ)": ("uiat-oneoff", "lam"),
+}
+"""The lines of the front: a method, and the weight that moves it along its front."""
+
+
+def front_cells(scale: Scale, line: str) -> list[Cell]:
+    """Return the runs of a line of the front; a method without a weight has one."""
+    method, field = FRONTS[line]
+    measures = (scale.attacked("Natural"), scale.attacked("Robust"))
+    config, name = scale.config(method), line.partition(" (")[0]
+    if not field:
+        return [Cell(config, measures).labelled(name)]
+    sign, values = ("λ", scale.lam) if field == "lam" else ("ω", scale.omega)
+    runs = {f"{name}, {sign} = {value:g}": change_method(config, None, **{field: value}) for value in values}
+    return [Cell(run, measures).labelled(label) for label, run in runs.items()]
+
+
+def fronts(scale: Scale) -> Figure:
+    """Return natural against robust accuracy over each method's own weight, and robust accuracy against passes."""
+    cells = {line: front_cells(scale, line) for line in FRONTS}
+    measures = (scale.attacked("Natural"), scale.attacked("Robust"))
+    defaults = {line.partition(" (")[0]: Cell(scale.config(method), measures) for line, (method, _) in FRONTS.items()}
+
+    def points(out: Path, seeds: int) -> list[PlottedPoint]:
+        places = [(FRONT, line, cell) for line, own in cells.items() for cell in own]
+        places += [(WORK, line, cell) for line, cell in defaults.items()]
+        return [point for place in places for point in _front_point(*place, out, seeds)]
+
+    def draw(points: list[PlottedPoint], out: Path, seeds: int, title: str) -> "Picture":
+        robust, passes = "robust accuracy (%)", "passes of the training for each image"
+        panels = [
+            Panel("trade-off", "natural accuracy (%)", robust, lines_of(points, FRONT)),
+            Panel("work", passes, robust, lines_of(points, WORK)),
+        ]
+        return draw_panels(panels, columns=2, title=title, width=4.6)
+
+    lam, omega = (", ".join(f"{value:g}" for value in values) for values in (scale.lam, scale.omega))
+    notes = (
+        f"Robust: {scale.robust}. Left: every point is a value of the method's own weight (λ {lam}; ω {omega}). "
+        "Right: the default weights, against forwards and backwards of the whole training for each image.",
     )
-    points, draw = partial(_points, scale, sweeps), partial(_draw, sweeps)
-    return Figure(name, title, scale, cells, points, draw, (f"Robust: {scale.robust}.",), "setting")
+    needs = tuple(cell for own in cells.values() for cell in own)
+    title = "Trade-off fronts and work"
+    return Figure("fronts", title, scale, needs, points, draw, notes, "natural accuracy or passes")
 
 
-def _points(scale: Scale, sweeps: tuple[Sweep, ...], out: Path, seeds: int) -> list[Point]:
-    points = []
-    for line, column in COLUMNS.items():
-        measure = scale.attacked(column)
-        for sweep in sweeps:
-            for value, cell in sweep.cells(scale).items():
-                found = [store.tensors(measure)["correct"] for store in seed_stores(cell, out, seeds, measure)]
-                if found:
-                    points.append(accuracy_point(f"{sweep.symbol}, {line}", line, value, found))
-    return points
-
-
-def _draw(sweeps: tuple[Sweep, ...], points: list[Point], out: Path, seeds: int, title: str) -> "Picture":
-    panels = []
-    for style, line in enumerate(COLUMNS):
-        for sweep in sweeps:
-            name, label = f"{sweep.symbol}, {line}", f"{sweep.symbol}{sweep.unit}"
-            lines = lines_of(points, name)
-            panels.append(Panel(name, label, "accuracy (%)", lines, marked=sweep.paper, first_style=style))
-    columns = len(sweeps) if len(sweeps) > 1 else 2
-    return draw_panels(panels, columns=columns, title=title, width=3.2, height=2.7)
+def _front_point(panel: str, line: str, cell: Cell, out: Path, seeds: int) -> list[PlottedPoint]:
+    """Return the point of a run over its finished seeds; none before."""
+    natural, robust = cell.measures
+    stores = [store for store in seed_stores(cell, out, seeds, robust) if store.has(natural)]
+    if not stores:
+        return []
+    x, config = 100 * mean(float(store.tensors(natural)["correct"].double().mean()) for store in stores), cell.config
+    if panel == WORK:
+        x = float(sum(passes_per_image(config.method, config.train.epochs, config.train.awp)))
+    return [accuracy_point(panel, line, x, [store.tensors(robust)["correct"] for store in stores])]

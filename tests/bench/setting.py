@@ -2,7 +2,7 @@
 
 import torch
 
-from uiat.bench.entrants import BenchSetting
+from uiat.bench.timed import BenchSetting
 from uiat.models import ResNet
 from uiat.types import DataSpec
 

@@ -1,4 +1,7 @@
-"""Paired intervals over seeds and examples: are two methods different on the same images?"""
+"""The intervals of this package: of an accuracy, of a paired difference of accuracies, and of a difference of times.
+
+`uiat evaluate`, `uiat curves`, and the figures and claims of `uiat reproduce` all take their intervals from here.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +16,22 @@ from uiat.rng import generator
 
 ROUNDS = 2000
 BLOCK = 100
-"""Resamplings made at a time: the memory of 100 is little, also for 10,000 examples."""
+"""Resamplings made at a time, to bound the memory for 10,000 examples."""
 LEVEL = 0.95
 TRIMMED = 0.2
-"""Of the rounds of a race, the share that is set aside on either side."""
+"""The share of the rounds of a race that is trimmed on either side."""
 Interval = Callable[[float], tuple[float, float]]
 """Level → low and high."""
+
+
+def wilson(correct: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
+    """Return Wilson's 95 % score interval for a proportion; sound also near 0 and 1, where accuracies often are."""
+    if n == 0:
+        return 0.0, 1.0
+    p = correct / n
+    center = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z / (1 + z * z / n) * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
+    return max(0.0, center - half), min(1.0, center + half)
 
 
 @dataclass(frozen=True)
@@ -44,7 +57,7 @@ class Difference:
 
     @property
     def one_seed(self) -> bool:
-        """Whether it is of one network a side: its interval leaves out how much networks of one method differ."""
+        """Whether it compares one network with another: the interval leaves out how networks of one method differ."""
         return self.over == "seeds and images" and self.seeds == 1
 
 
@@ -86,8 +99,8 @@ def _over_images(values: Tensor, size: float) -> tuple[float, float]:
     return low, high
 
 
-def least(differences: Sequence[Difference]) -> Difference:
-    """Return the smallest of some differences, with an interval that allows for its having been picked.
+def smallest_difference(differences: Sequence[Difference]) -> Difference:
+    """Return the smallest of some differences, with an interval that allows for the choice of the smallest.
 
     The smallest is above a number if all are, which needs no correction; it is below one if any of k is, which
     needs Bonferroni's: the upper end is the least upper end at the level 1 − (1 − level) / k.
@@ -103,11 +116,11 @@ def least(differences: Sequence[Difference]) -> Difference:
 
 
 def paired_times(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Return how many seconds second takes more than first, from two or more rounds in which both had a turn.
+    """Return how many seconds more `second` takes than `first`, from two or more rounds in which both were timed.
 
-    What is averaged is the logarithm of second / first in a round: a slow round is slow for both. A turn that something
-    else interrupted is no time of a method, so a fifth of the rounds is set aside on either side, and the interval is
-    Yuen's (1974): Student's t with winsorized deviations. Both go back to seconds at first's median.
+    The mean is of log(second / first) in each round: a slow round is slow for both. Other work on the machine may
+    interrupt a step, so a fifth of the rounds is trimmed on either side, and the interval is Yuen's (1974): Student's t
+    with winsorized deviations. Value and interval are turned back into seconds at the median of `first`.
     """
     ratios = sorted(log(other / mine) for mine, other in zip(first, second, strict=False))
     n, unit = len(ratios), median(first[: len(ratios)])

@@ -1,13 +1,24 @@
-"""Inverse adversaries and their perturbations as a grid of pictures (the paper's appendix C)."""
+"""The files of `uiat inverse`: examples as tensors, shares as JSON, and a grid of pictures (the paper's appendix C)."""
 
 from dataclasses import dataclass
+from math import exp
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from uiat.report.axis import in_levels, show_radius
-from uiat.report.figure import new_figure
+from uiat import data
+from uiat.data.images import balanced
+from uiat.evaluation.inverse_settings import InverseSettings
+from uiat.evaluation.inverses import KINDS, Inverses
+from uiat.evaluation.subject import Ready, facts
+from uiat.evaluation.universal_z import Universal
+from uiat.io import write_json, write_tensors
+from uiat.report.figure import in_levels, new_figure, save_figure, show_radius
+from uiat.runs.card import environment
+from uiat.runs.places import find_data
+from uiat.serialize import encode
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -25,7 +36,7 @@ SIGNED = "cividis"
 
 
 @dataclass(frozen=True)
-class Row:
+class PictureRow:
     """One image: natural, x̌ and x + z_y in [0, 1], the perturbations, and the probability of its class in each."""
 
     label: str
@@ -36,7 +47,7 @@ class Row:
     probability: tuple[float, float, float]
 
 
-def draw_inverses(rows: list[Row], *, scale: float | None = None, title: str) -> "Figure":
+def draw_inverses(rows: list[PictureRow], *, scale: float | None = None, title: str) -> "Figure":
     """Draw a row for each image; perturbations are stretched from ±scale (else the largest) to the full range."""
     figure = new_figure(1.35 * len(COLUMNS) + 1.1, 1.5 * len(rows) + 1.0)
     axes = figure.subplots(len(rows), len(COLUMNS), squeeze=False)
@@ -90,3 +101,59 @@ def _explain(figure: "Figure", cells: "list[Axes]", scale: float, *, grey: bool)
 def _probability(p: float) -> str:
     """Write a probability so that the last steps to 0 and 1 show."""
     return f"{p:.2f}" if 0.01 <= p <= 0.99 else f"{p:.4f}"
+
+
+@dataclass(frozen=True)
+class InverseResult:
+    """What the command found, and which images its picture shows."""
+
+    settings: InverseSettings
+    universal: Universal
+    found: Inverses
+    shown: Tensor
+
+
+def write_inverses(folder: Path, ready: Ready, result: InverseResult) -> None:
+    """Write inverse.json, inverse.safetensors and inverse.png."""
+    found, z = result.found, result.universal.z
+    content = {
+        **facts(ready),
+        **{name: encode(getattr(result.settings, name)) for name in ("attack", "instance", "universal")},
+        "z": result.universal.source,
+        **found.table(ready.images.classes),
+        "environment": environment(ready.device),
+    }
+    write_json(folder / "inverse.json", content)
+    tensors = {
+        "x": found.x["natural"],
+        "y": found.y[found.kept],
+        "x_inverse": found.x["inverse"],
+        "x_universal": found.x["universal"],
+        "z": z,
+        "index": _places_in_test_set(ready)[found.kept],
+    }
+    write_tensors(folder / "inverse.safetensors", tensors, {"z": result.universal.source})
+    eps = result.settings.instance.eps
+    title = f"{ready.target.resolve().name}: ε' = {show_radius(eps, in_levels((eps,)))}, p of the true class"
+    scale = eps if result.settings.instance.norm == "linf" else None  # an L2 ball does not bound a pixel
+    save_figure(draw_inverses(_rows(ready, result), scale=scale, title=title), folder / "inverse.png")
+
+
+def _rows(ready: Ready, result: InverseResult) -> list[PictureRow]:
+    found, rows = result.found, []
+    for place in result.shown.tolist():
+        kept, label = int(torch.searchsorted(found.kept, place)), int(found.y[place])
+        x, x_inverse, x_universal = (found.x[kind][kept] for kind in KINDS)
+        p = [exp(-float(found.losses["cross_entropy"][kind][place])) for kind in KINDS]
+        name, z = ready.images.classes[label], result.universal.z[label]
+        rows.append(PictureRow(name, x, x_inverse, x_universal, z, (p[0], p[1], p[2])))
+    return rows
+
+
+def _places_in_test_set(ready: Ready) -> Tensor:
+    """Return where each examined image is in the test set."""
+    options = ready.options
+    if options.n is None or options.sample == "first":
+        return torch.arange(len(ready.images))
+    config = options.data if ready.run is None else find_data(ready.run, options.data)
+    return balanced(data.load(config, options.data_dir).test.y, options.n, options.seed)

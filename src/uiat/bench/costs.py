@@ -1,0 +1,143 @@
+"""What a race says: the cost of each method in seconds, passes and memory, as numbers and as a picture."""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+
+from uiat.bench.race import Rounds, Times
+from uiat.bench.timed import TimedMethod, counted
+from uiat.report.figure import BLUE, GREY, VERMILLION, new_figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class StepCost:
+    """The cost of one method's step; times and ratios are those of the fastest rounds."""
+
+    name: str
+    seconds: float
+    """Of a step, averaged over the phases of a run."""
+    spread: float | None
+    """By what share the third fastest step took longer; `None` for fewer than three rounds."""
+    bare_seconds: float | None
+    """Of the passes that the step needs."""
+    over_bare: float | None
+    """`seconds` by `bare_seconds`."""
+    to_natural: float | None
+    to_trades: float | None
+    """Its time by that of the literal reference."""
+    to_hat: float | None
+    counts: list[dict[str, float]]
+    """Passes counted in each phase, in batches."""
+    stated: bool
+    """Whether the method states its passes; else they were counted, and the bare passes are these."""
+    as_stated: bool
+    """Whether the counted passes are those that the method states."""
+    peak_bytes: int | None
+    first_seconds: float
+    """Of the first steps, one for each phase: with torch.compile, the cold start."""
+
+
+def step_costs(methods: Sequence[TimedMethod], times: Times, peaks: dict[str, int]) -> list[StepCost]:
+    """Return the cost of each method."""
+    found = []
+    for method in methods:
+        name, steps = method.name, times.steps[method.name]
+        passes = counted(method) if method.state is not None else []
+        others = [f"literal {other}" for other in ("natural", "trades", "hat")]
+        to_natural, to_trades, to_hat = (times.ratio(name, o) if o in times.steps else None for o in others)
+        found.append(
+            StepCost(
+                name,
+                steps.fastest,
+                steps.spread,
+                times.bare[name].fastest if name in times.bare else None,
+                times.over_bare(name) if name in times.bare else None,
+                to_natural,
+                to_trades,
+                to_hat,
+                [own for own, _ in passes],
+                method.stated,
+                not method.stated or all(own == stated for own, stated in passes),
+                peaks.get(name),
+                times.first.get(name, 0.0),
+            )
+        )
+    return found
+
+
+def to_content(costs: Sequence[StepCost], times: Times, facts: dict[str, Any]) -> dict[str, Any]:
+    """Return all of it as JSON: settings, costs, and the seconds of every round."""
+    rounds = {"steps": _seconds(times.steps), "bare_passes": _seconds(times.bare)}
+    lines = [asdict(cost) for cost in costs]
+    return {"schema": 2, **facts, "lines": lines, "rounds": rounds, "doubt": times.doubt()}
+
+
+def _seconds(rounds: dict[str, Rounds]) -> dict[str, list[list[float]]]:
+    return {name: each.seconds for name, each in rounds.items()}
+
+
+def draw_costs(costs: Sequence[StepCost], title: str) -> "Figure":
+    """Return horizontal bars, literal references hatched; a mark shows what the bare passes alone would take."""
+    unit = next((cost.seconds for cost in costs if cost.name == "literal trades"), costs[0].seconds)
+    figure = new_figure(6.4, 0.9 + 0.32 * len(costs))
+    axes = figure.add_subplot()
+    for place, cost in enumerate(costs):
+        literal, length = cost.bare_seconds is None, cost.seconds / unit
+        look = {"color": "white", "edgecolor": GREY, "hatch": "///"} if literal else {"color": BLUE}
+        axes.barh(place, length, height=0.62, **look)  # type: ignore[arg-type]
+        axes.text(length + 0.015, place, f"{length:.2f}", va="center", fontsize=8)
+        if cost.over_bare is not None:
+            mark = length / cost.over_bare
+            axes.plot([mark, mark], [place - 0.36, place + 0.36], color=VERMILLION, linewidth=1.8)
+    axes.plot([], [], color=VERMILLION, linewidth=1.8, label="its bare passes")
+    axes.set_yticks(range(len(costs)), [cost.name for cost in costs])
+    axes.invert_yaxis()
+    axes.set_xlabel("seconds of a step, literal TRADES = 1")
+    axes.set_title(title, fontsize=9)
+    axes.legend(fontsize=8, frameon=False, loc="lower right")
+    for edge in ("top", "right"):
+        axes.spines[edge].set_visible(False)
+    return figure
+
+
+def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
+    """Return the most memory that one call holds at once, beyond what was allocated before."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        work()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with _silence(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        work()
+    inner: Any = recorded.profiler
+    events = [event for event in inner.kineto_results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Keep the profiler's own messages, which do not pass through Python, off the terminal."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

@@ -1,0 +1,102 @@
+"""The files of `uiat curves`: numbers for programs, a table for spreadsheets, pictures for people."""
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from uiat.evaluation.curves import CurveVerdicts
+from uiat.evaluation.intervals import paired, wilson
+from uiat.evaluation.subject import Ready, facts
+from uiat.io import atomic, write_json
+from uiat.report.figure import save_figure
+from uiat.report.panels import Panel, Series, draw_panels
+from uiat.runs.card import environment
+
+
+def write_curves(folder: Path, ready: Ready, attack: str, curve: CurveVerdicts) -> None:
+    """Write curves.json, curves.csv, curves.png and curves.svg."""
+    lines = {name: accuracy_series(name, curve.grid, correct) for name, correct in curve.groups().items()}
+    gaps = [easy - hard for easy, hard in zip(lines["easier"].values, lines["harder"].values, strict=True)]
+    eps = ready.base.eps
+    content = {
+        **facts(ready),
+        "ranked_by": "cross-entropy on natural images, lower is easier",
+        "images": {name: correct.shape[1] for name, correct in curve.groups().items()},
+        "grid": list(curve.grid),
+        "accuracy": {name: list(line.values) for name, line in lines.items()},
+        "interval95": {name: [list(pair) for pair in line.intervals] for name, line in lines.items()},
+        "gap": gaps,
+        "gap_at_eps": {"eps": eps, "gap": gaps[curve.grid.index(eps)]} if eps in curve.grid else None,
+        **_setting(ready, attack, curve),
+    }
+    write_json(folder / "curves.json", content)
+    _write_csv(folder / "curves.csv", curve, lines, gaps)
+    halves = [in_percent(f"{name} half", lines[name]) for name in ("easier", "harder")]
+    panel = Panel("", "ε", "accuracy (%)", halves, radii=True, whole=True, gap_at=eps)
+    _draw(folder / "curves", panel, (ready,), attack)
+
+
+def write_difference(
+    folder: Path, pair: tuple[Ready, Ready], attack: str, curves: tuple[CurveVerdicts, CurveVerdicts]
+) -> None:
+    """Write difference.json, difference.png and difference.svg: the first network's accuracies − the second's."""
+    first, second = (curve.correct.double() for curve in curves)
+    found = [paired((mine - other)[None]) for mine, other in zip(first, second, strict=True)]
+    line = Series("difference", curves[0].grid, [d.value for d in found], [(d.low, d.high) for d in found])
+    content = {
+        **facts(pair[0]),
+        "against": facts(pair[1]),
+        "grid": list(line.x),
+        "accuracy": {"target": first.mean(dim=1).tolist(), "against": second.mean(dim=1).tolist()},
+        "difference": list(line.values),
+        "interval95": [list(interval) for interval in line.intervals],
+        **_setting(pair[0], attack, curves[0]),
+    }
+    write_json(folder / "difference.json", content)
+    label = "difference of accuracies (points)"
+    panel = Panel("", "ε", label, [in_percent("difference", line)], radii=True, zero=True)
+    _draw(folder / "difference", panel, pair, attack)
+
+
+def accuracy_series(label: str, grid: tuple[float, ...], correct: Tensor) -> Series:
+    """Return accuracies and Wilson intervals of (points, examples) verdicts, as shares."""
+    n = correct.shape[1]
+    counts = [int(row.sum()) for row in correct]
+    return Series(label, grid, [count / n for count in counts], [wilson(count, n) for count in counts])
+
+
+def in_percent(label: str, line: Series) -> Series:
+    """Return a line of shares in percent, under another label."""
+    intervals = [(100 * low, 100 * high) for low, high in line.intervals]
+    return Series(label, line.x, [100 * value for value in line.values], intervals)
+
+
+def _draw(path: Path, panel: Panel, networks: Sequence[Ready], attack: str) -> None:
+    names, ready = " − ".join(each.target.resolve().name for each in networks), networks[0]
+    title = f"{names}: {attack} on {ready.options.data.name}, {len(ready.images)} images"
+    figure = draw_panels([panel], columns=1, title=title, width=6.4, height=3.6)
+    save_figure(figure, path.with_suffix(".png"), path.with_suffix(".svg"))
+
+
+def _setting(ready: Ready, attack: str, curve: CurveVerdicts) -> dict[str, Any]:
+    return {
+        "attack": attack,
+        "norm": ready.base.norm,
+        "perturbations": [{"kind": point.kind, **point.setting} for point in curve.points],
+        "seconds": [round(seconds, 3) for seconds in curve.seconds],
+        "notices": list(curve.notices),
+        "environment": environment(ready.device),
+    }
+
+
+def _write_csv(path: Path, curve: CurveVerdicts, lines: dict[str, Series], gaps: list[float]) -> None:
+    parts = [f"{name}{end}" for name in lines for end in ("", "_low", "_high")]
+    with atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow(["eps", "perturbation", *parts, "gap"])
+        for k, point in enumerate(curve.points):
+            numbers = [n for line in lines.values() for n in (line.values[k], *line.intervals[k])]
+            rows.writerow([point.eps, point.kind, *numbers, gaps[k]])

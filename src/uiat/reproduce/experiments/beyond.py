@@ -1,0 +1,119 @@
+"""Tables that the paper does not have: open questions, boosters, and the tuning budget of the `cpu` scale."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from uiat.config import AnyConfig
+from uiat.recipes.plus import BOOSTERS, PLUS, boosted
+from uiat.reproduce.cell import Cell, seed_stores
+from uiat.reproduce.experiments.tables import METHODS
+from uiat.reproduce.measures import Measure
+from uiat.reproduce.scales import Scale, change_method, tuned
+from uiat.reproduce.table import Entry, Percent, Table
+
+COLUMNS = ("Natural", "PGD", "Robust")
+CHANGES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
+    "gradient through p": ("uiat", None, {"detach_target": False}),
+    "p from running statistics": ("uiat", None, {"target_statistics": "running"}),
+    "L1 as a sum": ("uiat", "inverse", {"reduction": "sum"}),
+    "no momentum": ("uiat", "momentum", {"enabled": False}),
+    "instance-wise, with momentum": ("iat", "momentum", {"enabled": True}),
+}
+"""What is changed: the method, its part, and the fields."""
+RADII = {"ε' halved": 0.5, "ε' doubled": 2.0}
+"""ε' and its step, as multiples of the default."""
+
+
+def questions(scale: Scale) -> Table:
+    """Return what the paper leaves open: one choice changed at a time around UIAT's defaults."""
+    default = scale.config("uiat")
+    runs = {"UIAT as it is": default}
+    for name, (method, part, fields) in CHANGES.items():
+        runs[name] = change_method(scale.config(method), part, **fields)
+    inverse: Any = default.method.inverse  # type: ignore[attr-defined]
+    for name, times in RADII.items():
+        runs[name] = change_method(default, "inverse", eps=times * inverse.eps, step=times * inverse.step)
+    entries = _entries(scale, {("", name): config for name, config in runs.items()})
+    title = "Open questions: UIAT with one choice changed, accuracy (%)"
+    return Table("questions", title, scale, entries, ("β, γ, T and T' are in Figure S2.",), label="changed")
+
+
+def plus(scale: Scale) -> Table:
+    """Return what weight averaging, smoothed labels and AWP add: all of them, each alone, and each left out."""
+    plain = {"SAT": "sat", "TRADES": "trades", "UIAT": "uiat", "one-off UIAT": "uiat-oneoff"}
+    configs = {name: scale.config(method) for name, method in plain.items()}
+    ablated, config = "one-off UIAT", configs["one-off UIAT"]
+    runs = {("as they are", name): own for name, own in configs.items()}
+    runs |= {("with all boosters", name): boosted(own) for name, own in configs.items()}
+    runs |= {(f"{ablated}, one booster", f"{name} alone"): boosted(config, (name,)) for name in BOOSTERS}
+    for name in BOOSTERS:
+        others = tuple(other for other in PLUS if other != name)
+        runs[f"{ablated}, two boosters", f"without {name}"] = boosted(config, others)
+    return Table("plus", "Boosters: accuracy (%)", scale, _entries(scale, runs), (f"Boosters: {', '.join(PLUS)}.",))
+
+
+def _entries(scale: Scale, runs: dict[tuple[str, str], AnyConfig]) -> tuple[Entry, ...]:
+    """Return the columns of runs by (section, row)."""
+    group = scale.data["CIFAR-10"]
+    return tuple(
+        Entry(row, group, column, Cell(config), Percent(scale.attacked(column)), section=section)
+        for (section, row), config in runs.items()
+        for column in COLUMNS
+    )
+
+
+WEIGHTS = {"trades": "omega", "mart": "beta", "hat": "beta", "iat": "lam", "uiat": "lam", "uiat-oneoff": "lam"}
+"""The weight of a method's second term; SAT has none."""
+
+
+@dataclass(frozen=True)
+class Validated:
+    """Accuracy of the best epoch on the validation split, in percent."""
+
+    field: str
+    digits: int = 2
+    measure: Measure | None = None
+
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        """Read it from the card of the first seed."""
+        return [] if cell is None else [100 * store.card["best"][self.field] for store in seed_stores(cell, out, 1)]
+
+
+def candidates(scale: Scale, method: str) -> dict[str, AnyConfig]:
+    """Return the runs of a method: as it is, half the rate, and half the weight (without a weight: twice the rate)."""
+    config = scale.runs(method, "CIFAR-10", "ResNet-18")
+    lr, field = config.train.schedule.lr, WEIGHTS.get(method)
+    other = {"lr": 2 * lr} if field is None else {field: getattr(config.method, field) / 2}
+    return {_words(one): one for one in (config, tuned(config, {"lr": lr / 2}), tuned(config, other))}
+
+
+def _words(config: AnyConfig) -> str:
+    symbols = {"omega": "ω", "beta": "β", "lam": "λ"}
+    found = {sign: getattr(config.method, name, None) for name, sign in symbols.items()}
+    return ", ".join(f"{sign} {value:g}" for sign, value in {"lr": config.train.schedule.lr, **found}.items() if value)
+
+
+@dataclass(frozen=True)
+class Tuning(Table):
+    """A table whose runs have one seed only."""
+
+    def cells(self, seeds: int) -> Iterator[Cell]:
+        """Return the runs it needs."""
+        yield from super().cells(1)
+
+
+def tuning(scale: Scale) -> Table:
+    """Return the tuning budget, a section for each method; only the `cpu` scale is tuned, the paper gives its own."""
+    entries = [
+        Entry(row, "validation", column, Cell(config) if scale.name == "cpu" else None, Validated(field), section=name)
+        for name, method in METHODS.items()
+        for row, config in candidates(scale, method).items()
+        for column, field in (("natural", "val_natural"), ("robust", "val_robust"))
+    ]
+    notes = (
+        "Seed 0; accuracy of the best epoch on the validation split, robust under the attack that watches the run. The "
+        "run with the highest robust accuracy gives the setting of all other tables at this scale.",
+    )
+    return Tuning("tuning", "Tuning budget: three runs a method", scale, tuple(entries), notes, label="setting")

@@ -1,0 +1,174 @@
+"""Tables 1 to 6 of the paper."""
+
+from uiat.config import AnyConfig
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.scales import Scale, change_method
+from uiat.reproduce.table import Entry, EpochPasses, EpochTime, Percent, Table, paper_figure, read_figures
+from uiat.reproduce.timing import Timing, timing_of
+
+NATURAL_AND_ROBUST = ("Natural", "Robust")
+METHODS = {
+    "SAT": "sat",
+    "TRADES": "trades",
+    "MART": "mart",
+    "HAT": "hat",
+    "IAT": "iat",
+    "UIAT": "uiat",
+    "UIAT (One-off)": "uiat-oneoff",
+}
+"""The rows of Table 1: the paper's, and IAT, which it has in Tables 2 and 6 only."""
+ATTACKS = ("Natural", "PGD", "CW", "AA")
+"""The columns of Table 1."""
+
+
+def table1(scale: Scale) -> Table:
+    """Return Table 1, methods under three attacks: a group of columns for each data set that is measured."""
+    entries = [_method_entry(scale, data, row, column) for row in METHODS for data in scale.data for column in ATTACKS]
+    return Table("table1", "Methods compared: natural and robust accuracy (%)", scale, tuple(entries))
+
+
+def table1_last(scale: Scale) -> Table:
+    """Return the same runs with the weights of their last epoch, which the paper does not show."""
+    places = [(data, row, column) for row in METHODS for data in scale.data for column in ("Natural", "PGD")]
+    entries = [_method_entry(scale, *place, weights="last") for place in places]
+    notes = ("Weights of the last epoch: what robust overfitting leaves.",)
+    return Table("table1-last", "Methods compared at their last epoch: accuracy (%)", scale, tuple(entries), notes)
+
+
+def _method_entry(scale: Scale, data: str, row: str, column: str, weights: str = "best") -> Entry:
+    cell = Cell(scale.config(METHODS[row], data))
+    figure = read_figures().get(("table1", row, f"{data}/{column}"), "") if weights == "best" else ""
+    return Entry(row, scale.data[data], column, cell, Percent(scale.attacked(column, weights)), figure)
+
+
+TIMED = {
+    "Natural Training": "natural",
+    "TRADES": "trades",
+    "HAT": "hat",
+    "IAT": "iat",
+    "UIAT": "uiat",
+    "UIAT (One-off)": "uiat-oneoff",
+}
+"""The rows of Table 2."""
+
+
+def network_timings(scale: Scale) -> dict[str, Timing]:
+    """Return Table 2's race on each of the paper's networks."""
+    return {network: scale.timing(network, tuple(TIMED.values())) for network in scale.networks}
+
+
+def table2(scale: Scale) -> Table:
+    """Return Table 2: time of a training epoch, and the passes that it is made of, for three networks."""
+    races, entries, digits = network_timings(scale), [], 4 if scale.name == "smoke" else 2
+    for row, method in TIMED.items():
+        for network, ours in scale.networks.items():
+            reading, figure = EpochTime(races[network], method, 60.0, digits), paper_figure("table2", row, network)
+            entries.append(Entry(row, "minutes an epoch", ours, None, reading, figure, best="least"))
+        passes = EpochPasses(scale.config(method))
+        entries.append(Entry(row, "passes an image", "all networks", None, passes, best="least"))
+    notes = (
+        f"Times: steps of all methods, interleaved in one process, {scale.rounds} rounds (± is over these), times the "
+        "steps of an epoch. Passes: forwards, backwards to the input and backwards to the weights, each 1, of the "
+        "network that is trained; HAT's helper is in its time alone.",
+    )
+    return Table("table2", "Time of a training epoch", scale, tuple(entries), notes, timings=tuple(races.values()))
+
+
+LARGER = (10, 12, 16)
+"""ε of Table 3, in levels of 255."""
+
+
+def table3(scale: Scale) -> Table:
+    """Return Table 3, training and attacking at larger radii: a section for each ε."""
+    entries = []
+    for levels in LARGER:
+        for row in ("TRADES", "HAT", "UIAT", "UIAT (One-off)"):
+            cell, section = Cell(scale.larger(METHODS[row], levels)), f"ε = {scale.show_radius(levels)}"
+            for column in NATURAL_AND_ROBUST:
+                reading, figure = Percent(scale.attacked(column)), paper_figure("table3", f"{levels}/255/{row}", column)
+                entries.append(Entry(row, scale.data["CIFAR-10"], column, cell, reading, figure, section))
+    notes = ("Each run is trained and attacked at its ε; α and ε' are those of the usual ε.",)
+    return Table("table3", "Training at larger ε: accuracy (%)", scale, tuple(entries), notes)
+
+
+WITH_GENERATED = {"Rebuffi et al.": "trades", "HAT": "hat", "UIAT": "uiat", "UIAT (One-off)": "uiat-oneoff"}
+"""The rows of Table 4."""
+FOOTNOTE = "HAT's figure for CIFAR-100 with WRN-28-10 is the one that HAT's own authors give for WRN-34-10."
+
+
+def table4(scale: Scale) -> Table:
+    """Return Table 4, training with a million generated images: a section for each data set and network."""
+    entries = []
+    for data, network in [(data, network) for data in ("CIFAR-10", "CIFAR-100") for network in ("PRN-18", "WRN-28-10")]:
+        for row, method in WITH_GENERATED.items():
+            config = scale.generated(method, data, network)
+            cell = None if config is None else Cell(config)
+            ours = (data, network) if config is None else (scale.data[data], scale.generated_networks[network])
+            for column in NATURAL_AND_ROBUST:
+                figure = paper_figure("table4", f"{data}/{network}/{row}", column)
+                entries.append(Entry(row, "", column, cell, Percent(scale.attacked(column)), figure, ", ".join(ours)))
+    notes = [FOOTNOTE]
+    if scale.name == "smoke":
+        notes.append("No generated digits: training images, shifted and with noise, stand in for them.")
+    return Table("table4", "Training with generated data: accuracy (%)", scale, tuple(entries), tuple(notes))
+
+
+RADII = (6, 8, 10)
+"""ε of Table 5, in levels of 255."""
+LAST = "last"
+"""The weights of Table 5: those of the best epoch would hide catastrophic overfitting, which the paper shows."""
+SINGLE_STEP = {"N-FGSM": "n-fgsm", "RS-FGSM": "rs-fgsm", "GradAlign": "gradalign"}
+
+
+def table5(scale: Scale) -> Table:
+    """Return Table 5, single-step methods with and without UIAT: a section for each method."""
+    names = tuple(own for method in SINGLE_STEP.values() for own in (method, f"{method}-uiat"))
+    race, entries = timing_of(scale.single_step("n-fgsm", 8), names, scale.rounds), []
+    for name, method in SINGLE_STEP.items():
+        for row, own in ((name, method), (f"{name} + UIAT", f"{method}-uiat")):
+            for levels in RADII:
+                cell, group = Cell(scale.single_step(own, levels)), f"ε = {scale.show_radius(levels)}"
+                for column in NATURAL_AND_ROBUST:
+                    figure = paper_figure("table5", row, f"{levels}/255/{column}")
+                    entries.append(Entry(row, group, column, cell, Percent(scale.attacked(column, LAST)), figure, name))
+            seconds, figure = EpochTime(race, own, 1.0), paper_figure("table5", row, "Time(s)")
+            passes = EpochPasses(scale.single_step(own, 8))
+            entries.append(Entry(row, "an epoch", "seconds", None, seconds, figure, name, "least"))
+            entries.append(Entry(row, "an epoch", "passes an image", None, passes, "", name, "least"))
+    notes = (
+        "Weights of the last epoch, so that catastrophic overfitting shows.",
+        f"Seconds: steps of all methods, interleaved in one process, {scale.rounds} rounds (± is over these).",
+    )
+    title = "Single-step methods with and without UIAT: accuracy (%)"
+    return Table("table5", title, scale, tuple(entries), notes, timings=(race,), name_sections=False)
+
+
+COMPONENTS = ("UAG", "FR", "IAM")
+"""Of Table 6: universal generation, the feature-level term, and momentum."""
+
+
+def components(row: str) -> tuple[bool, bool, bool]:
+    """Return which components a row of the paper's Table 6 has."""
+    uag, fr, iam = (paper_figure("table6", row, name) == "1" for name in COMPONENTS)
+    return uag, fr, iam
+
+
+def ablated(scale: Scale, row: str) -> AnyConfig:
+    """Return the run of a row of Table 6; row 5 is UIAT as it is in every other table."""
+    uag, fr, iam = components(row)
+    config = scale.config("uiat" if uag else "iat")
+    if not fr:
+        config = change_method(config, "inverse", beta=0.0)
+    return change_method(config, "momentum", enabled=iam)
+
+
+def table6(scale: Scale) -> Table:
+    """Return Table 6: what each component contributes."""
+    entries = []
+    for row in "12345":
+        present = [name for name, has in zip(COMPONENTS, components(row), strict=True) if has]
+        label, cell = f"{row}: {' + '.join(present) or 'none (instance-wise)'}", Cell(ablated(scale, row))
+        for column, theirs in {"Natural": "Natural", "PGD-20": "PGD-20", "Robust": "AA"}.items():
+            reading, figure = Percent(scale.attacked(column)), paper_figure("table6", row, theirs)
+            entries.append(Entry(label, scale.data["CIFAR-10"], column, cell, reading, figure))
+    return Table("table6", "Ablation of UIAT's components: accuracy (%)", scale, tuple(entries), label="components")

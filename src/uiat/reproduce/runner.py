@@ -1,0 +1,179 @@
+"""Working through a plan in this process: each cell is trained and measured once; a failure stops nothing else."""
+
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from uuid import uuid4
+
+import torch
+
+from uiat import data
+from uiat.data.config import DataConfig
+from uiat.engine.loop import train
+from uiat.engine.signals import StopSignal
+from uiat.errors import UserError
+from uiat.evaluation.ledger import Ledger
+from uiat.evaluation.subject import Ready, Subject, prepare
+from uiat.io import write_json
+from uiat.reproduce.cell import Cell, Store, helper_store, link_helper
+from uiat.reproduce.measures import Measure, Watcher, measure_key
+from uiat.reproduce.stand_in import ensure_generated
+from uiat.runs.card import environment
+from uiat.runs.folder import RunFolder
+
+WAIT_SECONDS = 0.5
+"""How often a process with nothing left to begin looks at what others are doing."""
+
+
+class Stopped(Exception):
+    """A stop was requested; all is saved."""
+
+
+def in_words(error: Exception) -> str:
+    """Return an error as one line: a `UserError` as it is, anything else with its kind."""
+    words = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(words.split())
+
+
+class StoppableLedger(Ledger):
+    """A ledger that stops the measurement after a save, once a stop is requested."""
+
+    def __init__(self, path: Path, key: str, stop: StopSignal):
+        super().__init__(path, key)
+        self.stop = stop
+
+    def save(self) -> None:
+        """Write all stages; `Stopped` if a stop is requested."""
+        super().save()
+        if self.stop.requested:
+            raise Stopped
+
+
+@lru_cache(maxsize=2)
+def load(config: DataConfig, data_dir: str | None, training: bool) -> data.Splits:
+    """Load data once for the runs that share it."""
+    if training:
+        ensure_generated(config, data_dir)
+    return data.load(config, data_dir, training=training)
+
+
+@dataclass(frozen=True)
+class Runner:
+    """Makes cells in this process."""
+
+    out: Path
+    device: torch.device
+    data_dir: str | None
+    stop: StopSignal
+    say: Callable[[str], None]
+    call: str = field(default_factory=lambda: uuid4().hex)
+    """The call of the command that this process works for: within one, a cell that failed is not tried again."""
+
+    def make_all(self, cells: Sequence[Cell]) -> None:
+        """Make all cells that are not finished, helpers among them; `Stopped` if a stop is requested.
+
+        A cell that another process holds, or whose helper another process makes, is looked at again at the end.
+        """
+        left = self.left(cells)
+        total, before, waited = len(left), len(left) + 1, 0
+        while left:
+            if len(left) == before:  # other processes hold all of them
+                if waited != len(left):
+                    self.say(f"waiting for other processes: {', '.join(store.path.name for store in left)}")
+                waited = len(left)
+                time.sleep(WAIT_SECONDS)
+            before = len(left)
+            for store in left:
+                if self.stop.requested:
+                    raise Stopped
+                if not store.finished and not self._waits(store):
+                    self._try(store, f"run {cells.index(store.cell) + 1} of {len(cells)} ({total} were left)")
+            left = self.left(cells)
+
+    def failures(self, cells: Sequence[Cell]) -> dict[str, str]:
+        """Return the cells that failed in this call, with their reasons."""
+        stores = [Store(cell, self.out) for cell in cells]
+        return {store.path.name: reason for store in stores if (reason := self._failed(store))}
+
+    def left(self, cells: Sequence[Cell]) -> list[Store]:
+        """Return the cells that are neither finished nor failed in this call."""
+        stores = [Store(cell, self.out) for cell in cells]
+        return [store for store in stores if not store.finished and not self._failed(store)]
+
+    def _failed(self, store: Store) -> str:
+        try:
+            found = json.loads(store.failure.read_text(encoding="utf-8"))
+        except (FileNotFoundError, NotADirectoryError):  # there is none, or another command just finished the run
+            return ""
+        return str(found["reason"]) if found["call"] == self.call else ""
+
+    def _waits(self, store: Store) -> bool:
+        """Whether a run cannot begin yet: its helper is neither trained nor failed."""
+        helper = None if store.trained else helper_store(store)
+        return helper is not None and not helper.trained and not self._failed(helper)
+
+    def _try(self, store: Store, number: str) -> None:
+        with store.hold() as held:
+            if not held or store.finished:
+                return
+            self.say(f"{number}: {store.path.name}")
+            try:
+                with redirect_stdout(sys.stderr):  # the epochs of a run are progress here: stdout is for tables
+                    self._make(store)
+                store.failure.unlink(missing_ok=True)
+            except (Stopped, KeyboardInterrupt):
+                raise
+            except Exception as error:
+                words = in_words(error)
+                self.say(f"failed: {store.path.name}: {words}")
+                if not isinstance(error, UserError):
+                    traceback.print_exc(file=sys.stderr)
+                write_json(store.failure, {"reason": words, "call": self.call})
+
+    def _make(self, store: Store) -> None:
+        """Train and measure a cell that this process holds; `Stopped` if a stop is requested before it is finished."""
+        if store.lacks_weights():
+            self.say(f"{store.path.name} has no weights to measure: it is trained again")
+            store.begin_again()
+        splits = load(store.cell.config.data, self.data_dir, not store.trained)
+        if not store.trained:
+            self._train(store, splits)
+        store.measures.mkdir(exist_ok=True)
+        for measure in store.cell.measures:
+            if store.has(measure):
+                continue
+            if self.stop.requested:
+                raise Stopped
+            ledger = StoppableLedger(store.ledger(measure), measure_key(measure), self.stop)
+            facts, tensors = measure.run(self._prepare(store, measure, splits), ledger)
+            store.keep(measure, ({**facts, "environment": environment(self.device)}, tensors))
+
+    def _train(self, store: Store, splits: data.Splits) -> None:
+        cell = store.cell
+        if not store.run.config.exists():
+            RunFolder.create(store.path, cell.config)
+        elif store.run.read_config() != cell.config:
+            raise UserError(f"{store.path} holds a run of another configuration: choose another --out.")
+        link_helper(store)
+        watcher = Watcher(cell.watch, cell.config, splits, store.path, self.device) if cell.watch else None
+        if self.stop.requested or not train(cell.config, store.run, splits, self.device, watcher, self.stop):
+            raise Stopped
+
+    def _prepare(self, store: Store, measure: Measure, splits: data.Splits) -> Ready:
+        config, n = store.cell.config, measure.n
+        subject = Subject(
+            config.data,
+            config.model,
+            weights=measure.weights,  # type: ignore[arg-type]
+            n=None if n is None else min(n, len(splits.test)),
+            sample="balanced",
+            device=str(self.device),
+            data_dir=self.data_dir,
+        )
+        return prepare(store.path, subject, splits)
