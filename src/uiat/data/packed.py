@@ -178,8 +178,8 @@ def pack(listing: Listing, options: PackOptions, out: Path) -> None:
     seen = list(_read_all(listing, places, "looking at", lambda image, label: (label, look(image))))
     labels, facts = torch.tensor([label for label, _ in seen]), [fact for _, fact in seen]
     classes = listing.classes or tuple(str(k) for k in range(int(labels.max()) + 1))
-    splits = _splits(listing, labels, classes, options)
-    order = torch.cat(splits).tolist()
+    train, validation, test = _splits(listing, labels, classes, options)
+    order = torch.cat([train, validation, test]).tolist()
     (height, width), notes = _size(listing, facts, options)
     grey = all(fact.grey for fact in facts)
     say = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main()).print
@@ -191,7 +191,9 @@ def pack(listing: Listing, options: PackOptions, out: Path) -> None:
         _plain(options),
         list(classes),
         [1 if grey else 3, height, width],
-        *map(len, splits),
+        train=len(train),
+        validation=len(validation),
+        test=len(test),
         own_validation="validation" in listing.parts,
         own_test="test" in listing.parts,
         notes=[*listing.notes, *notes],
