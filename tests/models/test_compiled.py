@@ -18,7 +18,7 @@ from uiat.engine.passes import PassCounter
 from uiat.methods import METHODS
 from uiat.models.compiled import Compiled, CompiledNetwork
 from uiat.models.fast import speed_up, still_same
-from uiat.models.untouched import Streams
+from uiat.models.trial import Streams
 from uiat.types import Batch, Clock, DataSpec
 
 SPEC = DataSpec(num_classes=10, num_samples=24, shape=(1, 8, 8))

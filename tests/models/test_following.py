@@ -13,7 +13,7 @@ from uiat.attacks import PGD
 from uiat.crafting import crafting, crafting_copy
 from uiat.models import ResNet, penultimate
 from uiat.models.fast import speed_up, still_same
-from uiat.models.untouched import Streams
+from uiat.models.trial import Streams
 from uiat.types import DataSpec
 
 

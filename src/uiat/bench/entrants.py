@@ -185,4 +185,4 @@ def bare(course: BenchSetting) -> dict[str, Bare]:
     state.passes.close()
     state.model.train()
     batch = course.batch()
-    return bare_passes(state.model, batch.x, batch.y, state.lowered)
+    return bare_passes(state.network, batch.x, batch.y, state.lowered)
