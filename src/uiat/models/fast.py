@@ -62,8 +62,7 @@ class FastModel(StandIn):
     def networks(self) -> list[nn.Module]:
         """The networks that forwards may run through: the model, and what was made for it."""
         (network,), (compiled,) = self._network, self._compiled
-        found = [self.model, network and network.run, compiled]
-        return list(dict.fromkeys(each for each in found if each is not None))
+        return [each for each in (self.model, network, compiled) if each is not None]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the model's logits."""

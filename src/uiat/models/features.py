@@ -8,8 +8,8 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
-from uiat.crafting import crafting
 from uiat.errors import UserError, unknown
+from uiat.models.trial import untouched
 
 
 class StandIn(nn.Module):
@@ -81,7 +81,7 @@ Call = tuple[nn.Module, Any, Any]
 
 def _search(model: nn.Module, x: Tensor) -> str | None:
     """Return the layer whose input is the features, or `None` where they are known only as `model.features(x)`."""
-    logits, calls = _try(model, lambda: model(x), x.device)
+    logits, calls = _try(model, lambda: model(x))
     features = _features_of_halves(model, x, logits, calls)
     heads = [
         layer
@@ -108,15 +108,15 @@ def _features_of_halves(model: nn.Module, x: Tensor, logits: Any, calls: list[Ca
     if not (callable(features) and callable(head)):
         return None
     try:
-        (f, found), halves = _try(model, lambda: (f := features(x), head(f)), x.device)
+        (f, found), halves = _try(model, lambda: (f := features(x), head(f)))
     except Exception:  # attributes of the same names with another meaning may fail in any way
         return None
     same = [layer for layer, *_ in halves] == [layer for layer, *_ in calls if layer is not model]
     return f if same and _equal(found, logits) else None
 
 
-def _try(model: nn.Module, run: Callable[[], Any], device: torch.device) -> tuple[Any, list[Call]]:
-    """Run in evaluation mode; modes, hooks, random streams and gradients stay as they were."""
+def _try(model: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[Call]]:
+    """Run in evaluation mode, and leave no trace; return the result and the calls in the order of their ends."""
     calls: list[Call] = []
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -125,9 +125,9 @@ def _try(model: nn.Module, run: Callable[[], Any], device: torch.device) -> tupl
     with ExitStack() as stack:
         for module in model.modules():
             stack.enter_context(module.register_forward_hook(record, with_kwargs=True))
-        stack.enter_context(crafting(model))
-        stack.enter_context(torch.random.fork_rng([device] if device.type == "cuda" else []))
+        stack.enter_context(untouched(model))
         stack.enter_context(torch.no_grad())
+        model.eval()
         return run(), calls
 
 

@@ -63,14 +63,14 @@ class FastNetwork(StandIn):
         """The model."""
         return self._model[0]
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the model's logits."""
-        found = self.run(x)
-        return cast(Tensor, found[1] if self.gives_features else found)
+    def forward(self, x: Tensor, *, with_features: bool = False) -> Any:
+        """Return the model's logits, or its features and its logits."""
+        found = self.run.forward(x)  # a call of a traced network would print a traceback where it fails
+        return found[1] if self.gives_features and not with_features else found
 
     def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the model's features and logits, from one forward."""
-        return self.run(x) if self.gives_features else self._features(self.original, x)
+        return self(x, with_features=True) if self.gives_features else self._features(self.original, x)
 
     @torch.no_grad()
     def refresh(self) -> bool:
