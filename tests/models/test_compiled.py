@@ -172,13 +172,16 @@ def test_attacks_are_compiled_where_nothing_folds(capsys: pytest.CaptureFixture[
 def test_a_copy_that_is_dropped_leaves_a_compiled_network() -> None:
     model = settled(NormedLeNet)
     fast = speed_up(model, noise(), compile=True)
+    counter = PassCounter(fast)
     assert fast.folds == 2
     model.first = nn.Conv2d(1, 4, 3, dilation=1)
     assert not fast.folded_copy_is_valid(noise())
+    before = counter.counts["forward"]
     with crafting(fast) as network, torch.no_grad():
         assert isinstance(network, FastNetwork)
         assert isinstance(network.run, Compiled)
         torch.testing.assert_close(network(noise()), model(noise()))
+    assert counter.counts["forward"] == before + 4, "two samples through each"
 
 
 @pytest.mark.usefixtures("rearranging")

@@ -155,6 +155,13 @@ def test_a_deep_copy_is_of_the_model_alone() -> None:
         assert fast.crafting_network()(batch().x).any()
 
 
+def test_a_model_can_be_sped_up_again() -> None:
+    model = network("resnet")
+    fast = speed_up(speed_up(model, batch().x), batch().x)
+    assert fast.model is model
+    assert fast.folds > 0
+
+
 def test_the_model_is_the_only_part_with_weights() -> None:
     model = network("resnet")
     fast = speed_up(model, batch().x)

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from tests.models import ordinary
 from uiat.crafting import crafting
 from uiat.methods import METHODS
-from uiat.models.fast import keeps_channels_last, speed_up, to_channels_last
+from uiat.models.fast import speed_up, to_channels_last
+from uiat.models.layout import keeps_channels_last
 from uiat.types import Batch, Clock, DataSpec
 
 SPEC = DataSpec(num_classes=10, num_samples=24, shape=(1, 8, 8))

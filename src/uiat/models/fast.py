@@ -12,10 +12,10 @@ from uiat.errors import UserError
 from uiat.models.compiled import Compiled
 from uiat.models.features import Features, StandIn
 from uiat.models.folding import FastNetwork, folded_copy
-from uiat.models.layout import keeps_channels_last, to_channels_last
+from uiat.models.layout import to_channels_last
 from uiat.models.trial import close, full_precision, untouched
 
-__all__ = ["FastModel", "keeps_channels_last", "speed_up", "to_channels_last"]
+__all__ = ["FastModel", "speed_up", "to_channels_last"]
 
 DRIFT = 1e-2
 """How far the copy's logits may be from the model's when it is checked again, relative to the largest: training can
@@ -31,21 +31,21 @@ class FastModel(StandIn):
     Args:
         model: the classifier.
         features: how to take the model's features.
-        network: computes what the model does in eval mode, faster; `None`: attacks run through the model.
-        compiled: computes what the model does; `None`: the loss runs through the model.
+        folded: the model's copy with BatchNorm folded, for attacks in eval mode; `None`: there is none.
+        compiled: the model, compiled, for the loss, and for attacks where there is no copy; `None`: it is not.
     """
 
     def __init__(
         self,
         model: nn.Module,
         features: Features | None = None,
-        network: FastNetwork | None = None,
+        folded: FastNetwork | None = None,
         compiled: Compiled | None = None,
     ):
         super().__init__()
         self.model = model
         self._features = Features() if features is None else features
-        self._network, self._compiled = (network,), (compiled,)  # in tuples, they are no submodules
+        self._folded, self._compiled = (folded,), (compiled,)  # in tuples, they are no submodules
 
     @property
     def original(self) -> nn.Module:
@@ -55,14 +55,13 @@ class FastModel(StandIn):
     @property
     def folds(self) -> int:
         """How many BatchNorms are folded away in the network that attacks run through."""
-        (network,) = self._network
-        return 0 if network is None else len(network.pairs)
+        (folded,) = self._folded
+        return 0 if folded is None else len(folded.pairs)
 
     @property
     def networks(self) -> list[nn.Module]:
         """The networks that forwards may run through: the model, and what was made for it."""
-        (network,), (compiled,) = self._network, self._compiled
-        return [each for each in (self.model, network, compiled) if each is not None]
+        return [each for each in (self.model, *self._folded, *self._compiled) if each is not None]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the model's logits."""
@@ -75,8 +74,10 @@ class FastModel(StandIn):
 
     def crafting_network(self) -> nn.Module:
         """Return the network to craft with in `eval` mode, with the model's present weights and statistics."""
-        (network,) = self._network
-        return self if network is None or not network.refresh() else network
+        (folded,), (compiled,) = self._folded, self._compiled
+        if folded is not None and folded.refresh():
+            return folded
+        return self if compiled is None else FastNetwork(self.model, compiled, self._features)
 
     def loss_logits(self, x: Tensor) -> Tensor:
         """Return the logits that a training loss is made of."""
@@ -99,7 +100,7 @@ class FastModel(StandIn):
             except Exception:  # the model may have changed in any way
                 same = False
         if not same:
-            self._network = (_compiled_network(self.model, self._features, self._compiled[0]),)
+            self._folded = (None,)
         return same
 
     def __deepcopy__(self, memo: dict[int, Any]) -> "FastModel":
@@ -121,19 +122,13 @@ def speed_up(model: nn.Module, x: Tensor, *, fold: bool = True, compile: bool = 
         compile: use torch.compile for the copy (or, where there is none, for the model in attacks) and for the forwards
             of the loss; where it fails, one line says so.
     """
+    if isinstance(model, StandIn):
+        model = model.original
     features, layer = Features(), None
     with suppress(UserError):  # only a method that uses features must know where they are
         layer = features.layer(model, x)
-    network = folded_copy(model, x[:2].detach(), features, layer or "") if fold else None
-    if not compile:
-        return FastModel(model, features, network)
-    compiled = Compiled(model, "the network" if network is None else "the update of the weights")
-    if network is None:
-        network = _compiled_network(model, features, compiled)
-    else:
-        network.run = Compiled(network.run, "the attack")
-    return FastModel(model, features, network, compiled)
-
-
-def _compiled_network(model: nn.Module, features: Features, compiled: Compiled | None) -> FastNetwork | None:
-    return None if compiled is None else FastNetwork(model, compiled, features)
+    folded = folded_copy(model, x[:2].detach(), features, layer or "") if fold else None
+    compiled = Compiled(model, "the update of the weights" if folded else "the network") if compile else None
+    if compile and folded:
+        folded.run = Compiled(folded.run, "the attack")
+    return FastModel(model, features, folded, compiled)

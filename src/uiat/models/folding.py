@@ -65,7 +65,8 @@ class FastNetwork(StandIn):
 
     def forward(self, x: Tensor, *, with_features: bool = False) -> Any:
         """Return the model's logits, or its features and its logits."""
-        found = self.run.forward(x)  # a call of a traced network would print a traceback where it fails
+        # A call of a traced network, unlike its forward, prints a traceback where it fails.
+        found = self.run.forward(x) if isinstance(self.run, fx.GraphModule) else self.run(x)
         return found[1] if self.gives_features and not with_features else found
 
     def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
