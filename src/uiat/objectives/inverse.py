@@ -21,7 +21,7 @@ def inverse_loss(
     *,
     beta: float,
     reduction: Reduction = "mean",
-    features: Features | None = None,
+    penultimate: Features | None = None,
 ) -> Callable[[Tensor], Tensor]:
     """Return x̌ ↦ CE(f(x̌), y) + β·[L1(F(x̌), F(x)) − L1(F(x̌), F(x̂))], a value for each sample.
 
@@ -34,11 +34,11 @@ def inverse_loss(
         x_adv: their adversarial examples x̂.
         beta: β, weight of the feature-level term.
         reduction: whether L1 is a mean or a sum over features.
-        features: takes the features; one that is kept from batch to batch searches for the layer only once.
+        penultimate: takes the features; one that is kept from batch to batch searches for the layer only once.
     """
     if beta == 0:
         return lambda x_inv: F.cross_entropy(widen(model(x_inv)), y, reduction="none")
-    penultimate = Features() if features is None else features
+    penultimate = penultimate or Features()
     with torch.no_grad():
         natural = widen(penultimate(model, x)[0])
         adversarial = widen(penultimate(model, x_adv)[0])
@@ -48,8 +48,8 @@ def inverse_loss(
         return gap.mean(dim=1) if reduction == "mean" else gap.sum(dim=1)
 
     def loss(x_inv: Tensor) -> Tensor:
-        f, logits = map(widen, penultimate(model, x_inv))
-        pull = distance(f, natural) - distance(f, adversarial)
+        features, logits = map(widen, penultimate(model, x_inv))
+        pull = distance(features, natural) - distance(features, adversarial)
         return F.cross_entropy(logits, y, reduction="none") + beta * pull
 
     return loss

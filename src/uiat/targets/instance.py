@@ -42,11 +42,11 @@ class InstanceInverse:
         y: Tensor,
         x_adv: Tensor,
         draws: Draws | None = None,
-        features: Features | None = None,
+        penultimate: Features | None = None,
     ) -> Tensor:
         """Return the inverse adversaries x̌ of x, against the model in the mode it is in (normally `eval`)."""
         ball = BALLS[self.norm](x, self.eps)
-        loss = inverse_loss(model, x, y, x_adv, beta=self.beta, reduction=self.reduction, features=features)
+        loss = inverse_loss(model, x, y, x_adv, beta=self.beta, reduction=self.reduction, penultimate=penultimate)
         start = ball.project(starting_point(self.start, ball, x, draws or Draws(), "inverse"))
         gradient = gradient_of(loss)
         return ascend(gradient, start, ball, step=self.step, steps=self.steps, direction=-1)
@@ -58,14 +58,14 @@ class InstanceInverseTarget(Target):
     def __init__(self, inverse: InstanceInverse, detach: bool = True, running: bool = False):
         super().__init__()
         self.inverse, self.detach, self.running = inverse, detach, running
-        self.features = Features()
+        self.penultimate = Features()
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
         """Craft x̌ for the whole batch before a prediction moves BatchNorm's running statistics."""
         for view in views:
             with crafting(model, view.mode) as network:
                 batch = view.batch
-                view.x_inv = self.inverse(network, batch.x, batch.label, view.x_adv, view.draws, self.features)
+                view.x_inv = self.inverse(network, batch.x, batch.label, view.x_adv, view.draws, self.penultimate)
 
     def forward(self, view: View, clock: Clock) -> Tensor:
         """Return log f(x̌)."""

@@ -46,7 +46,7 @@ class UniversalInverseTarget(Target):
     ):
         super().__init__()
         self.inverse, self.detach, self.running = inverse, detach, running
-        self.features = Features()
+        self.penultimate = Features()
         z = GAUSSIAN * torch.randn((data.num_classes, *data.shape), generator=generator(seed, "z"))
         self.register_buffer("z", self._ball(z).project(z))
 
@@ -91,7 +91,7 @@ class UniversalInverseTarget(Target):
             view.x_adv,
             beta=inverse.beta,
             reduction=inverse.reduction,
-            features=self.features,
+            penultimate=self.penultimate,
         )
         counts = 0.0 if view.batch.padding else 1.0
         return gradient_of(lambda z: counts * loss(add_clipped(x, z, where)), where)
