@@ -42,15 +42,9 @@ class FastModel(StandIn):
         folded: FastNetwork | None = None,
         compiled: Compiled | None = None,
     ):
-        super().__init__()
+        super().__init__(model, features or Features())
         self.model = model
-        self._features = Features() if features is None else features
         self._folded, self._compiled = (folded,), (compiled,)  # in tuples, they are no submodules
-
-    @property
-    def original(self) -> nn.Module:
-        """The model."""
-        return self.model
 
     @property
     def folds(self) -> int:
@@ -67,10 +61,6 @@ class FastModel(StandIn):
         """Return the model's logits."""
         logits: Tensor = self.model(x)
         return logits
-
-    def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the model's features and logits."""
-        return self._features(self.model, x)
 
     def crafting_network(self) -> nn.Module:
         """Return the network to craft with in `eval` mode, with the model's present weights and statistics."""

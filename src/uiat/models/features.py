@@ -12,19 +12,6 @@ from uiat.errors import UserError, unknown
 from uiat.models.trial import untouched
 
 
-class StandIn(nn.Module):
-    """A network that is used in the place of a model, and knows how to get the model's features."""
-
-    @property
-    def original(self) -> nn.Module:
-        """The model."""
-        raise NotImplementedError
-
-    def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the model's features (N, D) and logits of x."""
-        raise NotImplementedError
-
-
 class Features:
     """Takes the features of a model; the layer is searched for at the first call, and kept while the model is the same.
 
@@ -63,6 +50,23 @@ class Features:
 
     def __reduce__(self) -> tuple[type["Features"], tuple[str]]:
         return Features, (self.name,)  # a copy searches for itself, since it may be used with a copy of the model
+
+
+class StandIn(nn.Module):
+    """A network that is used in the place of a model, and knows how to take the model's features."""
+
+    def __init__(self, model: nn.Module, features: Features):
+        super().__init__()
+        self._stands_for, self._features = (model,), features  # in a tuple, it is no submodule
+
+    @property
+    def original(self) -> nn.Module:
+        """The model."""
+        return self._stands_for[0]
+
+    def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the model's features (N, D) and logits of x, from one forward."""
+        return self._features(self.original, x)
 
 
 def penultimate(model: nn.Module, x: Tensor, features: str = "") -> tuple[Tensor, Tensor]:

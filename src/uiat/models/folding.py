@@ -54,14 +54,8 @@ class FastNetwork(StandIn):
         layers: Sequence[tuple[nn.Module, nn.Module]] = (),
         pairs: Sequence[Pair] = (),
     ):
-        super().__init__()
-        self.run, self.gives_features, self.pairs = run, gives_features, pairs
-        self._model, self._features, self._layers = (model,), features, layers  # in a tuple, it is no submodule
-
-    @property
-    def original(self) -> nn.Module:
-        """The model."""
-        return self._model[0]
+        super().__init__(model, features)
+        self.run, self.gives_features, self.pairs, self._layers = run, gives_features, pairs, layers
 
     def forward(self, x: Tensor, *, with_features: bool = False) -> Any:
         """Return the model's logits, or its features and its logits."""
@@ -70,8 +64,8 @@ class FastNetwork(StandIn):
         return found[1] if self.gives_features and not with_features else found
 
     def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the model's features and logits, from one forward."""
-        return self(x, with_features=True) if self.gives_features else self._features(self.original, x)
+        """Return the model's features (N, D) and logits of x, from one forward."""
+        return self(x, with_features=True) if self.gives_features else super().penultimate(x)
 
     @torch.no_grad()
     def refresh(self) -> bool:
