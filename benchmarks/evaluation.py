@@ -21,7 +21,7 @@ from uiat import data
 from uiat.errors import UserError
 from uiat.io import write_json
 from uiat.models import ResNet
-from uiat.models.folding import fold
+from uiat.models.fast import speed_up, to_channels_last
 from uiat.runs.card import environment
 from uiat.runs.weights import load_weights
 from uiat.types import DataSpec
@@ -63,10 +63,10 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     plain = network()
-    folded = fold(network())
-    assert folded is not None
-    fast = folded.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     x, source = images(args.data_dir, args.images)
+    folded = speed_up(to_channels_last(network()), x)
+    assert folded.folds > 0
+    fast = folded.crafting_network()
     y = torch.zeros(args.batch, dtype=torch.long)
     pairs = [(seconds(plain, x[: args.batch], y), seconds(fast, x[: args.batch], y)) for _ in range(args.rounds + 1)][
         1:

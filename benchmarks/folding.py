@@ -15,7 +15,7 @@ import torch
 
 from uiat import data
 from uiat.cli import main as uiat
-from uiat.models.folding import fold
+from uiat.models.fast import speed_up
 from uiat.runs.folder import RunFolder
 from uiat.runs.weights import load_weights
 
@@ -48,10 +48,11 @@ def logits_gap(run: Path) -> float:
     splits = data.load(config.data)
     model = config.model.build(splits.spec).eval()
     load_weights(model, folder.best)
-    copy, x = fold(model), splits.test.x.float() / 255
-    assert copy is not None
+    x = splits.test.x.float() / 255
+    fast = speed_up(model, x)
+    assert fast.folds > 0
     logits = model(x)
-    return float((copy(x) - logits).abs().max() / logits.abs().max())
+    return float((fast.crafting_network()(x) - logits).abs().max() / logits.abs().max())
 
 
 def line(name: str, differences: list[float]) -> str:

@@ -1,9 +1,8 @@
-"""The state a network is in while examples are crafted against it."""
+"""The state a network is in while examples are crafted against it, and which network they are crafted with."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, Protocol, cast
-from weakref import WeakKeyDictionary
+from typing import Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -14,57 +13,27 @@ batch statistics are used and the running ones move, as in the single-step metho
 statistics while the running ones stand still, as in the code of Rebuffi et al. and HAT for generated images."""
 
 
-class Copy(Protocol):
-    """A faster network that computes the same in evaluation mode, up to rounding."""
+@runtime_checkable
+class Accelerated(Protocol):
+    """A model that brings faster ways to compute the same (`uiat.models.fast.FastModel`)."""
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return the logits."""
+    def crafting_network(self) -> nn.Module:
+        """Return the network to craft with in `eval` mode, with the model's present weights and statistics."""
 
-    def refresh(self) -> None:
-        """Take over the original's present weights and running statistics."""
-
-
-_COPIES: WeakKeyDictionary[nn.Module, nn.Module] = WeakKeyDictionary()
+    def loss_logits(self, x: Tensor) -> Tensor:
+        """Return the logits that a training loss is made of."""
 
 
-def craft_through(model: nn.Module, copy: nn.Module | None) -> None:
-    """Let examples against `model` be crafted through a `Copy` of it from now on; `None` ends that."""
-    if copy is None:
-        _COPIES.pop(model, None)
-    else:
-        _COPIES[model] = copy
-
-
-Forward = Callable[[Tensor], Tensor]
-_FORWARDS: WeakKeyDictionary[nn.Module, Forward] = WeakKeyDictionary()
-
-
-def run_through(model: nn.Module, forward: Forward | None) -> None:
-    """Let the training loss call `forward`, such as a compiled one, in the place of the model; `None` ends that.
-
-    It must not keep the model alive: the model would never go, for its entry lasts as long as it does.
-    """
-    if forward is None:
-        _FORWARDS.pop(model, None)
-    else:
-        _FORWARDS[model] = forward
-
-
-def forward_of(model: nn.Module) -> Forward:
-    """Return what computes the model's logits in the training loss."""
-    return _FORWARDS.get(model, model)
-
-
-def crafting_copy(model: nn.Module) -> nn.Module | None:
-    """Return the copy that examples against `model` are crafted through, if there is one."""
-    return _COPIES.get(model)
+def loss_logits(model: nn.Module, x: Tensor) -> Tensor:
+    """Return the logits that a training loss is made of: of the compiled forward, where the model has one."""
+    return model.loss_logits(x) if isinstance(model, Accelerated) else model(x)
 
 
 @contextmanager
 def crafting(model: nn.Module, mode: Crafting = "eval") -> Iterator[nn.Module]:
     """Freeze the parameters, set the mode, and put both back as they were, module by module.
 
-    What it gives is the network to craft against: in `eval` mode the model's faster copy, where it has one.
+    It yields the network to craft with: the model, or in `eval` mode the faster network that an `Accelerated` one has.
 
     Frozen parameters keep autograd from building the graph of weight gradients that no attack needs. The flags are
     restored one by one because a caller may have frozen layers, or keep some BatchNorm in eval mode, on purpose.
@@ -80,12 +49,7 @@ def crafting(model: nn.Module, mode: Crafting = "eval") -> Iterator[nn.Module]:
                 norm.track_running_stats = False
         for parameter in frozen:
             parameter.requires_grad_(False)
-        copy = _COPIES.get(model) if mode == "eval" else None
-        if copy is None:
-            yield model
-        else:
-            cast(Copy, copy).refresh()  # at every beginning: no sign tells all the ways in which weights may change
-            yield copy
+        yield model.crafting_network() if mode == "eval" and isinstance(model, Accelerated) else model
     finally:
         for module, training in modes:
             module.training = training

@@ -1,12 +1,16 @@
-"""The nouns that everything shares: a batch, the time, a loss, and what the data looks like."""
+"""The types that everything shares: the data's dimensions, a batch, the time, a loss, and a batch as a loss sees it."""
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import ceil, floor, prod
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from uiat.crafting import Crafting, crafting, loss_logits
 from uiat.errors import UserError
+from uiat.precision import widen
+from uiat.rng import Draws
 
 
 @dataclass(frozen=True)
@@ -105,3 +109,70 @@ class Loss:
 
     total: Tensor
     parts: dict[str, Tensor]
+
+
+@dataclass
+class View:
+    """A (micro-)batch, its adversaries, and the network's predictions on them, each made at most once.
+
+    Predictions are made in the mode the caller has set (normally `train`), so every one of them updates BatchNorm's
+    running statistics. x, x̌ and x̂ are separate forwards, never one concatenated batch.
+    """
+
+    model: nn.Module
+    batch: Batch
+    x_adv: Tensor
+    draws: Draws
+    mode: Crafting
+    """The mode in which x̂ was crafted and in which x̌ is."""
+    gradient: Tensor | None = None
+    """The gradient of cross-entropy at x, for each sample, where the attack took it and a term uses it (GradAlign)."""
+    x_inv: Tensor | None = None
+    """x̌, once a target has crafted it."""
+    log_p: Tensor | None = None
+    """The target distribution, once the method has asked for it."""
+    classes: int | None = None
+    """How many logits a sample must have; `None` where nobody knows."""
+
+    def predict(self, x: Tensor, *, detach: bool, running: bool = False) -> Tensor:
+        """Return log f(x), with no graph when the target is detached.
+
+        With `running`, BatchNorm uses its running statistics, which stand still, and there is never a graph.
+        """
+        if running:
+            with torch.no_grad(), crafting(self.model) as network:
+                return widen(network(x)).log_softmax(dim=1)
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
+            return self.logits(x).log_softmax(dim=1)
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return f(x), compiled if the model is, in at least float32."""
+        found = loss_logits(self.model, x)
+        return widen(found if self.classes is None else check_logits(found, len(x), self.classes))
+
+    @cached_property
+    def clean(self) -> Tensor:
+        """Logits f(x), with a graph."""
+        return self.logits(self.batch.x)
+
+    @cached_property
+    def adversarial(self) -> Tensor:
+        """Logits f(x̂), with a graph."""
+        return self.logits(self.x_adv)
+
+
+def check_logits(found: object, samples: int, classes: int, network: str = "the model") -> Tensor:
+    """Return the output of a network if it is logits; else raise a `UserError` that names the mistake."""
+    if not isinstance(found, Tensor):
+        held = f" of {len(found)}" if isinstance(found, tuple | list | dict) else ""
+        wrong = f"a {type(found).__name__}{held}, not a tensor"
+        advice = "return the logits alone" + (" (its .logits)" if hasattr(found, "logits") else "")
+    elif found.shape == (samples, classes):
+        return found
+    else:
+        wrong = f"a tensor of shape {tuple(found.shape)} for {samples} samples of {classes} classes"
+        advice = f"return one row a sample and one logit a class, ({samples}, {classes})"
+        if found.ndim == 2 and len(found) == samples:
+            wrong = f"{found.shape[1]} logits a sample, but the data has {classes} classes"
+            advice = f"give its last layer {classes} outputs"
+    raise UserError(f"{network} returns {wrong}: {advice}.")

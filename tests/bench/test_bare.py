@@ -16,9 +16,10 @@ from uiat.bench.need import Need
 from uiat.bench.race import race
 from uiat.bench.timed import Phase, TimedMethod, bare
 from uiat.config import Training
-from uiat.crafting import run_through
 from uiat.engine.setup import build_state
 from uiat.methods import METHODS
+from uiat.models.compiled import Compiled
+from uiat.models.fast import FastModel
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
@@ -47,17 +48,15 @@ class Products(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_bare_passes_run_through_what_is_compiled() -> None:
+def test_bare_passes_run_through_what_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda forward: forward)
     state = build_state(SETTING.config(METHODS["sat"]), SETTING.spec, CPU, None)
     batch = SETTING.batch()
     calls: list[int] = []
-
-    def forward(x: torch.Tensor) -> torch.Tensor:
-        calls.append(len(x))
-        return state.model.forward(x)  # type: ignore[no-any-return]
-
-    run_through(state.model, forward)
-    for kind, run in bare_passes(state.model.train(), batch.x, batch.y).items():
+    compiled = Compiled(state.model, "it")
+    compiled.register_forward_hook(lambda module, args, output: calls.append(len(args[0])))
+    fast = FastModel(state.model.train(), compiled=compiled)
+    for kind, run in bare_passes(fast, batch.x, batch.y).items():
         calls.clear()
         with run.within() as network:
             run(network)

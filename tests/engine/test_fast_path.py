@@ -10,14 +10,14 @@ import torch
 from tests.cli.calls import call, refused
 from tests.engine.runs import CPU, TINY, assert_same, begin, snapshot, splits, tiny
 from uiat.config import AnyConfig
-from uiat.crafting import crafting_copy
 from uiat.engine import loop
 from uiat.engine.setup import build_state
 from uiat.errors import UserError
 from uiat.methods import METHODS
 from uiat.models import Imported
-from uiat.models.fast import keeps_channels_last, trial_batch
-from uiat.models.folding import Folded
+from uiat.models.folding import FastNetwork
+from uiat.models.layout import keeps_channels_last
+from uiat.models.trial import trial_batch
 from uiat.objectives.terms import HelperCrossEntropy
 from uiat.runs.folder import RunFolder
 
@@ -83,7 +83,8 @@ def helper_of(config: AnyConfig) -> tuple[torch.nn.Module, torch.nn.Module]:
     spec = splits().spec
     given = config.model.build(spec).requires_grad_(False)
     state = build_state(config, spec, CPU, given)
-    assert isinstance(crafting_copy(state.model), Folded) == config.train.fast
+    assert state.fast is not None
+    assert (state.fast.folds > 0) == config.train.fast
     (used,) = (t.term.helper for t in state.method.terms if isinstance(t.term, HelperCrossEntropy))
     return given, used
 
@@ -92,7 +93,7 @@ def test_the_helper_of_hat_is_folded_once() -> None:
     torch.manual_seed(0)
     config = replace(tiny("uiat"), method=METHODS["hat"])
     given, used = helper_of(config)
-    assert isinstance(used, Folded)
+    assert isinstance(used, FastNetwork)
     assert keeps_channels_last(used)
     x = trial_batch(splits().spec, CPU)
     torch.testing.assert_close(used(x), given.eval()(x), rtol=1e-4, atol=1e-4)

@@ -22,8 +22,7 @@ from uiat.engine.loop import train
 from uiat.rng import Draws
 from uiat.runs.folder import RunFolder, read_json
 from uiat.targets.memory import PredictionTable
-from uiat.types import Batch, DataSpec
-from uiat.views import View
+from uiat.types import Batch, DataSpec, View
 
 MORE = 100
 

@@ -15,7 +15,7 @@ from uiat.data.images import Images
 from uiat.errors import UserError
 from uiat.evaluation import autoattack
 from uiat.evaluation.suite import plan_attack, run_suite
-from uiat.models.folding import fold
+from uiat.models.fast import speed_up
 
 EPS, BATCH, SEED = 0.2, 60, 3
 
@@ -50,9 +50,11 @@ def test_verdicts_equal_the_authors_driver(
     ours = run_suite(model, images, ["autoattack"], base, batch_size=BATCH, seed=SEED).attacks["autoattack"]
     assert torch.equal(ours.correct, predicted == images.y)
     assert 0.05 < ours.value < 0.6, "the comparison should have examples of both kinds"
-    folded = fold(model)
-    assert folded is not None
-    fast = run_suite(folded, images, ["autoattack"], base, batch_size=BATCH, seed=SEED).attacks["autoattack"]
+    folded = speed_up(model, x)
+    assert folded.folds > 0
+    fast = run_suite(folded.crafting_network(), images, ["autoattack"], base, batch_size=BATCH, seed=SEED).attacks[
+        "autoattack"
+    ]
     assert (fast.correct != ours.correct).sum() <= 1
     assert list(ours.after) == ["apgd-ce", "apgd-t", "fab-t", "square"]
     assert list(ours.after.values()) == sorted(ours.after.values(), reverse=True)

@@ -7,7 +7,8 @@ from torch import Tensor, nn
 
 from tests.models.helpers import data
 from uiat.models import PreActResNet, ResNet, WideResNet
-from uiat.models.folding import Folded, fold
+from uiat.models.fast import speed_up
+from uiat.models.folding import FastNetwork
 
 SPEC = data(classes=5, shape=(3, 8, 8))
 
@@ -54,10 +55,11 @@ NETWORKS: dict[str, tuple[Any, int]] = {
 """Networks, and how many BatchNorms can be folded in each."""
 
 
-def must_fold(model: nn.Module) -> Folded:
-    folded = fold(model)
-    assert folded is not None
-    return folded
+def must_fold(model: nn.Module) -> FastNetwork:
+    """Return the folded copy of a network."""
+    network = speed_up(model, images(next(model.parameters()).dtype)).crafting_network()
+    assert isinstance(network, FastNetwork)
+    return network
 
 
 def images(dtype: torch.dtype = torch.float32) -> Tensor:

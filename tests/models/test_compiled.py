@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from tests.models.ordinary import LeNet, NormedLeNet
 from tests.models.test_ordinary import noise, settled
 from uiat.attacks import PGD
-from uiat.crafting import crafting, crafting_copy, forward_of
+from uiat.crafting import crafting
 from uiat.engine.passes import PassCounter
 from uiat.methods import METHODS
-from uiat.models.compiled import Compiled, CompiledNetwork
-from uiat.models.fast import speed_up, still_same
-from uiat.models.untouched import Streams
+from uiat.models.compiled import Compiled
+from uiat.models.fast import FastModel, speed_up
+from uiat.models.folding import FastNetwork
+from uiat.models.trial import Streams
 from uiat.types import Batch, Clock, DataSpec
 
 SPEC = DataSpec(num_classes=10, num_samples=24, shape=(1, 8, 8))
@@ -72,7 +73,7 @@ def batch(samples: int) -> Batch:
     return Batch(torch.rand(samples, 1, 8, 8, generator=g), torch.arange(samples) % 10, torch.arange(samples))
 
 
-def losses(model: nn.Module) -> list[Tensor]:
+def losses(model: FastModel) -> list[Tensor]:
     """Take three steps, the last with a smaller batch."""
     method, optimizer = METHODS["uiat"].build(SPEC), torch.optim.SGD(model.parameters(), lr=0.1)
     found = []
@@ -93,9 +94,9 @@ def test_whenever_compiling_fails_all_goes_on(
     monkeypatch.setattr(torch, "compile", fails)
     plain = settled(make)
     quick = copy.deepcopy(plain)
-    speed_up(plain, noise())  # so that the two differ by the compiler alone
-    speed_up(quick, noise(), compile=True)
-    for ours, theirs in zip(losses(quick), losses(plain), strict=True):
+    fast = speed_up(quick, noise(), compile=True)
+    uncompiled = speed_up(plain, noise())  # so that the two differ by the compiler alone
+    for ours, theirs in zip(losses(fast), losses(uncompiled), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     said = capsys.readouterr().err.splitlines()
     assert 1 <= len(said) <= 3
@@ -116,7 +117,7 @@ def test_the_trial_of_a_new_kind_leaves_no_trace(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(torch, "compile", counted)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.BatchNorm1d(64), nn.Dropout(0.5), nn.Linear(64, 10))
-    plain, compiled = copy.deepcopy(model), Compiled(model.forward, model, "it")
+    plain, compiled = copy.deepcopy(model), Compiled(model, "it")
     streams = Streams()
     ours = compiled(noise(12))
     after = Streams()
@@ -146,19 +147,19 @@ def rearranging(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_attacks_are_compiled_where_nothing_folds(capsys: pytest.CaptureFixture[str]) -> None:
     plain = settled(LeNet)
     model = copy.deepcopy(plain)
-    assert speed_up(plain, noise()) is None
-    assert speed_up(model, noise(), compile=True) is None
-    network = crafting_copy(model)
-    assert isinstance(network, CompiledNetwork)
-    counter, reference = PassCounter(model), PassCounter(plain)
+    assert speed_up(plain, noise()).folds == 0
+    fast = speed_up(model, noise(), compile=True)
+    assert fast.folds == 0
+    counter, reference = PassCounter(fast), PassCounter(plain)
     y = torch.arange(12) % 10
-    with crafting(model) as ours, crafting(plain) as theirs:
-        assert ours is network
+    with crafting(fast) as ours, crafting(plain) as theirs:
+        assert isinstance(ours, FastNetwork)
+        assert isinstance(ours.run, Compiled)
         found, expected = (PGD(steps=3)(net, batch(12).x, y) for net in (ours, theirs))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
     assert counter.counts == reference.counts
     assert counter.counts["input_backward"] == 36
-    for net in (model, plain):
+    for net in (fast, plain):
         METHODS["trades"].build(SPEC)(net, batch(12), Clock(1, 0, 2)).total.backward()
     for weight, expected in zip(model.parameters(), plain.parameters(), strict=True):
         torch.testing.assert_close(weight.grad, expected.grad, rtol=1e-4, atol=1e-5)
@@ -170,21 +171,26 @@ def test_attacks_are_compiled_where_nothing_folds(capsys: pytest.CaptureFixture[
 @pytest.mark.usefixtures("rearranging")
 def test_a_copy_that_is_dropped_leaves_a_compiled_network() -> None:
     model = settled(NormedLeNet)
-    assert speed_up(model, noise(), compile=True) is not None
+    fast = speed_up(model, noise(), compile=True)
+    counter = PassCounter(fast)
+    assert fast.folds == 2
     model.first = nn.Conv2d(1, 4, 3, dilation=1)
-    assert not still_same(model, noise())
-    with crafting(model) as network, torch.no_grad():
-        assert isinstance(network, CompiledNetwork)
+    assert not fast.folded_copy_is_valid(noise())
+    before = counter.counts["forward"]
+    with crafting(fast) as network, torch.no_grad():
+        assert isinstance(network, FastNetwork)
+        assert isinstance(network.run, Compiled)
         torch.testing.assert_close(network(noise()), model(noise()))
+    assert counter.counts["forward"] == before + 4, "two samples through each"
 
 
 @pytest.mark.usefixtures("rearranging")
 @pytest.mark.parametrize("make", [NormedLeNet, LeNet])
 def test_a_compiled_network_that_is_gone_takes_all_along(make: type[nn.Module]) -> None:
     model = settled(make)
-    speed_up(model, noise(), compile=True)
-    METHODS["sat"].build(SPEC)(model, batch(12), Clock(1, 0, 2)).total.backward()
-    gone = [weakref.ref(part) for part in (model, crafting_copy(model), forward_of(model), model.linear)]
-    del model
+    fast = speed_up(model, noise(), compile=True)
+    METHODS["sat"].build(SPEC)(fast, batch(12), Clock(1, 0, 2)).total.backward()
+    gone = [weakref.ref(part) for part in (model, *fast.networks, model.linear)]
+    del model, fast
     gc.collect()
-    assert [part() for part in gone] == [None] * 4
+    assert [part() for part in gone] == [None] * len(gone)

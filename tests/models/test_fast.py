@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from uiat.crafting import crafting, crafting_copy, forward_of
+from uiat.crafting import crafting
 from uiat.methods import METHODS
 from uiat.models import PreActResNet, ResNet, WideResNet, penultimate
+from uiat.models.compiled import Compiled
 from uiat.models.fast import speed_up, to_channels_last
-from uiat.models.folding import Folded
+from uiat.models.folding import FastNetwork
 from uiat.types import Batch, Clock, DataSpec
 
 SPEC = DataSpec(num_classes=4, num_samples=24, shape=(3, 8, 8))
@@ -53,30 +54,31 @@ def close(a: Tensor, b: Tensor) -> None:
 def test_logits_and_features_are_the_networks(name: str) -> None:
     model, x = network(name), batch().x
     fast = speed_up(model, x)
-    assert isinstance(fast, Folded)
-    with crafting(model) as found, torch.no_grad():
-        assert found is fast
-        close(fast(x), model(x))
-        for ours, theirs in zip(penultimate(fast, x), penultimate(model, x), strict=True):
+    with crafting(fast) as found, torch.no_grad():
+        assert isinstance(found, FastNetwork)
+        close(found(x), model(x))
+        for ours, theirs in zip(penultimate(found, x), penultimate(model, x), strict=True):
             close(ours, theirs)
     assert all(module.training for module in model.modules())
-    with crafting(model, "train") as found:
-        assert found is model, "batch statistics cannot be folded"
+    with crafting(fast, "train") as found, torch.no_grad():
+        assert found is fast, "batch statistics cannot be folded"
+        close(found(x), model(x))
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "hat"])
 def test_every_method_computes_the_same(method: str) -> None:
     plain = network("resnet")
     quick = copy.deepcopy(plain)
-    assert speed_up(quick, batch().x) is not None
+    fast = speed_up(quick, batch().x)
+    assert fast.folds > 0
     losses: list[list[Tensor]] = []
     states: list[dict[str, Any]] = []
-    for model in (plain, quick):
+    for model, given in ((plain, plain), (quick, fast)):
         built = METHODS[method].build(SPEC, seed=3).double()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
         losses.append([])
         for epoch in (7, 8, 9, 10):
-            loss = built(model, batch(epoch % 2), Clock(epoch, 0, 10)).total
+            loss = built(given, batch(epoch % 2), Clock(epoch, 0, 10)).total
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -90,14 +92,14 @@ def test_every_method_computes_the_same(method: str) -> None:
 def test_the_copy_follows_however_the_weights_change() -> None:
     model, x = network("resnet"), batch().x
     fast = speed_up(model, x)
-    assert fast is not None
     for parameter in model.parameters():
         parameter.data = parameter.data * 1.5  # leaves no mark that autograd could tell
     for buffer in model.buffers():
         if buffer.is_floating_point():
             buffer.data.add_(0.1)
-    with crafting(model), torch.no_grad():
-        close(fast(x), model(x))
+    with crafting(fast) as found, torch.no_grad():
+        assert isinstance(found, FastNetwork)
+        close(found(x), model(x))
 
 
 class Branching(nn.Module):
@@ -135,22 +137,36 @@ def hooked() -> nn.Module:
 def test_what_cannot_be_folded_is_used_as_it_is(make: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     model = make().double().train()
-    assert speed_up(model, batch().x) is None
-    assert crafting_copy(model) is None
-    with crafting(model) as found:
-        assert found is model
-    METHODS["uiat"].build(SPEC).double()(model, batch(), Clock(1, 0, 2)).total.backward()
+    fast = speed_up(model, batch().x)
+    assert fast.folds == 0
+    with crafting(fast) as found:
+        assert found is fast
+    METHODS["uiat"].build(SPEC).double()(fast, batch(), Clock(1, 0, 2)).total.backward()
 
 
-def test_a_model_that_is_gone_takes_its_copy_along() -> None:
-    import gc
-    import weakref
+def test_a_deep_copy_is_of_the_model_alone() -> None:
+    fast = speed_up(network("resnet"), batch().x)
+    other = copy.deepcopy(fast)
+    assert other.folds == 0
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.zero_()
+        assert not other.eval()(batch().x).any()
+        assert fast.crafting_network()(batch().x).any()
 
+
+def test_a_model_can_be_sped_up_again() -> None:
     model = network("resnet")
-    gone = weakref.ref(speed_up(model, batch().x))
-    del model
-    gc.collect()
-    assert gone() is None
+    fast = speed_up(speed_up(model, batch().x), batch().x)
+    assert fast.model is model
+    assert fast.folds > 0
+
+
+def test_the_model_is_the_only_part_with_weights() -> None:
+    model = network("resnet")
+    fast = speed_up(model, batch().x)
+    assert list(fast.state_dict()) == [f"model.{name}" for name in model.state_dict()]
+    assert list(fast.parameters()) == list(model.parameters())
 
 
 class Fails:
@@ -166,11 +182,12 @@ class Fails:
 def test_without_a_compiler_all_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(torch, "compile", Fails())
     model, plain = network("resnet"), network("resnet")
-    assert speed_up(model, batch().x, compile=True) is not None
-    losses = [METHODS["uiat"].build(SPEC).double()(m, batch(), Clock(1, 0, 2)).total for m in (model, plain)]
+    fast = speed_up(model, batch().x, compile=True)
+    assert fast.folds > 0
+    losses = [METHODS["uiat"].build(SPEC).double()(m, batch(), Clock(1, 0, 2)).total for m in (fast, plain)]
     close(losses[0].detach(), losses[1].detach())
     said = capsys.readouterr().err
-    assert said.count("runs without torch.compile, which failed (no C++ compiler)") == 3
+    assert said.count("runs without torch.compile, which failed (no C++ compiler)") == 2
     assert "Traceback" not in said
 
 
@@ -181,9 +198,10 @@ def test_compiled_forwards_compute_the_same(method: str, monkeypatch: pytest.Mon
     monkeypatch.setattr(torch, "compile", lambda forward: original(forward, backend="aot_eager"))
     plain = network("resnet")
     quick = copy.deepcopy(plain)
-    assert speed_up(quick, batch().x, compile=True) is not None
-    assert forward_of(quick) is not quick
-    for model in (plain, quick):
+    fast = speed_up(quick, batch().x, compile=True)
+    assert fast.folds > 0
+    assert isinstance(fast.networks[-1], Compiled)
+    for model in (plain, fast):
         METHODS[method].build(SPEC, seed=1).double()(model, batch(), Clock(8, 0, 10)).total.backward()
     for ours, theirs in zip(quick.parameters(), plain.parameters(), strict=True):
         assert ours.grad is not None

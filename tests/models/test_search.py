@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from tests.models.helpers import data
 from tests.models.zoo import AlexLike, Halves, SwinLike, cnn, hooks
-from uiat.models import PreActResNet, ResNet, features, penultimate
+from uiat.models import PreActResNet, ResNet, penultimate
+from uiat.models.features import Features
 
 
 class Noisy(nn.Module):
@@ -66,9 +67,9 @@ def test_the_first_call_does_not_shift_the_random_stream(model: nn.Module) -> No
 
 
 def test_a_model_that_is_random_in_every_mode_is_split_all_the_same() -> None:
-    model = Noisy()
-    assert penultimate(model, torch.rand(2, 6))[0].shape == (2, 6)
-    assert features._FOUND[model] is None
+    model, features = Noisy(), Features()
+    assert features(model, torch.rand(2, 6))[0].shape == (2, 6)
+    assert features.layer(model, torch.rand(2, 6)) is None
 
 
 @pytest.mark.parametrize("model", [cnn(), SwinLike(), Halves(), ResNet((1,), 4).build(data())])
@@ -86,13 +87,13 @@ class Broken(nn.Module):
     def __init__(self, fail_at: int) -> None:
         super().__init__()
         self.fc = nn.Linear(6, 3)
-        self.calls = 0
+        self.calls: list[int] = []
         self.fail_at = fail_at
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.fc(x)
-        self.calls += 1
-        if self.calls == self.fail_at:
+        self.calls.append(len(x))
+        if len(self.calls) == self.fail_at:
             raise RuntimeError("out of luck")
         return out
 
@@ -108,36 +109,42 @@ def test_hooks_and_modes_survive_an_error_of_the_model(fail_at: int) -> None:
     assert penultimate(model, torch.rand(2, 6))[0].shape == (2, 6)
 
 
-def test_the_search_happens_once() -> None:
-    model = Broken(0)
+def test_the_search_happens_once_for_each_model() -> None:
+    model, features = Broken(0), Features()
     for _ in range(3):
-        penultimate(model, torch.rand(2, 6))
-    assert model.calls == 4
+        features(model, torch.rand(2, 6))
+    assert len(model.calls) == 4
+    other = Broken(0)
+    features(other, torch.rand(2, 6))
+    assert (len(model.calls), len(other.calls)) == (4, 2)
+    copy.deepcopy(features)(other, torch.rand(2, 6))
+    assert len(other.calls) == 4
 
 
 @pytest.mark.parametrize("model", [cnn(), ResNet((1,), 4, normalize=True).build(data())], ids=["cnn", "own"])
 def test_the_search_holds_for_another_type_and_batch(model: nn.Module) -> None:
-    penultimate(model, images())
-    f, logits = penultimate(model.double(), images().double())
+    features = Features()
+    features(model, images())
+    f, logits = features(model.double(), images().double())
     assert f.dtype == logits.dtype == torch.float64
-    assert len(penultimate(model.eval(), images().double()[:1])[0]) == 1
+    assert len(features(model.eval(), images().double()[:1])[0]) == 1
     with torch.device("meta"):
-        assert penultimate(model.to("meta"), torch.rand(2, 3, 9, 9, dtype=torch.float64))[0].is_meta
+        assert features(model.to("meta"), torch.rand(2, 3, 9, 9, dtype=torch.float64))[0].is_meta
 
 
 def test_a_replaced_head_is_followed() -> None:
-    model = cnn()
-    penultimate(model, images())
+    model, features = cnn(), Features()
+    features(model, images())
     model[5] = nn.Linear(6, 2)
-    f, logits = penultimate(model, images())
+    f, logits = features(model, images())
     assert f.shape == (4, 6)
     assert logits.shape == (4, 2)
 
 
 @pytest.mark.parametrize("make", [cnn, lambda: nn.Linear(8, 3), lambda: ResNet((1,), 4).build(data())])
 def test_a_model_is_not_kept_alive(make: Any) -> None:
-    model = make()
-    penultimate(model, images())
+    model, features = make(), Features()
+    features(model, images())
     gone = weakref.ref(model)
     del model
     gc.collect()

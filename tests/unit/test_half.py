@@ -13,8 +13,7 @@ from uiat.objectives.inverse import inverse_loss
 from uiat.precision import ATTACK_SCALE, is_fp16, lowered
 from uiat.rng import Draws
 from uiat.targets import InstanceInverse, UniversalInverse, UniversalInverseTarget
-from uiat.types import Batch, Clock, DataSpec
-from uiat.views import View
+from uiat.types import Batch, Clock, DataSpec, View
 
 CPU = torch.device("cpu")
 N, WIDE = 6, 12

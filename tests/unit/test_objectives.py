@@ -13,8 +13,7 @@ from uiat.objectives.inverse import inverse_loss
 from uiat.objectives.terms import GradientAlignment
 from uiat.rng import Draws
 from uiat.targets.universal import add_clipped
-from uiat.types import Batch
-from uiat.views import View
+from uiat.types import Batch, View
 
 
 def test_kl_is_the_definition() -> None:

@@ -13,8 +13,7 @@ from uiat.rng import Draws
 from uiat.targets import InstanceInverse, InstanceInverseTarget, Momentum, OneOff, OneOffTarget, PredictionTable
 from uiat.targets.momentum import MomentumTarget
 from uiat.targets.universal import UniversalInverse, UniversalInverseTarget
-from uiat.types import Batch, Clock
-from uiat.views import View
+from uiat.types import Batch, Clock, View
 
 
 def view(members: list[int], index: bool = True, dtype: torch.dtype = torch.float32) -> View:

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from uiat.crafting import Crafting, crafting, forward_of
+from uiat.crafting import Crafting, crafting, loss_logits
 from uiat.precision import widen
 
 
@@ -59,11 +59,11 @@ def bare_passes(
 
     def predict(network: nn.Module) -> None:
         with torch.no_grad(), lowered():
-            forward_of(network)(x)
+            loss_logits(network, x)
 
     def update(network: nn.Module) -> None:
         with lowered():
-            loss = F.cross_entropy(widen(forward_of(network)(x)), y)
+            loss = F.cross_entropy(widen(loss_logits(network, x)), y)
         loss.backward()
         network.zero_grad(set_to_none=True)
 

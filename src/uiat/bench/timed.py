@@ -195,4 +195,4 @@ def bare(setting: BenchSetting) -> dict[str, BarePass]:
     state.passes.close()
     state.model.train()
     batch = setting.batch()
-    return bare_passes(state.model, batch.x, batch.y, state.lowered)
+    return bare_passes(state.network, batch.x, batch.y, state.lowered)

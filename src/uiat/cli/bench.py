@@ -19,7 +19,6 @@ from uiat.cli.numbers import REGISTRY
 from uiat.cli.output import check_file
 from uiat.cli.subject import take
 from uiat.config import ModelT, Training
-from uiat.crafting import crafting_copy
 from uiat.distributed import pick_device
 from uiat.engine.trial import try_network
 from uiat.errors import UserError
@@ -124,10 +123,7 @@ def _peak(method: TimedMethod, device: torch.device) -> int:
 
 def _is_unfolded(method: TimedMethod) -> bool:
     """Whether its attack, with running statistics, has no folded copy to run through."""
-    state = method.state
-    if state is None or state.method.attack is None or state.method.crafting != "eval":
-        return False
-    return crafting_copy(state.model) is None
+    return method.state is not None and method.state.attacks_unfolded
 
 
 def _title(options: Bench[Any]) -> str:

@@ -11,8 +11,7 @@ from uiat.config import AWP
 from uiat.distributed import total, world
 from uiat.engine.guards import StepSnapshot
 from uiat.engine.state import State
-from uiat.types import Clock
-from uiat.views import View
+from uiat.types import Clock, View
 
 
 @contextmanager

@@ -16,8 +16,7 @@ from uiat.engine.state import State
 from uiat.errors import Resumable, quoted
 from uiat.io import write_tensors
 from uiat.targets import PredictionTable, UniversalInverseTarget
-from uiat.types import Batch, Clock, Loss
-from uiat.views import View
+from uiat.types import Batch, Clock, Loss, View
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 MOST_SKIPPED = 0.1

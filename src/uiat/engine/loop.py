@@ -11,7 +11,6 @@ import torch
 
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
-from uiat.crafting import crafting_copy
 from uiat.data import Splits
 from uiat.data.loader import ahead
 from uiat.distributed import anywhere, is_main, world
@@ -28,8 +27,7 @@ from uiat.engine.trial import try_network
 from uiat.evaluation.accuracy import accuracy
 from uiat.io import append, write_json, write_tensors
 from uiat.methods import HAT
-from uiat.models.fast import keeps_channels_last
-from uiat.models.folding import Folded
+from uiat.models.layout import keeps_channels_last
 from uiat.rng import derive
 from uiat.runs.card import environment
 from uiat.runs.checkpoint import Checkpointer
@@ -96,7 +94,7 @@ def _train(
     with Reporter(run.log, plan.epochs, steps, done) as report:
         if resumed and state.epoch <= plan.epochs:
             report.say(f"going on in epoch {state.epoch}, after step {state.step} of {steps}")
-        if plan.fast and not resumed and _unfolded(state):
+        if plan.fast and not resumed and state.attacks_unfolded:
             report.say("attacks run through the network as it is: no BatchNorm in it can be folded")
         if plan.fast and not resumed and not keeps_channels_last(state.model):
             report.say("the network keeps its memory layout: it cannot be trained in channels_last")
@@ -155,12 +153,6 @@ def _train(
     return True
 
 
-def _unfolded(state: State) -> bool:
-    """Whether attacks with running statistics have no folded copy to run through."""
-    crafts = state.method.attack is not None and state.method.crafting == "eval"
-    return crafts and not isinstance(crafting_copy(state.model), Folded)
-
-
 def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, Any]:
     """Return the epoch's record: means over the training batches, and accuracies on the validation split.
 
@@ -187,7 +179,7 @@ def _accuracies(config: AnyConfig, state: State, splits: Splits, device: torch.d
         enemies["val_fgsm"] = one_step(attack)
     seed, size = derive(config.seed, "validation"), config.validate.batch_size
     return {
-        name: accuracy(state.model, splits.validation, enemy, batch_size=size, seed=seed, device=device).value
+        name: accuracy(state.network, splits.validation, enemy, batch_size=size, seed=seed, device=device).value
         for name, enemy in enemies.items()
     }
 

@@ -8,8 +8,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from uiat.distributed import average, world
 from uiat.methods import Method
-from uiat.types import Clock, Loss
-from uiat.views import View
+from uiat.types import Clock, Loss, View
 
 
 class LossOf(nn.Module):

@@ -1,22 +1,19 @@
 """From a configuration to the moving parts of a run."""
 
-from contextlib import suppress
 from pathlib import Path
 
 import torch
 from torch import nn
 
 from uiat.config import AnyConfig, check_training
-from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
-from uiat.errors import UserError
-from uiat.models.fast import speed_up, still_same, to_channels_last, trial_batch, verified_fold
-from uiat.models.features import features_layer
+from uiat.models.fast import speed_up, to_channels_last
+from uiat.models.trial import trial_batch
 from uiat.rng import derive
 from uiat.runs.weights import load_weights
 from uiat.types import DataSpec
@@ -53,31 +50,26 @@ def build_state(
     model = build_model(config, data, device)
     if initial is not None:
         load_weights(model, initial)
-    _find_features(model, data, device)
-    if config.train.fast:
-        trial = trial_batch(data, device)
-        speed_up(to_channels_last(model, trial), trial, compile=config.train.compile)
-        if helper is not None:  # it is never trained: one folding is enough
-            helper = verified_fold(to_channels_last(helper.eval(), trial), trial) or helper
+    plan, trial = config.train, trial_batch(data, device)
+    if plan.fast:
+        to_channels_last(model, trial)
+        if helper is not None:  # it is never trained: its copy is made once
+            helper = speed_up(to_channels_last(helper.eval(), trial), trial).crafting_network()
+    fast = speed_up(model, trial, fold=plan.fast, compile=plan.compile)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
-    plan = config.train
     optimizer = make_optimizer(
         model, plan.momentum, plan.weight_decay, nesterov=plan.nesterov, decay_norm=plan.decay_norm
     )
     average = Average(model, plan.averaging) if plan.averaging.enabled else None
     torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
-    return State(model, method, optimizer, PassCounter(model), average, plan.precision)
+    return State(model, method, optimizer, PassCounter(fast), average, plan.precision, fast)
 
 
 def folded_copy_is_valid(state: State, data: DataSpec) -> bool:
-    """Whether attacks can go on through the network's copy; no bit of the run is changed by the look."""
+    """Return whether attacks can go on through the network's folded copy; no bit of the run is changed by the check."""
+    if state.fast is None:
+        return True
     counts = dict(state.passes.counts)
-    same = still_same(state.model, trial_batch(data, state.device))
+    same = state.fast.folded_copy_is_valid(trial_batch(data, state.device))
     state.passes.counts.update(counts)
     return same
-
-
-def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> None:
-    """Look now for the layer of the features: within a step the look would be counted, once more at each resume."""
-    with suppress(UserError), crafting(model), torch.no_grad():  # a method that needs no features never hears of it
-        features_layer(model, trial_batch(data, device))

@@ -13,6 +13,7 @@ from uiat.engine.overfitting import Overfitting
 from uiat.engine.parallel import Parallel
 from uiat.engine.passes import PassCounter
 from uiat.methods import Method
+from uiat.models.fast import FastModel
 from uiat.precision import Precision, lowered
 
 
@@ -29,6 +30,8 @@ class State:
     parallel: Parallel = field(init=False)
     """The loss, on one process or on several."""
     precision: Precision = "fp32"
+    fast: FastModel | None = None
+    """The network with what makes its attacks faster; `None`: attacks run through the network itself."""
     scaler: torch.amp.GradScaler = field(init=False)
     """Scales the loss in fp16, whose small gradients would be lost; else it does nothing."""
     epoch: int = 1
@@ -54,6 +57,17 @@ class State:
     def device(self) -> torch.device:
         """Where the network is."""
         return next(self.model.parameters()).device
+
+    @property
+    def network(self) -> nn.Module:
+        """What is given to the method as its model."""
+        return self.model if self.fast is None else self.fast
+
+    @property
+    def attacks_unfolded(self) -> bool:
+        """Whether there are attacks with running statistics, and no folded copy for them to run through."""
+        crafts = self.method.attack is not None and self.method.crafting == "eval"
+        return crafts and (self.fast is None or not self.fast.folds)
 
     def lowered(self) -> AbstractContextManager[object]:
         """Within it, the network computes in the run's precision."""

@@ -44,8 +44,8 @@ def train_step(
     model.train()
     parts = batch.split(micro_batch, world())
     with state.lowered():
-        views = [method.craft(model, part, clock) for part in parts]
-        method.prepare(model, views, clock)
+        views = [method.craft(state.network, part, clock) for part in parts]
+        method.prepare(state.network, views, clock)
     whole = len(batch) if batch.total is None else batch.total
     losses, correct = [], []
     with perturbed(state, views, clock, awp or AWP()):

@@ -6,11 +6,9 @@ from torch import Tensor, nn
 
 from uiat.data.files import first_line
 from uiat.errors import UserError
-from uiat.logits import check_logits
 from uiat.models import Imported, ModelConfig
-from uiat.models.fast import trial_batch
-from uiat.models.untouched import untouched
-from uiat.types import DataSpec
+from uiat.models.trial import trial_batch, untouched
+from uiat.types import DataSpec, check_logits
 
 
 def try_network(model: nn.Module, config: ModelConfig, data: DataSpec) -> None:

@@ -13,9 +13,9 @@ from uiat.data.images import Images, to_unit
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import Accuracy
 from uiat.evaluation.suite import SuiteResult, run_suite
-from uiat.logits import check_logits
 from uiat.ranges import check_numbers
 from uiat.runs.card import environment
+from uiat.types import check_logits
 
 
 def evaluate(

@@ -16,7 +16,8 @@ from uiat.data.config import DataConfig
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device, pick_device
 from uiat.errors import UserError
-from uiat.models.fast import to_channels_last, trial_batch, verified_fold
+from uiat.models.fast import speed_up, to_channels_last
+from uiat.models.trial import trial_batch
 from uiat.ranges import check_numbers
 from uiat.runs.folder import RunFolder, Weights
 from uiat.runs.identity import check_channels, check_classes, is_own_data
@@ -114,8 +115,8 @@ def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = No
     if options.exact:
         return ready
     trial = trial_batch(splits.spec, device)
-    folded = verified_fold(to_channels_last(model, trial), trial)
-    return ready if folded is None else replace(ready, fast=folded, folds=folded.folds)
+    fast = speed_up(to_channels_last(model, trial), trial)
+    return replace(ready, fast=fast.crafting_network(), folds=fast.folds)
 
 
 def _load(run: RunFolder | None, options: Subject[Any]) -> data.Splits:

@@ -11,13 +11,11 @@ from torch import Tensor, nn
 from uiat.attacks import FGSM, Attack
 from uiat.crafting import Crafting, crafting
 from uiat.errors import UserError
-from uiat.logits import check_logits
 from uiat.objectives.terms import Weighted
 from uiat.ranges import check_number, check_numbers
 from uiat.rng import Draws
 from uiat.targets import Target
-from uiat.types import Batch, Clock, DataSpec, Loss
-from uiat.views import View
+from uiat.types import Batch, Clock, DataSpec, Loss, View, check_logits
 
 CHECK_EVERY = 100
 """Steps between two looks at a batch on a GPU, for which the host waits; on a CPU a look takes no time to speak of, and

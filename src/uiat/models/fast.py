@@ -1,128 +1,124 @@
-"""The fast path: attacks run through a copy of the network with BatchNorm folded and channels_last memory."""
+"""The fast path: a model together with a faster network for attacks, and a compiled forward for the loss."""
+
+from contextlib import suppress
+from copy import deepcopy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from uiat.crafting import craft_through, crafting, crafting_copy, forward_of, run_through
+from uiat.crafting import crafting
 from uiat.errors import UserError
-from uiat.models.compiled import CompiledForward, CompiledNetwork
-from uiat.models.features import features_layer
-from uiat.models.folding import Folded, fold
-from uiat.models.layout import GRADIENTS, close, keeps_channels_last, to_channels_last
-from uiat.models.untouched import full_precision, untouched
-from uiat.rng import generator
-from uiat.types import DataSpec
+from uiat.models.compiled import Compiled
+from uiat.models.features import Features, StandIn
+from uiat.models.folding import FastNetwork, folded_copy
+from uiat.models.layout import to_channels_last
+from uiat.models.trial import close, full_precision, untouched
 
-__all__ = ["keeps_channels_last", "speed_up", "still_same", "to_channels_last", "trial_batch", "verified_fold"]
+__all__ = ["FastModel", "speed_up", "to_channels_last"]
 
-CALLS = 3
-"""How often the model is asked: one that decides by chance, or by a count of its calls, answers differently."""
 DRIFT = 1e-2
-"""How far the copy's logits may be from the model's in a later look, relative to the largest: training can leave
-weights that round worse than fresh ones, but a copy that no longer follows is another function."""
+"""How far the copy's logits may be from the model's when it is checked again, relative to the largest: training can
+leave weights that round worse than fresh ones, but a copy that no longer follows is another function."""
 
 
-def speed_up(model: nn.Module, x: Tensor, *, compile: bool = False) -> Folded | None:
-    """Let every method and attack of this package craft its examples against `model` through a folded copy.
+class FastModel(StandIn):
+    """A model with the faster networks made for it (see `speed_up`); give it to a method in the place of the model.
 
-    The copy follows the model's weights; the loss and everything else still use the model itself. `None` where there is
-    nothing to fold, where tracing cannot follow the model, or where the copy does not compute the same: then the model
-    is used as before. Call it before anything hooks into the layers, and again after a change of the layers themselves.
+    Called as a network, it is the model itself: `crafting` asks it for the network to craft with, and a loss for the
+    logits. The model is its only submodule; a copy of it (`copy.deepcopy`) is of the model alone.
+
+    Args:
+        model: the classifier.
+        features: how to take the model's features.
+        folded: the model's copy with BatchNorm folded, for attacks in eval mode; `None`: there is none.
+        compiled: the model, compiled, for the loss, and for attacks where there is no copy; `None`: it is not.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        features: Features | None = None,
+        folded: FastNetwork | None = None,
+        compiled: Compiled | None = None,
+    ):
+        super().__init__(model, features or Features())
+        self.model = model
+        self._folded, self._compiled = (folded,), (compiled,)  # in tuples, they are no submodules
+
+    @property
+    def folds(self) -> int:
+        """How many BatchNorms are folded away in the network that attacks run through."""
+        (folded,) = self._folded
+        return 0 if folded is None else len(folded.pairs)
+
+    @property
+    def networks(self) -> list[nn.Module]:
+        """The networks that forwards may run through: the model, and what was made for it."""
+        return [each for each in (self.model, *self._folded, *self._compiled) if each is not None]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the model's logits."""
+        logits: Tensor = self.model(x)
+        return logits
+
+    def crafting_network(self) -> nn.Module:
+        """Return the network to craft with in `eval` mode, with the model's present weights and statistics."""
+        (folded,), (compiled,) = self._folded, self._compiled
+        if folded is not None and folded.refresh():
+            return folded
+        return self if compiled is None else FastNetwork(self.model, compiled, self._features)
+
+    def loss_logits(self, x: Tensor) -> Tensor:
+        """Return the logits that a training loss is made of."""
+        (compiled,) = self._compiled
+        return self.model(x) if compiled is None else compiled(x)  # type: ignore[no-any-return]
+
+    def folded_copy_is_valid(self, x: Tensor) -> bool:
+        """Return whether the folded copy, if there is one, computes what the model does now; if not, drop it.
+
+        What changes in a model without a change of its tensors, such as a number that its forward uses, is fixed in the
+        copy. Two samples show it; nothing else is changed by the check.
+        """
+        if not self.folds:
+            return True
+        with untouched(self.model), full_precision(x.device), torch.no_grad():
+            try:
+                with crafting(self) as network:
+                    theirs = self.model(x)
+                    same = not bool(theirs.isfinite().all()) or close(network(x), theirs, DRIFT)
+            except Exception:  # the model may have changed in any way
+                same = False
+        if not same:
+            self._folded = (None,)
+        return same
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "FastModel":
+        return FastModel(deepcopy(self.model, memo))
+
+
+def speed_up(model: nn.Module, x: Tensor, *, fold: bool = True, compile: bool = False) -> FastModel:
+    """Return the model with a faster network for attacks, to give to a method of this package in the model's place.
+
+    Attacks run through a copy with BatchNorm folded, which follows the model's weights; the loss and everything else
+    still use the model itself. Where there is nothing to fold, where tracing cannot follow the model, or where the copy
+    does not compute the same, attacks run through the model. Call it before anything hooks into the layers, and again
+    after a change of the layers themselves. The model stays as it is, and so does every random stream.
 
     Args:
         model: the classifier.
         x: two or more samples, to look for the features and to compare the two.
+        fold: whether to fold BatchNorm.
         compile: use torch.compile for the copy (or, where there is none, for the model in attacks) and for the forwards
             of the loss; where it fails, one line says so.
     """
-    craft_through(model, None)
-    run_through(model, None)
-    try:
-        layer = features_layer(model, x)
-    except UserError:  # a method that needs no features never hears of it
-        layer = ""
-    copy = verified_fold(model, x, layer)
-    if compile:
-        forward = CompiledForward(model) if copy is not None else CompiledForward(model, "the network")
-        run_through(model, forward)
-        if copy is None:
-            craft_through(model, CompiledNetwork(model, forward))
-        else:
-            copy.compile()
-    if copy is not None:
-        craft_through(model, copy)
-    return copy
-
-
-def verified_fold(model: nn.Module, x: Tensor, features: str | None = "") -> Folded | None:
-    """Return a folded copy that computes what the model does, in the memory layout it can run in; else `None`.
-
-    Logits and the gradient that an attack follows are compared, and the model is asked more than once. It stays as it
-    is, and so does every random stream.
-
-    Args:
-        model: the classifier.
-        x: two or more samples.
-        features: as in `fold`.
-    """
-    try:
-        copy = fold(model, features)
-        for memory in (torch.channels_last, torch.contiguous_format) if copy is not None else ():
-            assert copy is not None
-            copy.lay_out(memory)
-            if _same(model, copy, x[:2].detach()):
-                return copy
-    except Exception:  # whatever it is, the model itself is still there
-        return None
-    return None
-
-
-def still_same(model: nn.Module, x: Tensor) -> bool:
-    """Whether the copy that attacks run through, if there is one, computes what the model does now; if not, drop it.
-
-    What changes in a model without a change of its tensors, such as a number that its forward uses, is frozen in the
-    copy. Two samples show it, and nothing else is changed by the look.
-    """
-    copy = crafting_copy(model)
-    if not isinstance(copy, Folded):
-        return True
-    with untouched(model), full_precision(x.device), torch.no_grad():
-        try:
-            with crafting(model):
-                theirs = model(x)
-                same = not bool(theirs.isfinite().all()) or close(copy.whole(x), theirs, DRIFT)
-        except Exception:  # the model may have changed in any way
-            same = False
-    if not same:
-        forward = forward_of(model)
-        craft_through(model, CompiledNetwork(model, forward) if isinstance(forward, CompiledForward) else None)
-    return same
-
-
-def _same(model: nn.Module, copy: Folded, x: Tensor) -> bool:
-    with untouched(model) as streams, full_precision(x.device), crafting(model):
-        try:
-            expected, slope = _slope(model, x)
-            ours, found = _slope(copy, x)
-            with torch.no_grad():
-                others = [*(model(x) for _ in range(CALLS - 1)), copy(x)]
-                splits = copy.split is None or close(copy.penultimate(x)[1], ours)
-        except Exception:  # a layout, or an operation in place, that the forward does not stand
-            return False
-        steep = float((found - slope).norm()) <= GRADIENTS * max(float(slope.norm()), 1e-12)
-        return splits and steep and all(close(o, expected) for o in (ours, *others)) and not streams.moved()
-
-
-def _slope(network: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the logits, and the gradient of a sum of them with respect to x."""
-    with torch.enable_grad():
-        at = x.clone().requires_grad_()
-        logits: Tensor = network(at)
-        weights = torch.arange(1, logits[0].numel() + 1).to(logits).view_as(logits[0])
-        (gradient,) = torch.autograd.grad((logits * weights).sum(), at, allow_unused=True)
-    return logits.detach(), torch.zeros_like(x) if gradient is None else gradient
-
-
-def trial_batch(data: DataSpec, device: torch.device) -> Tensor:
-    """Return two samples of noise."""
-    return torch.rand((2, *data.shape), generator=generator(0, "features")).to(device)
+    if isinstance(model, StandIn):
+        model = model.original
+    features, layer = Features(), None
+    with suppress(UserError):  # only a method that uses features must know where they are
+        layer = features.layer(model, x)
+    folded = folded_copy(model, x[:2].detach(), features, layer or "") if fold else None
+    compiled = Compiled(model, "the update of the weights" if folded else "the network") if compile else None
+    if compile and folded:
+        folded.run = Compiled(folded.run, "the attack")
+    return FastModel(model, features, folded, compiled)

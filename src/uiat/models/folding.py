@@ -4,228 +4,241 @@ With running statistics, BatchNorm after a convolution is a scale and a shift of
 can do itself. While weights stand still (an evaluation, or the steps of one attack) that spares every BatchNorm.
 """
 
-from collections.abc import Callable
+import operator
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple, cast
-from weakref import ref
 
 import torch
 from torch import Tensor, fx, nn
 
-from uiat.models.compiled import Compiled
-from uiat.models.inplace import hooked, strides_of, use_inplace
-from uiat.models.shared import Shared, Tracer, separate
-from uiat.models.untouched import untouched
+from uiat.models.features import Features, StandIn
+from uiat.models.trial import agree, close, full_precision, logits_and_gradients, untouched
+
+ADDITIONS = (operator.add, torch.add)
+RELUS = (torch.relu, nn.functional.relu)
+CALLS = 3
+"""How often the model is run to compare: one that decides by chance, or counts its calls, gives other results."""
 
 
 class Pair(NamedTuple):
-    """A convolution, the BatchNorm that follows it, and the convolution that does the work of both."""
+    """A convolution and the BatchNorm that follows it, and the convolution of the copy that does the work of both."""
 
     conv: nn.Conv2d
     norm: nn.BatchNorm2d
     folded: nn.Conv2d
 
 
-class Folded(nn.Module):
-    """A classifier in eval mode with BatchNorm folded; it shares every other weight with the original, and no mode.
+class FastNetwork(StandIn):
+    """Computes what a model does in eval mode, up to rounding: with BatchNorm folded, or compiled, or both.
 
-    `refresh` folds anew after the original's weights or statistics changed.
+    It has the model's own weights, but for those of folded convolutions, and no mode in common with it.
+
+    Args:
+        model: the model.
+        run: the network that computes the logits, or a pair of features and logits.
+        features: how to take features from the model, where `run` gives none.
+        gives_features: whether `run` gives features.
+        layers: layers of `run`, each with the layer of the model whose tensors it uses.
+        pairs: what is folded.
     """
 
     def __init__(
-        self, original: nn.Module, whole: fx.GraphModule, split: fx.GraphModule | None, pairs: list[Pair], prefix: str
+        self,
+        model: nn.Module,
+        run: nn.Module,
+        features: Features,
+        *,
+        gives_features: bool = False,
+        layers: Sequence[tuple[nn.Module, nn.Module]] = (),
+        pairs: Sequence[Pair] = (),
     ):
-        super().__init__()
-        self.whole, self.split = whole, split
-        self._run: Callable[[Tensor], Tensor] = whole.forward
-        self._run_split: Callable[[Tensor], tuple[Tensor, Tensor]] | None = split and split.forward
-        self.listeners: list[Callable[[Tensor], None]] = []
-        """Callbacks run on the logits of each forward; compiled code would not run hooks."""
-        self._original = ref(original)
-        self._pairs = pairs
-        self._shared = [Shared(part, prefix) for part in (whole, split) if part is not None]
-        self.refresh()
+        super().__init__(model, features)
+        self.run, self.gives_features, self.pairs, self._layers = run, gives_features, pairs, layers
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the original's logits, up to rounding."""
-        return self._heard(self._run(x))
+    def forward(self, x: Tensor, *, with_features: bool = False) -> Any:
+        """Return the model's logits, or its features and its logits."""
+        # A call of a traced network, unlike its forward, prints a traceback where it fails.
+        found = self.run.forward(x) if isinstance(self.run, fx.GraphModule) else self.run(x)
+        return found[1] if self.gives_features and not with_features else found
 
     def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the original's features and logits, from one forward."""
-        assert self._run_split is not None, "no forward with features was traced"
-        features, logits = self._run_split(x)
-        return features, self._heard(logits)
-
-    def compile(self) -> None:
-        """Compile both forwards."""
-        self._run = Compiled(self.whole.forward, self.whole, "the attack")
-        if self.split is not None:
-            self._run_split = Compiled(self.split.forward, self.split, "the inverse attack")
-
-    def lay_out(self, memory: torch.memory_format) -> None:
-        """Choose the memory layout of the folded convolutions."""
-        for pair in self._pairs:
-            pair.folded.to(memory_format=memory)  # type: ignore[call-overload]
-
-    def _heard(self, logits: Tensor) -> Tensor:
-        for listener in self.listeners:
-            listener(logits)
-        return logits
-
-    @property
-    def original(self) -> nn.Module:
-        """The network that was folded."""
-        model = self._original()
-        assert model is not None, "a folded copy does not outlive its network"
-        return model
-
-    @property
-    def folds(self) -> int:
-        """How many BatchNorms are folded away."""
-        return len(self._pairs)
+        """Return the model's features (N, D) and logits of x, from one forward."""
+        return self(x, with_features=True) if self.gives_features else super().penultimate(x)
 
     @torch.no_grad()
-    def refresh(self) -> None:
-        """Take over the original's present weights and running statistics, and follow it to another device or type."""
-        self._follow()
-        for conv, norm, folded in self._pairs:
-            assert norm.running_mean is not None
-            assert norm.running_var is not None
-            assert folded.bias is not None
+    def refresh(self) -> bool:
+        """Take over the model's present weights and running statistics.
+
+        Return whether that was possible: a model that was moved to another device or type is not followed.
+        """
+        for ours, theirs in self._layers:
+            tables: Any = ((ours._parameters, theirs._parameters), (ours._buffers, theirs._buffers))
+            for own, other in tables:
+                for name in own:
+                    if name in other and own[name] is not other[name]:
+                        own[name] = other[name]
+        for conv, norm, folded in cast(Any, self.pairs):
+            if (conv.weight.device, conv.weight.dtype) != (folded.weight.device, folded.weight.dtype):
+                return False
             scale = torch.rsqrt(norm.running_var + norm.eps)
             scale = scale if norm.weight is None else scale * norm.weight
             shift = -norm.running_mean if conv.bias is None else conv.bias - norm.running_mean
             torch.mul(conv.weight, scale[:, None, None, None], out=folded.weight.data)
             folded.bias.copy_(shift * scale if norm.bias is None else shift * scale + norm.bias)
-
-    def _follow(self) -> None:
-        """Read by name what may be other tensors by now."""
-        original, conv, folded = self.original, self._pairs[0].conv, self._pairs[0].folded
-        moves = (conv.weight.device, conv.weight.dtype) != (folded.weight.device, folded.weight.dtype)
-        for shared in self._shared:
-            shared.refresh(original)
-            if moves:
-                shared.move(original, folded.weight, conv.weight)
-        for conv, _, folded in self._pairs:
-            if (conv.weight.device, conv.weight.dtype) != (folded.weight.device, folded.weight.dtype):
-                folded.to(conv.weight.device, conv.weight.dtype)
+        return True
 
 
-class Halves(nn.Module):
-    """A network with `features` and `head`, as one forward that gives both of their results."""
+def folded_copy(model: nn.Module, x: Tensor, features: Features, layer: str = "") -> FastNetwork | None:
+    """Return a copy of the model with every foldable BatchNorm folded, in the memory layout it can run in.
 
-    def __init__(self, model: nn.Module):
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the features (N, D) and the logits."""
-        halves = cast(Any, self.model)
-        f: Tensor = halves.features(x)
-        return f.flatten(1), halves.head(f)
-
-
-def fold(model: nn.Module, features: str | None = "") -> Folded | None:
-    """Return the model with every foldable BatchNorm folded, or `None` where tracing finds none.
-
-    A model whose forward depends on the values it computes, or does what tracing cannot follow, is not folded; nor is
-    one with hooks of its own, which a trace does not see, or with noise of its own, which a trace would freeze.
+    It is `None` where there is nothing to fold, or where the copy does not compute the same on x: logits and the
+    gradient that an attack follows are compared, and the model is run more than once. A forward that depends on the
+    values it computes, draws random numbers or reads tensors that are neither parameters nor buffers is not folded, nor
+    is a model with hooks, which a trace does not see. The model and every random stream stay as they are.
 
     Args:
-        model: the classifier; it stays as it is.
-        features: also trace a forward that gives the features: the input of the layer of this name, or, for `None`,
-            what the model's `features` gives to its `head`. Empty: no such forward is wanted.
+        model: the classifier.
+        x: two or more samples.
+        features: how to take the model's features.
+        layer: the layer whose input is the features; empty: the copy has to take them from the model.
     """
-    if hooked(model):
+    if any(map(_hooked, model.modules())):
         return None
-    with untouched(model) as streams:
+    with untouched(model) as streams, full_precision(x.device):
         try:
-            model.eval()  # what the forward does with `self.training` is fixed by the trace
-            root, tracer = Halves(model) if features is None else model, Tracer()
-            traced = fx.GraphModule(root, tracer.trace(root))
-        except Exception:  # anyone's own forward may raise anything when it meets a proxy
+            copy = _copy(model.eval().requires_grad_(False), features, layer)
+        except Exception:  # anyone's own forward may raise anything when it is traced
             return None
-        if streams.moved():
-            return None
-    pairs = _replace(traced)
-    if not pairs:
+        for memory in (torch.channels_last, torch.contiguous_format):
+            if copy is not None and _same(model, copy, x, memory) and not streams.moved():
+                return copy
+    return None
+
+
+def _hooked(module: nn.Module) -> bool:
+    hooks = (module._forward_hooks, module._forward_pre_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks)
+
+
+def _same(model: nn.Module, copy: FastNetwork, x: Tensor, memory: torch.memory_format) -> bool:
+    """Return whether the copy computes what the model does, with its folded convolutions in this memory layout."""
+    for pair in copy.pairs:
+        pair.folded.to(memory_format=memory)  # type: ignore[call-overload]
+    copy.refresh()
+    try:
+        expected = logits_and_gradients(model, x)
+        with torch.no_grad():
+            again = [*(model(x) for _ in range(CALLS - 1)), copy(x)]
+        return agree(logits_and_gradients(copy, x), expected) and all(close(other, expected[0]) for other in again)
+    except Exception:  # a layout, or an operation in place, with which the forward fails
+        return False
+
+
+class Tracer(fx.Tracer):
+    """Follows buffers as it does parameters: what a forward computes from them is no constant."""
+
+    proxy_buffer_attributes = True
+
+
+def _copy(model: nn.Module, features: Features, layer: str) -> FastNetwork | None:
+    """Return a folded copy of the model, or `None` where a trace finds nothing to fold."""
+    modules, copied = dict(model.named_modules()), deepcopy(model)
+    traced = fx.GraphModule(copied, Tracer().trace(copied))
+    gives_features = _give_features(traced.graph, layer)
+    pairs = _fold_pairs(traced, modules)
+    if not pairs or any(_is_plain_tensor(node, modules) for node in traced.graph.nodes):
         return None
-    separate(traced)
-    whole, split = (_logits_of(traced), traced) if features is None else (traced, _split(traced, features))
-    return Folded(model, whole, split, pairs, "model." if features is None else "").eval()
-
-
-def _logits_of(traced: fx.GraphModule) -> fx.GraphModule:
-    """Return a trace of features and logits as one of the logits alone, on the same layers."""
-    graph = fx.Graph()
-    output = graph.graph_copy(traced.graph, {})
-    assert isinstance(output, tuple)
-    graph.output(output[1])
-    whole = fx.GraphModule(traced, graph)
-    whole.graph.eliminate_dead_code()
-    whole.recompile()
-    return whole
-
-
-def _split(traced: fx.GraphModule, layer: str) -> fx.GraphModule | None:
-    """Return the trace with the input of a layer beside the logits; `None` where the trace has no call of it."""
-    places: dict[fx.Node, fx.Node] = {}
-    graph = fx.Graph()
-    output = graph.graph_copy(traced.graph, places)
-    calls = [node for node in traced.graph.nodes if node.op == "call_module" and node.target == layer and node.args]
-    if not calls or not isinstance(calls[-1].args[0], fx.Node):
-        return None
-    call = places[calls[-1]]  # the last, should the layer run more than once
-    with graph.inserting_before(call):
-        kept = graph.call_method("clone", (call.args[0],))  # a layer may work in place
-    graph.output((graph.call_method("flatten", (kept, 1)), output))
-    return fx.GraphModule(traced, graph)
-
-
-def _replace(traced: fx.GraphModule) -> list[Pair]:
-    """Put one convolution in the place of every convolution that only a BatchNorm reads."""
-    modules = dict(traced.named_modules())
-    pairs: list[Pair] = []
-    for node in list(traced.graph.nodes):
-        norm = modules.get(str(node.target)) if node.op == "call_module" else None
-        source = node.args[0] if node.args and isinstance(node.args[0], fx.Node) else None
-        if not isinstance(norm, nn.BatchNorm2d) or norm.running_mean is None or source is None:
-            continue
-        conv = modules.get(str(source.target)) if source.op == "call_module" else None
-        if (
-            type(conv) is not nn.Conv2d
-            or hooked(conv)
-            or hooked(norm)
-            or len(source.users) > 1
-            or _calls(traced, source) > 1
-            or _calls(traced, node) > 1
-        ):
-            continue
-        folded, args = _empty_like(conv), source.args
-        sliced = strides_of(source.args[0]) if source.args and isinstance(source.args[0], fx.Node) else None
-        if sliced is not None and conv.kernel_size == (1, 1) and conv.stride == (1, 1) and conv.padding == (0, 0):
-            # With frozen weights the convolution can take its stride itself (see `subsampled` in network.py).
-            args, folded.stride = (sliced[0],), (sliced[1], sliced[1])
-        name = f"folded_{len(pairs)}"
-        traced.add_submodule(name, folded)
-        with traced.graph.inserting_after(source):
-            call = traced.graph.call_module(name, args, source.kwargs)
-        node.replace_all_uses_with(call)
-        traced.graph.erase_node(node)
-        traced.graph.erase_node(source)
-        pairs.append(Pair(conv, norm, folded))
     traced.graph.eliminate_dead_code()
-    use_inplace(traced)
+    _use_inplace(traced)
+    traced.delete_all_unused_submodules()
+    traced.recompile()
+    folded = [pair.folded for pair in pairs]
+    layers = [(ours, modules[name]) for name, ours in traced.named_modules() if name in modules and ours not in folded]
+    return FastNetwork(model, traced, features, gives_features=gives_features, layers=layers, pairs=pairs).eval()
+
+
+def _is_plain_tensor(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
+    """Return whether a node reads an attribute of the model that is neither a parameter nor a buffer."""
+    holder, _, name = str(node.target).rpartition(".")
+    return node.op == "get_attr" and holder in modules and name in vars(modules[holder])
+
+
+def _give_features(graph: fx.Graph, layer: str) -> bool:
+    """Let a trace give the input of a layer beside the logits; return whether it has a call of the layer."""
+    calls = [node for node in graph.nodes if node.op == "call_module" and node.target == layer and node.args]
+    if not calls or not isinstance(calls[-1].args[0], fx.Node):
+        return False
+    with graph.inserting_before(calls[-1]):  # the last, should the layer run more than once
+        kept = graph.call_method("clone", (calls[-1].args[0],))  # a layer may work in place
+        flat = graph.call_method("flatten", (kept, 1))
+    (output,) = (node for node in graph.nodes if node.op == "output")
+    output.args = ((flat, output.args[0]),)
+    return True
+
+
+def _fold_pairs(traced: fx.GraphModule, modules: Mapping[str, nn.Module]) -> list[Pair]:
+    """Let every convolution that only a BatchNorm reads do the work of both; `modules` are the model's own."""
+    calls = Counter(node.target for node in traced.graph.nodes if node.op == "call_module")
+    pairs = []
+    for node in list(traced.graph.nodes):
+        source = node.args[0] if node.op == "call_module" and node.args else None
+        if not isinstance(source, fx.Node) or source.op != "call_module" or len(source.users) > 1:
+            continue
+        conv, norm = modules[str(source.target)], modules[str(node.target)]
+        if type(conv) is not nn.Conv2d or not isinstance(norm, nn.BatchNorm2d) or norm.running_mean is None:
+            continue
+        if calls[source.target] > 1 or calls[node.target] > 1:  # a layer that runs twice has two different neighbours
+            continue
+        folded = cast(nn.Conv2d, traced.get_submodule(str(source.target)))
+        folded.weight = nn.Parameter(torch.empty_like(conv.weight), requires_grad=False)  # another may share the old
+        folded.bias = nn.Parameter(conv.weight.new_empty(conv.out_channels), requires_grad=False)
+        _take_stride(source, folded)
+        node.replace_all_uses_with(source)
+        traced.graph.erase_node(node)
+        pairs.append(Pair(conv, norm, folded))
     return pairs
 
 
-def _calls(traced: fx.GraphModule, node: fx.Node) -> int:
-    """Count how often the forward runs a node's module: one that runs twice has two different neighbours."""
-    return sum(other.op == "call_module" and other.target == node.target for other in traced.graph.nodes)
+def _take_stride(call: fx.Node, conv: nn.Conv2d) -> None:
+    """Let a 1×1 convolution that reads `x[:, :, ::s, ::s]` have the stride s and read x.
+
+    With frozen weights that is safe, and faster (see `subsampled`, where the bundled networks avoid it in training).
+    """
+    sliced = call.args[0] if call.args else None
+    if (conv.kernel_size, conv.stride, conv.padding) != ((1, 1), (1, 1), (0, 0)) or not isinstance(sliced, fx.Node):
+        return
+    if sliced.target is not operator.getitem or len(sliced.users) > 1:
+        return
+    x, where = sliced.args
+    step = where[-1].step if isinstance(where, tuple) and isinstance(where[-1], slice) else None
+    every = slice(None, None, step)
+    if isinstance(step, int) and step > 0 and where == (slice(None), slice(None), every, every):
+        call.args, conv.stride = (x,), (step, step)
 
 
-def _empty_like(conv: nn.Conv2d) -> nn.Conv2d:
-    """Return a convolution of the same kind with a bias, to be filled; nothing is drawn for it."""
-    empty = deepcopy(conv)
-    empty.bias = nn.Parameter(conv.weight.new_empty(conv.out_channels))
-    return empty.to(memory_format=torch.channels_last).requires_grad_(False)  # type: ignore[call-overload,no-any-return]
+def _use_inplace(traced: fx.GraphModule) -> None:
+    """Add and rectify in place what a convolution or an addition has just made and nothing else reads.
+
+    Neither a convolution nor an addition needs its own result for its gradient, and ReLU needs no more than its output.
+    """
+    made: set[fx.Node] = set()
+    for node in traced.graph.nodes:
+        layer = traced.get_submodule(str(node.target)) if node.op == "call_module" else None
+        inputs = [each for each in node.args if isinstance(each, fx.Node)]
+        free = [each for each in inputs if each in made and len(each.users) == 1]
+        if type(layer) is nn.Conv2d:
+            made.add(node)
+        elif node.target in ADDITIONS and len(set(inputs)) == 2 and not node.kwargs:
+            made.add(node)
+            if free:
+                node.target, node.args = add_into, (free[0], inputs[inputs[0] is free[0]])
+        elif free and len(node.args) == 1 and (type(layer) is nn.ReLU or node.target in RELUS):
+            node.op, node.target, node.args, node.kwargs = "call_function", torch.relu_, (free[0],), {}
+
+
+def add_into(fresh: Any, other: Any) -> Any:
+    """Return the sum, written over the first where it has the place: a sum may broadcast, or be of mere sizes."""
+    tensors = isinstance(fresh, Tensor) and isinstance(other, Tensor)
+    return fresh.add_(other) if tensors and (fresh.shape, fresh.dtype) == (other.shape, other.dtype) else fresh + other

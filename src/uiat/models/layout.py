@@ -3,12 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from uiat.models.untouched import full_precision, untouched
-
-LOGITS = 1e-4
-"""How far logits may be from others that compute the same, relative to the largest."""
-GRADIENTS = 1e-2
-"""How far a gradient may be from another that computes the same, relative to its norm."""
+from uiat.models.trial import agree, full_precision, logits_and_gradients, untouched
 
 
 def to_channels_last(model: nn.Module, x: Tensor | None = None) -> nn.Module:
@@ -23,38 +18,26 @@ def to_channels_last(model: nn.Module, x: Tensor | None = None) -> nn.Module:
         x: two or more samples, to see whether the model computes the same and can be trained; if not, it goes back to
             the layout it had. Without them nothing is tried, nor with a bundled network, which the tests have tried.
     """
-    strided = any(max(conv.kernel_size) == 1 and max(conv.stride) > 1 for conv in _convolutions(model))
+    convolutions = _convolutions(model)
+    strided = any(max(conv.kernel_size) == 1 and max(conv.stride) > 1 for conv in convolutions)
     on_cpu = any(parameter.device.type == "cpu" for parameter in model.parameters())
     if strided and on_cpu:
         return model
-    x = None if _is_bundled(model) else x
-    before = [(conv.weight, conv.weight.data) for conv in _convolutions(model)]
-    expected = None if x is None else _trial(model, x, training=False)
+    is_bundled = type(model).__module__.startswith(f"{__package__}.")
+    tried = None if is_bundled or x is None else x[:2].detach()
+    before = [(conv.weight, conv.weight.data) for conv in convolutions]
+    expected = None if tried is None else _try(model, tried, training=False)
     for weight, data in before:
         weight.data = data.to(memory_format=torch.channels_last)
-    if x is None or (
-        expected is not None
-        and _agree(_trial(model, x, training=False), expected)
-        and _trial(model, x, training=True) is not None
-    ):
-        return model
-    for weight, data in before:
-        weight.data = data
+    if tried is not None and not _computes(model, tried, expected):
+        for weight, data in before:
+            weight.data = data
     return model
 
 
 def keeps_channels_last(model: nn.Module) -> bool:
-    """Whether every 2-D convolution has its weights in channels_last memory."""
+    """Return whether every 2-D convolution has its weights in channels_last memory."""
     return all(conv.weight.stride(1) == 1 for conv in _convolutions(model))
-
-
-def close(ours: Tensor, theirs: Tensor, tolerance: float = LOGITS) -> bool:
-    """Whether logits are the same up to rounding."""
-    return bool((ours - theirs).abs().max() <= tolerance * theirs.abs().max().clamp(min=1e-12))
-
-
-def _is_bundled(model: nn.Module) -> bool:
-    return type(model).__module__.startswith(f"{__package__}.")
 
 
 def _convolutions(model: nn.Module) -> list[nn.Conv2d]:
@@ -63,25 +46,19 @@ def _convolutions(model: nn.Module) -> list[nn.Conv2d]:
     return [conv for conv in found if isinstance(conv._parameters.get("weight"), Tensor) and conv.weight.ndim == 4]
 
 
-def _trial(model: nn.Module, x: Tensor, *, training: bool) -> list[Tensor] | None:
-    """Return logits and all gradients, for the input first, of a forward and a backward; `None` where they fail."""
-    with untouched(model), full_precision(x.device), torch.enable_grad():
+def _computes(model: nn.Module, x: Tensor, expected: list[Tensor] | None) -> bool:
+    """Return whether the model computes what is expected in evaluation, and can be trained."""
+    found = _try(model, x, training=False)
+    if expected is None or found is None or not agree(found, expected):
+        return False
+    return _try(model, x, training=True) is not None
+
+
+def _try(model: nn.Module, x: Tensor, *, training: bool) -> list[Tensor] | None:
+    """Return logits and gradients for x and the parameters; `None` where the model fails."""
+    with untouched(model), full_precision(x.device):
         try:
             model.train(training)
-            at = x[:2].detach().clone().requires_grad_()
-            logits: Tensor = model(at)
-            wanted = [at, *(p for p in model.parameters() if p.requires_grad)]
-            weights = torch.arange(1, logits[0].numel() + 1).to(logits).view_as(logits[0])
-            found = torch.autograd.grad((logits * weights).sum(), wanted, allow_unused=True)
+            return logits_and_gradients(model, x, [p for p in model.parameters() if p.requires_grad])
         except Exception:  # anyone's own forward may raise anything
             return None
-        gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(wanted, found, strict=True)]
-        return [logits.detach(), *gradients]
-
-
-def _agree(ours: list[Tensor] | None, theirs: list[Tensor]) -> bool:
-    if ours is None or not close(ours[0], theirs[0]):
-        return False
-    largest = max(float(gradient.norm()) for gradient in theirs[1:])
-    pairs = zip(ours[1:], theirs[1:], strict=True)
-    return all(float((a - b).norm()) <= GRADIENTS * (float(b.norm()) + GRADIENTS * largest) for a, b in pairs)

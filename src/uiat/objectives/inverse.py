@@ -7,14 +7,21 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from uiat.models.features import penultimate
+from uiat.models.features import Features
 from uiat.precision import widen
 
 Reduction = Literal["mean", "sum"]
 
 
 def inverse_loss(
-    model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor, *, beta: float, reduction: Reduction = "mean"
+    model: nn.Module,
+    x: Tensor,
+    y: Tensor,
+    x_adv: Tensor,
+    *,
+    beta: float,
+    reduction: Reduction = "mean",
+    penultimate: Features | None = None,
 ) -> Callable[[Tensor], Tensor]:
     """Return x̌ ↦ CE(f(x̌), y) + β·[L1(F(x̌), F(x)) − L1(F(x̌), F(x̂))], a value for each sample.
 
@@ -27,9 +34,11 @@ def inverse_loss(
         x_adv: their adversarial examples x̂.
         beta: β, weight of the feature-level term.
         reduction: whether L1 is a mean or a sum over features.
+        penultimate: takes the features; one that is kept from batch to batch searches for the layer only once.
     """
     if beta == 0:
         return lambda x_inv: F.cross_entropy(widen(model(x_inv)), y, reduction="none")
+    penultimate = penultimate or Features()
     with torch.no_grad():
         natural = widen(penultimate(model, x)[0])
         adversarial = widen(penultimate(model, x_adv)[0])

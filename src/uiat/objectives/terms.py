@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from uiat.crafting import crafting
 from uiat.objectives.divergence import best_other, kl_divergence
 from uiat.precision import full
-from uiat.views import View
+from uiat.types import View
 
 Term = Callable[[View], Tensor]
 

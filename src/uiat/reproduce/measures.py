@@ -177,7 +177,7 @@ class Watcher:
         size = self.config.validate.batch_size
         for part, images in self.images.items():
             for kind, attack in (("natural", None), ("robust", self.attack)):
-                found = accuracy(state.model, images, attack, batch_size=size, device=self.device)
+                found = accuracy(state.network, images, attack, batch_size=size, device=self.device)
                 known[f"{part} {kind}/{state.epoch}"] = found.correct
         write_tensors(self.path, known)
         state.passes.counts.update(counts)  # learning curves are no cost of training

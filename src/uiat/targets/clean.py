@@ -3,8 +3,7 @@
 from torch import Tensor
 
 from uiat.targets.target import Target
-from uiat.types import Clock
-from uiat.views import View
+from uiat.types import Clock, View
 
 
 class CleanTarget(Target):

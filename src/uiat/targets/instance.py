@@ -9,11 +9,11 @@ from uiat.attacks.ascent import ascend, gradient_of
 from uiat.attacks.start import Start, starting_point
 from uiat.balls import BALLS, Norm
 from uiat.crafting import crafting
+from uiat.models.features import Features
 from uiat.objectives.inverse import Reduction, inverse_loss
 from uiat.rng import Draws
 from uiat.targets.target import Target
-from uiat.types import Clock
-from uiat.views import View
+from uiat.types import Clock, View
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,18 @@ class InstanceInverse:
     norm: Norm = "linf"
     """The ball's norm."""
 
-    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, x_adv: Tensor, draws: Draws | None = None) -> Tensor:
+    def __call__(
+        self,
+        model: nn.Module,
+        x: Tensor,
+        y: Tensor,
+        x_adv: Tensor,
+        draws: Draws | None = None,
+        penultimate: Features | None = None,
+    ) -> Tensor:
         """Return the inverse adversaries x̌ of x, against the model in the mode it is in (normally `eval`)."""
         ball = BALLS[self.norm](x, self.eps)
-        loss = inverse_loss(model, x, y, x_adv, beta=self.beta, reduction=self.reduction)
+        loss = inverse_loss(model, x, y, x_adv, beta=self.beta, reduction=self.reduction, penultimate=penultimate)
         start = ball.project(starting_point(self.start, ball, x, draws or Draws(), "inverse"))
         gradient = gradient_of(loss)
         return ascend(gradient, start, ball, step=self.step, steps=self.steps, direction=-1)
@@ -50,12 +58,14 @@ class InstanceInverseTarget(Target):
     def __init__(self, inverse: InstanceInverse, detach: bool = True, running: bool = False):
         super().__init__()
         self.inverse, self.detach, self.running = inverse, detach, running
+        self.penultimate = Features()
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
         """Craft x̌ for the whole batch before a prediction moves BatchNorm's running statistics."""
         for view in views:
             with crafting(model, view.mode) as network:
-                view.x_inv = self.inverse(network, view.batch.x, view.batch.y, view.x_adv, view.draws)
+                batch = view.batch
+                view.x_inv = self.inverse(network, batch.x, batch.y, view.x_adv, view.draws, self.penultimate)
 
     def forward(self, view: View, clock: Clock) -> Tensor:
         """Return log f(x̌)."""

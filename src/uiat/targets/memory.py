@@ -7,8 +7,7 @@ from torch import Tensor, nn
 
 from uiat.distributed import gather
 from uiat.errors import UserError
-from uiat.types import DataSpec
-from uiat.views import View
+from uiat.types import DataSpec, View
 
 Precision = Literal["float32", "float16"]
 """How a table keeps log p: 4 or 2 bytes a number."""

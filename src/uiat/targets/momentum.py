@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from uiat.targets.memory import Precision, PredictionTable
 from uiat.targets.target import Target
-from uiat.types import Clock, DataSpec
-from uiat.views import View
+from uiat.types import Clock, DataSpec, View
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from uiat.distributed import anywhere
 from uiat.targets.clean import CleanTarget
 from uiat.targets.memory import Precision, PredictionTable
 from uiat.targets.target import Target
-from uiat.types import Clock, DataSpec
-from uiat.views import View
+from uiat.types import Clock, DataSpec, View
 
 
 @dataclass(frozen=True)

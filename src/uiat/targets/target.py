@@ -4,8 +4,7 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from uiat.types import Clock
-from uiat.views import View
+from uiat.types import Clock, View
 
 
 class Target(nn.Module):

@@ -12,11 +12,11 @@ from uiat.attacks.start import GAUSSIAN
 from uiat.balls import BALLS, PIXELS, Ball, Norm
 from uiat.crafting import crafting
 from uiat.distributed import total
+from uiat.models.features import Features
 from uiat.objectives.inverse import Reduction, inverse_loss
 from uiat.rng import generator
 from uiat.targets.target import Target
-from uiat.types import Clock, DataSpec
-from uiat.views import View
+from uiat.types import Clock, DataSpec, View
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class UniversalInverseTarget(Target):
     ):
         super().__init__()
         self.inverse, self.detach, self.running = inverse, detach, running
+        self.penultimate = Features()
         z = GAUSSIAN * torch.randn((data.num_classes, *data.shape), generator=generator(seed, "z"))
         self.register_buffer("z", self._ball(z).project(z))
 
@@ -82,9 +83,15 @@ class UniversalInverseTarget(Target):
         return here.nonzero().flatten(), (here.cumsum(0) - 1).clamp(min=0)
 
     def _gradient(self, model: nn.Module, view: View, where: Tensor) -> Gradient:
-        x = view.batch.x
+        x, inverse = view.batch.x, self.inverse
         loss = inverse_loss(
-            model, x, view.batch.y, view.x_adv, beta=self.inverse.beta, reduction=self.inverse.reduction
+            model,
+            x,
+            view.batch.y,
+            view.x_adv,
+            beta=inverse.beta,
+            reduction=inverse.reduction,
+            penultimate=self.penultimate,
         )
         counts = 0.0 if view.batch.padding else 1.0
         return gradient_of(lambda z: counts * loss(add_clipped(x, z, where)), where)
