@@ -139,4 +139,4 @@ def without_uiat(text: str) -> str:
             continue
         last = node.end_lineno or node.lineno
         lines[node.lineno - 1 : last] = [replacement, *[""] * (last - node.lineno)]
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip() + "\n"
