@@ -5,11 +5,11 @@ from math import cos, pi
 from typing import Generic, Literal, TypeVar
 
 from uiat.added import added
-from uiat.attacks import PGD
+from uiat.attacks import PGD, norm_of
 from uiat.balls import Norm
 from uiat.data.config import DataConfig
 from uiat.errors import UserError
-from uiat.methods import Method, MethodConfig
+from uiat.methods import Method, MethodConfig, check_method
 from uiat.models import ModelConfig
 from uiat.precision import Precision
 from uiat.ranges import check_numbers
@@ -160,11 +160,11 @@ class Validation:
     batch_size: int = 256
     """Samples attacked at a time."""
 
-    def attack(self, method: object) -> PGD:
+    def attack(self, method: MethodConfig) -> PGD:
         """Return the attack for a run with this method."""
-        trained = getattr(method, "attack", None)
-        eps = self.eps if self.eps is not None else getattr(trained, "eps", 8 / 255)
-        norm: Norm = self.norm if self.norm is not None else getattr(trained, "norm", "linf")
+        trained_eps = method.attack.eps if method.attack is not None else 8 / 255
+        eps = self.eps if self.eps is not None else trained_eps
+        norm = self.norm if self.norm is not None else norm_of(method.attack)
         return PGD(eps=eps, step=self.step, steps=self.steps, norm=norm)
 
 
@@ -194,7 +194,8 @@ AnyConfig = Config[ModelConfig, MethodConfig]
 def check(config: AnyConfig) -> None:
     """Raise a `UserError` that names the first number or choice of a configuration that no run can be made with."""
     check_training(config.train)
-    check_numbers(config, norm=getattr(getattr(config.method, "attack", None), "norm", "linf"))
+    check_method(type(config.method).__name__, config.method)
+    check_numbers(config, norm=norm_of(config.method.attack))
 
 
 def check_training(train: Training) -> None:

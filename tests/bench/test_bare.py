@@ -13,12 +13,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.bench.course import CPU, SETTING
 from uiat.bench.bare import Bare, bare_passes
 from uiat.bench.entrants import Phase, TimedMethod, bare
-from uiat.bench.need import Need
 from uiat.bench.race import race
 from uiat.config import Training
 from uiat.crafting import run_through
 from uiat.engine.setup import build_state
 from uiat.methods import METHODS
+from uiat.methods.passes import Need
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])

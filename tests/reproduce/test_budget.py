@@ -48,7 +48,7 @@ def test_known_sizes_are_those_of_the_data() -> None:
 
 def test_passes_of_the_paper() -> None:
     """PGD-10 and what each method adds, an image and an epoch; one-off: 79 epochs before T', one at it, 20 after."""
-    with_paper = {name: passes_per_image(METHODS[name], 100) for name in ("natural", "sat", "uiat", "uiat-oneoff")}  # type: ignore[arg-type]
+    with_paper = {name: passes_per_image(METHODS[name], 100) for name in ("natural", "sat", "uiat", "uiat-oneoff")}
     assert with_paper["natural"] == (100, 0, 100)
     assert with_paper["sat"] == (1100, 1000, 100)
     assert with_paper["uiat"] == (1500, 1100, 100)

@@ -94,7 +94,7 @@ def test_times_belong_to_a_device(short: Timing, tmp_path: Path, monkeypatch: py
 def test_an_estimate_follows_the_steps(short: Timing, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass of a second: natural training takes two an image; one-off UIAT is timed in three phases."""
     monkeypatch.setattr(timing, "pace", lambda *args: Pace(1.0, 1.0, 1.0))
-    per_image = {name: sum(passes_per_image(METHODS[name], 100)) / 100 for name in short.methods}  # type: ignore[arg-type]
+    per_image = {name: sum(passes_per_image(METHODS[name], 100)) / 100 for name in short.methods}
     total = (per_image["natural"] + 3 * per_image["uiat-oneoff"]) * short.batch_size
     assert short.estimate(CPU) == pytest.approx(total * (2 + short.rounds))
 

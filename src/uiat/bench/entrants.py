@@ -2,21 +2,20 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import nn
 
 from uiat.bench import reference
 from uiat.bench.bare import Bare, bare_passes
-from uiat.bench.need import Need, Unstated, need
 from uiat.config import AnyConfig, Config, Training
 from uiat.data.config import DataConfig
 from uiat.engine.setup import build_model, build_state
 from uiat.engine.state import State
 from uiat.engine.step import train_step
 from uiat.errors import UserError
-from uiat.methods import HAT, METHODS, MethodConfig
+from uiat.methods import METHODS, MethodConfig
+from uiat.methods.passes import Need
 from uiat.models import ModelConfig
 from uiat.rng import generator
 from uiat.types import Batch, Clock, DataSpec
@@ -95,15 +94,14 @@ def enter(
     """Return a method (the registered one of that name, if none is given), ready to make steps."""
     method = METHODS[name] if method is None else method
     config = course.config(method)
-    helper = build_model(config, course.spec, course.device).requires_grad_(False) if isinstance(method, HAT) else None
+    helper = build_model(config, course.spec, course.device).requires_grad_(False) if method.needs_helper else None
     state = build_state(config, course.spec, course.device, helper)
     phases = []
     for clock, share in _clocks(method):
         step = _step(name, state, course, clock)
-        try:
-            phases.append(Phase(share, need(method, clock), step))
-        except Unstated:  # a method of one's own
-            phases.append(Phase(share, _need_of(state, step, course.batch_size), step, stated=False))
+        stated = method.passes(clock)
+        needed = stated or _need_of(state, step, course.batch_size)
+        phases.append(Phase(share, needed, step, stated=stated is not None))
     return TimedMethod(name, tuple(phases), state, course.batch_size, passes or {})
 
 
@@ -115,13 +113,11 @@ def _need_of(state: State, step: Callable[[], object], batch_size: int) -> Need:
     return Need(predict=max(0, made["forward"] - gradients - updates), update=updates) + Need(**{kind: gradients})
 
 
-def _clocks(method: Any) -> list[tuple[Clock, float]]:
+def _clocks(method: MethodConfig) -> list[tuple[Clock, float]]:
     """Return a moment in each phase of a run, and the phase's share."""
-    plug_in = getattr(method, "uiat", None)
-    one_off = getattr(plug_in if getattr(plug_in, "enabled", False) else method, "one_off", None)
-    if one_off is None:
+    if method.one_off is None:
         return [(Clock(LATE, 0, EPOCHS), 1.0)]
-    moment = Clock(1, 0, EPOCHS).epoch_at(one_off.epoch)
+    moment = Clock(1, 0, EPOCHS).epoch_at(method.one_off.epoch)
     epochs = max(EPOCHS, moment)  # T' as an epoch of a longer run
     phases = {moment - 1: moment - 1, moment: 1, moment + 1: epochs - moment}
     return [(Clock(epoch, 0, epochs), count / epochs) for epoch, count in phases.items() if count]

@@ -8,8 +8,8 @@ import torch
 
 from uiat.bench.bare import Bare
 from uiat.bench.entrants import TimedMethod
-from uiat.bench.need import Need
 from uiat.bench.rounds import Rounds
+from uiat.methods.passes import Need
 from uiat.progress import Ticker
 
 

@@ -13,7 +13,7 @@ from uiat.cli.output import out_folder
 from uiat.cli.subject import SubjectField, parse
 from uiat.config import ModelT
 from uiat.errors import UserError
-from uiat.evaluation.inverse_settings import InverseSettings, inverse_settings, own_inverse
+from uiat.evaluation.inverse_settings import InverseSettings, inverse_settings
 from uiat.evaluation.inverses import LOSSES, make_inverses, shown_places
 from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.universal_z import Universal, make_z, read_z
@@ -58,7 +58,7 @@ def main(args: list[str]) -> int:
     method = ready.run.read_config().method if ready.run is not None else None
     settings = inverse_settings(method, ready.base, eps=options.inverse_eps, beta=options.beta)
     folder = out_folder(ready, options.out, "inverse")
-    universal = _find_z(ready, options, settings, method)
+    universal = _find_z(ready, options, settings, None if method is None else method.inverse)
     shown = shown_places(ready.images.y, options.rows, options.per_class)
     found = make_inverses(
         ready.model,
@@ -78,10 +78,10 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, method: object) -> Universal:
+def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, trained: object) -> Universal:
     """Read the z that belongs to the weights, settings and images at hand, or make it."""
     spec = ready.images.spec
-    if ready.run is not None and ready.weights_file == ready.run.last and settings.universal == own_inverse(method):
+    if ready.run is not None and ready.weights_file == ready.run.last and settings.universal == trained:
         found = read_z(ready.run)
         same = ready.run.read_config().data.name == ready.options.data.name
         if found is not None and same and found.z.shape == (spec.num_classes, *spec.shape):

@@ -1,15 +1,18 @@
 """Numbers on the command line: `8/255` wherever a number is, and radii that fit each other."""
 
-from dataclasses import replace
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from uiat.attacks import norm_of
+from uiat.balls import Norm
 from uiat.config import AnyConfig
 from uiat.errors import UserError
-from uiat.evaluation.inverse_settings import own_inverse
+from uiat.methods import MethodConfig
 from uiat.ranges import check_radius, show_number
-from uiat.recipes.scale import at_radius
+from uiat.recipes.scale import LENGTHS, at_radius
 
 REGISTRY = ConstructorRegistry()
 
@@ -39,8 +42,8 @@ def _fractions(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | Non
 def with_radius(config: AnyConfig, eps: float) -> AnyConfig:
     """Return a run at another ε, with every length of its attack and inverse (α, ε', α') scaled along."""
     method: Any = config.method
-    attack = getattr(method, "attack", None)
-    check_radius("--eps", eps, getattr(attack, "norm", "linf"))
+    attack = config.method.attack
+    check_radius("--eps", eps, norm_of(attack))
     if attack is None:
         return replace(config, validate=replace(config.validate, eps=eps))
     if not attack.eps:
@@ -52,15 +55,28 @@ def with_radius(config: AnyConfig, eps: float) -> AnyConfig:
     return replace(config, method=method, validate=at_radius(config.validate, eps, attack.eps))
 
 
-def too_long(method: Any, args: list[str]) -> str:
+def too_long(method: MethodConfig, args: list[str]) -> str:
     """Return one line about a step or an ε' that is longer than ε, unless its own flag is among the words."""
-    attack, inverse = getattr(method, "attack", None), own_inverse(method)
-    eps = getattr(attack, "eps", 0.0)
-    lengths = {"method.attack.step": getattr(attack, "step", None)}
-    if inverse is not None and inverse.norm == getattr(attack, "norm", "linf"):
-        path = "method.uiat.inverse" if hasattr(method, "uiat") else "method.inverse"
-        lengths |= {f"{path}.eps": inverse.eps, f"{path}.step": inverse.step}
+    if method.attack is None:
+        return ""
+    eps, norm = method.attack.eps, norm_of(method.attack)
     given = {word.partition("=")[0].removeprefix("--") for word in args}
-    found = [f"{name} = {show_number(v)}" for name, v in lengths.items() if v and v > eps > 0 and name not in given]
+    longer = [
+        f"{name} = {show_number(length)}"
+        for name, length in _lengths(method, "method.", norm)
+        if length > eps > 0 and name not in given
+    ]
     shown = show_number(eps)
-    return f"{', '.join(found)}: longer than ε = {shown}; `--eps {shown}` scales all lengths along" if found else ""
+    return f"{', '.join(longer)}: longer than ε = {shown}; `--eps {shown}` scales all lengths along" if longer else ""
+
+
+def _lengths(part: Any, path: str, norm: Norm) -> Iterator[tuple[str, float]]:
+    """Name the lengths in this norm of a configuration and its parts, without those of a part that is off."""
+    values = {entry.name: getattr(part, entry.name) for entry in fields(part)}
+    if not values.get("enabled", True):
+        return
+    for name, value in values.items():
+        if is_dataclass(value):
+            yield from _lengths(value, f"{path}{name}.", norm)
+        elif name in LENGTHS and isinstance(value, float) and values.get("norm", norm) == norm:
+            yield f"{path}{name}", value

@@ -10,13 +10,13 @@ from torch import nn
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.distributed import is_main, wait
 from uiat.engine.setup import build_model
-from uiat.methods import HAT, Natural
+from uiat.methods import MethodConfig, Natural
 from uiat.runs.folder import RunFolder
 from uiat.runs.weights import load_weights
 from uiat.types import DataSpec
 
 
-def helper_config(config: AnyConfig, method: HAT, run: RunFolder) -> AnyConfig:
+def helper_config(config: AnyConfig, method: MethodConfig, run: RunFolder) -> AnyConfig:
     """Return the run that trains a helper: the same network on the same data, from the same start, naturally."""
     epochs = config.train.epochs if method.helper_epochs is None else method.helper_epochs
     # HAT's practice: a plain network. Its labels are what counts, and it is as good without what makes robustness.
@@ -37,7 +37,7 @@ def get_helper(
     and goes on where it was. The folder may be a link to a finished run that several share.
     """
     method = config.method
-    if not isinstance(method, HAT):
+    if not method.needs_helper:
         return True, None
     if method.helper:
         return True, given_helper(config, method, data, device)
@@ -50,7 +50,7 @@ def get_helper(
     return True, _load(config, own.weights(), data, device)
 
 
-def given_helper(config: AnyConfig, method: HAT, data: DataSpec, device: torch.device) -> nn.Module:
+def given_helper(config: AnyConfig, method: MethodConfig, data: DataSpec, device: torch.device) -> nn.Module:
     """Load the helper that `method.helper` names: a run, or a weights file."""
     place = Path(method.helper)
     return _load(config, RunFolder.open(place).find_weights() if place.is_dir() else place, data, device)

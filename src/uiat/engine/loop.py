@@ -27,7 +27,6 @@ from uiat.engine.step import train_step
 from uiat.engine.trial import try_network
 from uiat.evaluation.accuracy import accuracy
 from uiat.io import append, write_json, write_tensors
-from uiat.methods import HAT
 from uiat.models.fast import keeps_channels_last
 from uiat.models.folding import Folded
 from uiat.rng import derive
@@ -45,7 +44,7 @@ def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
     """Build what a run is made of, try the network, and forget both: a mistake shows before there is a run folder."""
     build_loader(config, splits.train, torch.device("cpu"), splits.generated)
     try_network(initial_model(config, splits.spec).to(device), config.model, splits.spec)
-    if isinstance(config.method, HAT) and config.method.helper:
+    if config.method.needs_helper and config.method.helper:
         given_helper(config, config.method, splits.spec, device)
 
 

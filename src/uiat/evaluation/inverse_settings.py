@@ -6,6 +6,7 @@ from typing import Any
 
 from uiat.attacks import PGD
 from uiat.errors import UserError
+from uiat.methods import MethodConfig
 from uiat.ranges import check_radius
 from uiat.targets import InstanceInverse, UniversalInverse
 
@@ -28,35 +29,30 @@ class InverseSettings:
         return self.instance.beta
 
 
-def own_inverse(method: object) -> InstanceInverse | UniversalInverse | None:
-    """Return the inverse of a method (IAT, UIAT, one-off, or a single-step method with the plug-in), if it has one."""
-    plug_in = getattr(method, "uiat", None)
-    holder = plug_in if getattr(plug_in, "enabled", False) else method
-    found = getattr(holder, "inverse", None)
-    return found if isinstance(found, InstanceInverse | UniversalInverse) else None
-
-
 def inverse_settings(
-    method: object, base: PGD, *, eps: float | None = None, beta: float | None = None
+    method: MethodConfig | None, base: PGD, *, eps: float | None = None, beta: float | None = None
 ) -> InverseSettings:
-    """Settle ε', the steps and β, from a run's method, the threat model `base`, and what is asked for otherwise."""
-    own = own_inverse(method)
-    radius = eps if eps is not None else own.eps if own is not None else base.eps / 2
+    """Return ε', the steps and β: those asked for, else those of the run's method, else the paper's.
+
+    The attack is that of the threat model `base`.
+    """
+    trained = method.inverse if method is not None else None
+    radius = eps if eps is not None else trained.eps if trained is not None else base.eps / 2
     if not 0 < radius < inf:
         raise UserError(f"the inverse radius ε' is {radius}: give one above 0 with --inverse-eps.")
-    weight = beta if beta is not None else own.beta if own is not None else 1.0
+    weight = beta if beta is not None else trained.beta if trained is not None else 1.0
     if not 0 <= weight < inf:
         raise UserError(f"--beta is {weight}: give a number from 0 on.")
-    shared: dict[str, Any] = {"eps": radius, "beta": weight, "norm": base.norm if own is None else own.norm}
+    shared: dict[str, Any] = {"eps": radius, "beta": weight, "norm": base.norm if trained is None else trained.norm}
     check_radius("the inverse radius ε'", radius, shared["norm"])
-    if own is not None:
-        shared["reduction"] = own.reduction
+    if trained is not None:
+        shared["reduction"] = trained.reduction
     instance = InstanceInverse(step=radius / 2, steps=STEPS, **shared)
     universal = UniversalInverse(step=radius, **shared)
-    if own is not None and own.eps:
-        step = own.step * (radius / own.eps)
-        if isinstance(own, InstanceInverse):
-            instance = replace(own, step=step, **shared)
+    if trained is not None and trained.eps:
+        step = trained.step * (radius / trained.eps)
+        if isinstance(trained, InstanceInverse):
+            instance = replace(trained, step=step, **shared)
         else:
-            universal = replace(own, step=step, **shared)
+            universal = replace(trained, step=step, **shared)
     return InverseSettings(replace(base, steps=ATTACK_STEPS), instance, universal)

@@ -13,7 +13,8 @@ from uiat.added import added
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.errors import UserError
-from uiat.methods.method import Method
+from uiat.methods.method import Method, MethodConfig
+from uiat.methods.passes import UPDATE, Need, attack_passes, inverse_passes, one_off_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted, kl_to_target
 from uiat.targets import (
     InstanceInverse,
@@ -26,13 +27,13 @@ from uiat.targets import (
     UniversalInverse,
     UniversalInverseTarget,
 )
-from uiat.types import DataSpec
+from uiat.types import Clock, DataSpec
 
 Statistics = Literal["batch", "running"]
 
 
 @dataclass(frozen=True)
-class IAT:
+class IAT(MethodConfig):
     """Instance-wise inverse adversarial training (Alg. S1): CE(f(x̂), y) + λ·KL(f(x̌) ‖ f(x̂))."""
 
     lam: float = 3.5
@@ -64,9 +65,14 @@ class IAT:
         mixed = self.takes_mixed_labels
         return _towards(target, self, data, seed, mixed_labels=mixed)
 
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        inverse = inverse_passes(self.inverse, self.crafting, self.detach_target, _is_running(self))
+        return attack_passes(self.attack, self.crafting) + UPDATE + inverse
+
 
 @dataclass(frozen=True)
-class UIAT:
+class UIAT(MethodConfig):
     """Universal inverse adversarial training (Alg. 1): CE(f(x̂), y) + λ·KL(p ‖ f(x̂)), a z for each class."""
 
     lam: float = 3.5
@@ -92,9 +98,14 @@ class UIAT:
         universal = UniversalInverseTarget(self.inverse, data, seed=seed, detach=self.detach_target, running=running)
         return _towards(with_momentum(universal, self.momentum, data), self, data, seed)
 
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        inverse = inverse_passes(self.inverse, self.crafting, self.detach_target, _is_running(self))
+        return attack_passes(self.attack, self.crafting) + UPDATE + inverse
+
 
 @dataclass(frozen=True)
-class UIATOneOff:
+class UIATOneOff(MethodConfig):
     """One-off UIAT (Eq. S1 and S2): inverse adversaries in a single epoch T', their predictions kept ever after."""
 
     lam: float = 3.5
@@ -118,6 +129,12 @@ class UIATOneOff:
         """Return the method for this data."""
         target = one_off_universal(self.inverse, self.one_off, data, seed, self.detach_target, _is_running(self))
         return _towards(target, self, data, seed)
+
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step: more before T' than after it, and most in it."""
+        running = _is_running(self)
+        target = one_off_passes(self.inverse, self.one_off, clock, self.crafting, self.detach_target, running)
+        return attack_passes(self.attack, self.crafting) + UPDATE + target
 
 
 def with_momentum(inner: Target, momentum: Momentum, data: DataSpec) -> Target:

@@ -7,13 +7,14 @@ from torch import nn
 from uiat.added import added
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
-from uiat.methods.method import Method
+from uiat.methods.method import Method, MethodConfig
+from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted
-from uiat.types import DataSpec
+from uiat.types import Clock, DataSpec
 
 
 @dataclass(frozen=True)
-class SAT:
+class SAT(MethodConfig):
     """Standard adversarial training (PGD-AT): CE(f(x̂), y)."""
 
     attack: PGD = PGD()
@@ -39,3 +40,7 @@ class SAT:
             seed=seed,
             mixed_labels=self.takes_mixed_labels,
         )
+
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        return attack_passes(self.attack, self.crafting) + UPDATE

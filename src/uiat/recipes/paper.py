@@ -6,7 +6,7 @@ from typing import Any
 from uiat.attacks import PGD
 from uiat.config import AnyConfig, Config, Schedule, Training, Validation
 from uiat.data.config import DataConfig
-from uiat.methods import MART, GradAlign, Natural, get
+from uiat.methods import IAT, MART, UIAT, GradAlign, Natural, UIATOneOff, get
 from uiat.models import MODELS
 
 
@@ -27,9 +27,9 @@ def svhn(model: str, method: str) -> AnyConfig:
     """SVHN: 30 epochs, PGD step 1/255, λ 3.0, no augmentation."""
     config = _multi_step("svhn", model, method, epochs=30)
     changes: dict[str, Any] = {}
-    if isinstance(attack := getattr(config.method, "attack", None), PGD):
-        changes["attack"] = replace(attack, step=1 / 255)
-    if hasattr(config.method, "lam"):
+    if isinstance(config.method.attack, PGD):
+        changes["attack"] = replace(config.method.attack, step=1 / 255)
+    if isinstance(config.method, IAT | UIAT | UIATOneOff):
         changes["lam"] = 3.0
     changed = replace(config.method, **changes)  # type: ignore[type-var]
     return replace(config, method=changed, data=replace(config.data, crop=0, flip=False))

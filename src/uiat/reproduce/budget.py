@@ -19,7 +19,6 @@ from uiat.evaluation.suite import plan_attack
 from uiat.methods import MethodConfig
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.measures import Attacked, Curve, Measure
-from uiat.targets import OneOff
 from uiat.types import Batch, Clock, DataSpec
 
 SETS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
@@ -76,7 +75,7 @@ def passes_per_image(method: Any, epochs: int, awp: AWP | None = None) -> Passes
 
     Epochs differ only around T' of the one-off strategy, and where AWP begins.
     """
-    awp, one_off = awp or AWP(), one_off_of(method)
+    awp, one_off = awp or AWP(), method.one_off
     toy, starts = _Toy(method, epochs, awp), {1, awp.warmup + 1}
     if one_off is not None:
         moment = Clock(1, 0, epochs).epoch_at(one_off.epoch)
@@ -84,13 +83,6 @@ def passes_per_image(method: Any, epochs: int, awp: AWP | None = None) -> Passes
     ordered = [*sorted(start for start in starts if start <= epochs), epochs + 1]
     counts = [_scaled(toy.count(start), end - start) for start, end in pairwise(ordered)]
     return sum(c[0] for c in counts), sum(c[1] for c in counts), sum(c[2] for c in counts)
-
-
-def one_off_of(method: Any) -> OneOff | None:
-    """Return the one-off strategy of a method, or of its plug-in, if it has one."""
-    plug_in: Any = getattr(method, "uiat", None)
-    found = getattr(plug_in if getattr(plug_in, "enabled", False) else method, "one_off", None)
-    return found if isinstance(found, OneOff) else None
 
 
 class _Toy:

@@ -68,11 +68,8 @@ def method_name(config: AnyConfig) -> str:
     """Return the registered name of a configuration's method, whatever its numbers are."""
     method = config.method
     for name, known in METHODS.items():
-        same = type(known) is type(method) and all(
-            type(getattr(known, part, None)) is type(getattr(method, part, None)) for part in ("attack", "inverse")
-        )
-        plugged = [getattr(getattr(part, "uiat", None), "enabled", None) for part in (known, method)]
-        if same and plugged[0] == plugged[1]:
+        parts = ((known, method), (known.attack, method.attack), (known.inverse, method.inverse))
+        if all(type(one) is type(other) for one, other in parts):
             return name
     return type(method).__name__.lower()
 

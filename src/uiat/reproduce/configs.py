@@ -6,6 +6,7 @@ from typing import Any
 from uiat import methods, recipes
 from uiat.config import AnyConfig, Schedule
 from uiat.data.config import Generated
+from uiat.methods import IAT, UIAT
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
 from uiat.recipes.paper import as_single_step
@@ -15,7 +16,7 @@ from uiat.reproduce.stand_in import stand_in_name
 
 def attack_of(config: AnyConfig) -> Any:
     """Return the attack of a configuration's method."""
-    return config.method.attack  # type: ignore[attr-defined]
+    return config.method.attack
 
 
 def change_method(config: AnyConfig, part: str | None, **changes: Any) -> AnyConfig:
@@ -146,10 +147,10 @@ def _fewer_epochs(config: AnyConfig, epochs: int, *, batch_size: int) -> AnyConf
     """Return a run of so many epochs, with everything that counts epochs in proportion."""
     before, own = config.train.epochs, config.method
     train = replace(config.train, epochs=epochs, batch_size=batch_size, log_every=0)
-    if hasattr(own, "momentum"):
+    if isinstance(own, IAT | UIAT):
         config = change_method(config, "momentum", start=own.momentum.start / before)
-    if getattr(own, "helper_epochs", None):
-        config = change_method(config, None, helper_epochs=max(1, own.helper_epochs * epochs // before))  # type: ignore[attr-defined]
+    if own.helper_epochs:
+        config = change_method(config, None, helper_epochs=max(1, own.helper_epochs * epochs // before))
     return replace(config, train=train)
 
 

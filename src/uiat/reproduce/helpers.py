@@ -6,7 +6,6 @@ from pathlib import Path
 from uiat.engine.helper import helper_config
 from uiat.errors import UserError
 from uiat.io import reason
-from uiat.methods import HAT
 from uiat.reproduce.cell import Cell, Store, merge
 from uiat.runs.folder import RunFolder
 
@@ -14,7 +13,7 @@ from uiat.runs.folder import RunFolder
 def helper_cell(cell: Cell) -> Cell | None:
     """Return the run that trains a cell's helper; `None` where it needs none, or one that nobody can share."""
     method = cell.config.method
-    if not isinstance(method, HAT) or method.helper or cell.config.init:
+    if not method.needs_helper or method.helper or cell.config.init:
         return None
     return Cell(helper_config(cell.config, method, RunFolder(".")), labels=("HAT's helper",))
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from uiat.config import AnyConfig
 from uiat.errors import unknown
+from uiat.methods import GradAlign
 from uiat.reproduce.configs import CONFIGS, DATA, GENERATED, SINGLE_STEP, SMOKE_EPS, attack_of, change_method
 from uiat.reproduce.learning import Watch
 from uiat.reproduce.measures import Attacked, Curve, Inverse
@@ -74,7 +75,7 @@ class Scale:
         """Return a run of Table 5 at the radius of so many levels."""
         config = SINGLE_STEP[self.name](method)
         changes: dict[str, Any] = {"attack": replace(attack_of(config), eps=self.radius(levels))}
-        if hasattr(config.method, "lam_align"):
+        if isinstance(config.method, GradAlign):
             changes["lam_align"] = ALIGN[levels]
         return change_method(config, None, **changes)
 

@@ -16,7 +16,7 @@ from uiat.bench.rounds import as_rounds, doubt
 from uiat.config import AnyConfig
 from uiat.io import write_json
 from uiat.methods import METHODS
-from uiat.reproduce.budget import images_per_epoch, one_off_of, pace, passes_per_image, sizes
+from uiat.reproduce.budget import images_per_epoch, pace, passes_per_image, sizes
 from uiat.runs.card import environment
 from uiat.runs.folder import read_json
 from uiat.serialize import encode
@@ -103,7 +103,7 @@ class Timing:
         for name in self.methods:
             method: Any = METHODS[name]
             step = speed.of(passes_per_image(method, _EPOCHS)) / _EPOCHS * self.batch_size
-            steps += [step] * (1 if one_off_of(method) is None else 3)  # before T', at it, after it
+            steps += [step] * (1 if method.one_off is None else 3)  # before T', at it, after it
         return sum(steps) * (2 + self.rounds * steps_a_turn(steps, self.rounds))
 
 

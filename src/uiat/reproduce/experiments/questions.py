@@ -28,7 +28,7 @@ def variants(scale: Scale) -> dict[str, AnyConfig]:
     found = {"UIAT as it is": default}
     for name, (method, part, fields) in CHANGES.items():
         found[name] = change_method(scale.config(method), part, **fields)
-    inverse: Any = default.method.inverse  # type: ignore[attr-defined]
+    inverse: Any = default.method.inverse
     for name, times in RADII.items():
         found[name] = change_method(default, "inverse", eps=times * inverse.eps, step=times * inverse.step)
     return found
