@@ -8,12 +8,12 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.evaluate import open_ledger
 from uiat.cli.output import out_folder
 from uiat.cli.subject import SubjectField, parse
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.curves import Curve, check_count, default_grid, measure, plan_points
+from uiat.evaluation.evaluate import open_ledger
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
 from uiat.ranges import check_radius

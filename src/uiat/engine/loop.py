@@ -14,7 +14,7 @@ from uiat.config import AnyConfig
 from uiat.crafting import crafting_copy
 from uiat.data import Splits
 from uiat.data.ahead import ahead
-from uiat.distributed import anywhere, is_main, world
+from uiat.distributed import anywhere, is_main
 from uiat.engine.guards import respond
 from uiat.engine.helper import get_helper, given_helper
 from uiat.engine.initial import initial_model, keep_initial
@@ -26,14 +26,13 @@ from uiat.engine.state import State
 from uiat.engine.step import train_step
 from uiat.engine.trial import try_network
 from uiat.evaluation.accuracy import accuracy
-from uiat.io import append, write_json, write_tensors
+from uiat.io import append, write_tensors
 from uiat.models.fast import keeps_channels_last
 from uiat.models.folding import Folded
 from uiat.rng import derive
-from uiat.runs.card import environment
+from uiat.runs.card import training_card, write_training_card
 from uiat.runs.checkpoint import Checkpointer
-from uiat.runs.folder import RunFolder, read_json
-from uiat.serialize import to_json
+from uiat.runs.folder import RunFolder
 from uiat.types import Clock
 
 AfterEpoch = Callable[[State], None]
@@ -147,10 +146,15 @@ def _train(
                 after_epoch(state)
             state.epoch, state.step, state.skipped, state.meter = state.epoch + 1, 0, 0, type(state.meter)()
             save()
-        card = _card(config, splits, state, device)
-        before = read_json(run.result) if run.result.exists() else None  # one may have evaluated it before
-        if is_main() and not (isinstance(before, dict) and "config" in before):
-            write_json(run.result, card)
+        facts = {
+            "parameters": sum(p.numel() for p in state.model.parameters()),
+            "best": state.best,
+            **({"catastrophic_overfitting": state.overfitting.first} if state.overfitting.first else {}),
+            "training_seconds": round(state.seconds, 1),
+            "training_passes": state.passes.everywhere(),
+        }
+        if is_main():
+            write_training_card(run, training_card(config, splits, device, **facts))
     return True
 
 
@@ -214,28 +218,3 @@ def _keep(raw: Path, averaged: Path, state: State) -> None:
 def _append(run: RunFolder, record: dict[str, Any]) -> None:
     if is_main():
         append(run.metrics, json.dumps(record) + "\n")
-
-
-def _card(config: AnyConfig, splits: Splits, state: State, device: torch.device) -> dict[str, Any]:
-    """Return the run's result card; `uiat evaluate` adds test accuracies to it."""
-    return {
-        "schema": 1,
-        "config": to_json(config),
-        "data": {
-            "name": config.data.name,
-            "classes": list(splits.train.classes),
-            "shape": list(splits.spec.shape),
-            "train": len(splits.train),
-            **({"generated": len(splits.generated)} if splits.generated is not None else {}),
-            "validation": len(splits.validation),
-            "test": len(splits.test),
-        },
-        "parameters": sum(p.numel() for p in state.model.parameters()),
-        "best": state.best,
-        **({"catastrophic_overfitting": fallen} if (fallen := state.overfitting.first) else {}),
-        "training_seconds": round(state.seconds, 1),
-        "training_passes": state.passes.everywhere(),
-        "processes": world(),
-        "environment": environment(device),
-        "evaluations": [],
-    }

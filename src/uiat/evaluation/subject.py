@@ -6,23 +6,28 @@ from pathlib import Path
 from typing import Any, Generic, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from uiat import data
+from uiat import data as data_sets
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.config import ModelT
 from uiat.data.config import DataConfig
+from uiat.data.files import first_line
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device, pick_device
 from uiat.errors import UserError
+from uiat.logits import check_logits
+from uiat.models import Imported, ModelConfig
 from uiat.models.fast import to_channels_last, trial_batch, verified_fold
+from uiat.models.untouched import untouched
 from uiat.ranges import check_numbers
 from uiat.runs.folder import RunFolder, Weights
 from uiat.runs.identity import check_channels, check_classes, is_own_data
 from uiat.runs.places import find_data, find_network
 from uiat.runs.weights import load_weights
 from uiat.serialize import encode
+from uiat.types import DataSpec
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ class Ready:
         return self.run.weights(self.options.weights)
 
 
-def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = None) -> Ready:
+def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None = None) -> Ready:
     """Load the network and the images (unless they are given), and settle the threat model."""
     run = RunFolder.open(target) if target.is_dir() else None
     base = PGD(step=None, steps=20)
@@ -111,30 +116,52 @@ def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = No
     ready = Ready(target, run, options, model, model, images, splits.train, base, device, 0)
     load_weights(model, run.find_weights(options.weights) if run is not None else target)
     model.eval().requires_grad_(False)
+    trial = trial_batch(splits.spec, device)
+    with untouched(model), torch.no_grad():
+        try_forward(model, trial, splits.spec, network_name(options.model))
     if options.exact:
         return ready
-    trial = trial_batch(splits.spec, device)
     folded = verified_fold(to_channels_last(model, trial), trial)
     return ready if folded is None else replace(ready, fast=folded, folds=folded.folds)
 
 
-def _load(run: RunFolder | None, options: Subject[Any]) -> data.Splits:
+def network_name(config: ModelConfig) -> str:
+    """Return what messages call a network."""
+    return f"the network {config.target if isinstance(config, Imported) else type(config).__name__}"
+
+
+def try_forward(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> Tensor:
+    """Return the logits of x; raise a `UserError` that says why there are none, if the network gives none."""
+    mode = "training" if model.training else "evaluation"
+    try:
+        output = model(x)
+    except UserError:
+        raise
+    except Exception as error:  # anyone's own forward may raise anything
+        raise UserError(
+            f"{name} fails in {mode} mode on a batch of shape {tuple(x.shape)} ({first_line(error)}): "
+            "let it take images of this size, or resize them with --data.size."
+        ) from error
+    return check_logits(output, len(x), data.num_classes, f"{name}, in {mode} mode,")
+
+
+def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
     """Load the data; a run's own that has another path now is divided as the run has divided it.
 
     As data of another name, some of the images it was trained on would be test images.
     """
     given = options.data
     if run is None:
-        return data.load(given, options.data_dir)
+        return data_sets.load(given, options.data_dir)
     own = run.read_config().data
-    if given.name not in (own.name, *data.SOURCES) and given == DataConfig(
+    if given.name not in (own.name, *data_sets.SOURCES) and given == DataConfig(
         given.name, size=own.size, download=own.download
     ):
         with suppress(UserError):  # other data need not have the run's parts
-            splits = data.load(find_data(run, replace(own, name=given.name)), options.data_dir)
+            splits = data_sets.load(find_data(run, replace(own, name=given.name)), options.data_dir)
             if is_own_data(run, splits):
                 return splits
-    return data.load(find_data(run, given), options.data_dir)
+    return data_sets.load(find_data(run, given), options.data_dir)
 
 
 def _sample(images: Images, options: Subject[Any]) -> Images:
