@@ -12,11 +12,10 @@ import pytest
 from tests.cli.calls import call, refused, stopped
 from tests.engine.runs import tiny
 from uiat import methods, recipes
-from uiat.config import Config, Validation
+from uiat.config import Config, UnknownMethod, Validation, encode, from_json, to_json
 from uiat.errors import UserError
 from uiat.methods import METHODS
 from uiat.runs.folder import RunFolder
-from uiat.serialize import UnknownMethod, encode, from_json, to_json
 from uiat.types import DataSpec
 
 OWN = """

@@ -16,7 +16,8 @@ from tests.docs.pages import ROOT, blocks
 from tests.engine.processes import finish, spawn
 from uiat import attacks, data, methods, models, recipes
 from uiat.cli import main
-from uiat.recipes.scale import at_radius
+from uiat.config import from_json, to_json
+from uiat.recipes.small import at_radius
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.configs import SMOKE_EPS
@@ -24,7 +25,6 @@ from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.readings import Percent
 from uiat.reproduce.table import Table, make_entry
 from uiat.runs.folder import RunFolder
-from uiat.serialize import from_json, to_json
 
 EXAMPLES = {
     block.text.splitlines()[0].removeprefix("# "): block.text

@@ -16,11 +16,8 @@ from uiat.bench.memory import peak_bytes
 from uiat.bench.plot import draw_bench
 from uiat.bench.race import race
 from uiat.bench.summary import Line, doubts, lines, to_content
-from uiat.cli.kept import import_kept, read_known
-from uiat.cli.numbers import REGISTRY
-from uiat.cli.output import check_file
-from uiat.cli.subject import take
-from uiat.config import ModelT, Training
+from uiat.cli.options import REGISTRY, check_file, import_kept, read_known, take
+from uiat.config import ModelT, Training, UnknownMethod, encode
 from uiat.crafting import crafting_copy
 from uiat.distributed import pick_device
 from uiat.engine.trial import try_network
@@ -32,7 +29,6 @@ from uiat.precision import Precision
 from uiat.report.figure import save_figure
 from uiat.runs.card import environment
 from uiat.runs.folder import RunFolder
-from uiat.serialize import UnknownMethod, encode
 from uiat.types import DataSpec
 
 DEFAULT = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")

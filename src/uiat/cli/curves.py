@@ -8,15 +8,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.output import out_folder
-from uiat.cli.subject import SubjectField, parse
+from uiat.cli.options import SubjectField, out_folder, parse
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.curves import Curve, check_count, default_grid, measure, plan_points
 from uiat.evaluation.evaluate import open_ledger
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
-from uiat.ranges import check_radius
+from uiat.fields import check_radius
 from uiat.report.axis import in_levels, show_radius
 from uiat.report.curves_files import write_curves, write_difference
 from uiat.runs.folder import RunFolder

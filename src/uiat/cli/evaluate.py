@@ -8,8 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.output import check_file
-from uiat.cli.subject import SubjectField, parse
+from uiat.cli.options import SubjectField, check_file, parse
 from uiat.config import ModelT
 from uiat.distributed import is_main, local_device, pick_device, process_group, wait
 from uiat.errors import UserError
@@ -25,9 +24,9 @@ from uiat.evaluation.evaluate import (
 )
 from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.suite import SuiteResult
+from uiat.fields import show_number
 from uiat.io import write_json
 from uiat.models.layout import keeps_channels_last
-from uiat.ranges import show_number
 from uiat.runs.card import add_evaluation
 from uiat.runs.folder import RunFolder
 

@@ -9,14 +9,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.output import out_folder
-from uiat.cli.subject import SubjectField, parse
+from uiat.cli.options import SubjectField, out_folder, parse
 from uiat.config import ModelT
 from uiat.errors import UserError
-from uiat.evaluation.inverse_settings import InverseSettings, inverse_settings
-from uiat.evaluation.inverses import LOSSES, make_inverses, shown_places
+from uiat.evaluation.inverses import (
+    LOSSES,
+    InverseSettings,
+    Universal,
+    inverse_settings,
+    make_inverses,
+    make_z,
+    read_z,
+    shown_places,
+)
 from uiat.evaluation.subject import Ready, prepare
-from uiat.evaluation.universal_z import Universal, make_z, read_z
 from uiat.report.inverse_files import Result, write_inverses
 
 

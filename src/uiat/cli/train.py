@@ -11,10 +11,8 @@ import torch
 import tyro
 
 from uiat import data, models, recipes
-from uiat.cli.kept import import_kept, read_known
 from uiat.cli.launch import check_processes, launch, stopped
-from uiat.cli.numbers import REGISTRY, parse_number, too_long, with_radius
-from uiat.cli.subject import take
+from uiat.cli.options import REGISTRY, import_kept, parse_number, read_known, take, too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_path
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
@@ -25,8 +23,7 @@ from uiat.errors import UserError, quoted
 from uiat.plugins import Import
 from uiat.progress import PipeSafeConsole
 from uiat.runs.folder import RunFolder
-from uiat.runs.identity import check_same, keep_identity
-from uiat.runs.places import find_data, find_network
+from uiat.runs.identity import check_same, find_data, find_network, keep_identity
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}

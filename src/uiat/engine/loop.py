@@ -16,11 +16,16 @@ from uiat.data import Splits
 from uiat.data.ahead import ahead
 from uiat.distributed import anywhere, is_main
 from uiat.engine.guards import respond
-from uiat.engine.helper import get_helper, given_helper
-from uiat.engine.initial import initial_model, keep_initial
 from uiat.engine.overfitting import is_single_step, one_step
-from uiat.engine.progress import Reporter
-from uiat.engine.setup import build_loader, build_state, folded_copy_is_valid
+from uiat.engine.setup import (
+    build_loader,
+    build_state,
+    folded_copy_is_valid,
+    get_helper,
+    given_helper,
+    initial_model,
+    keep_initial,
+)
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
@@ -29,6 +34,7 @@ from uiat.evaluation.accuracy import accuracy
 from uiat.io import append, write_tensors
 from uiat.models.fast import keeps_channels_last
 from uiat.models.folding import Folded
+from uiat.progress import Reporter
 from uiat.rng import derive
 from uiat.runs.card import training_card, write_training_card
 from uiat.runs.checkpoint import Checkpointer

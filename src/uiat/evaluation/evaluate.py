@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from uiat.attacks import PGD
 from uiat.balls import Norm
+from uiat.config import encode
 from uiat.crafting import crafting
 from uiat.data.fetch import cache_folder
 from uiat.data.images import Images, to_unit
@@ -20,11 +21,10 @@ from uiat.evaluation.accuracy import Accuracy
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready
 from uiat.evaluation.suite import SuiteResult, run_suite
+from uiat.fields import check_numbers
 from uiat.io import write_tensors
 from uiat.logits import check_logits
-from uiat.ranges import check_numbers
 from uiat.runs.card import evaluation_card
-from uiat.serialize import encode
 
 
 def evaluate(

@@ -11,22 +11,20 @@ from torch import Tensor, nn
 from uiat import data as data_sets
 from uiat.attacks import PGD
 from uiat.balls import Norm
-from uiat.config import ModelT
+from uiat.config import ModelT, encode
 from uiat.data.config import DataConfig
 from uiat.data.files import first_line
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device, pick_device
 from uiat.errors import UserError
+from uiat.fields import check_numbers
 from uiat.logits import check_logits
 from uiat.models import Imported, ModelConfig
 from uiat.models.fast import to_channels_last, trial_batch, verified_fold
 from uiat.models.untouched import untouched
-from uiat.ranges import check_numbers
 from uiat.runs.folder import RunFolder, Weights
-from uiat.runs.identity import check_channels, check_classes, is_own_data
-from uiat.runs.places import find_data, find_network
+from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_own_data
 from uiat.runs.weights import load_weights
-from uiat.serialize import encode
 from uiat.types import DataSpec
 
 

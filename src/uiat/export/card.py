@@ -4,10 +4,10 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from uiat.config import encode
 from uiat.export.subject import Subject
 from uiat.runs.card import environment
 from uiat.runs.weights import EXPORTED
-from uiat.serialize import encode
 
 KIND = "uiat export"
 """Tells a card of ours from any other card.json."""

@@ -3,10 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+from uiat.config import encode
 from uiat.export.card import BIBTEX
 from uiat.export.subject import Subject
-from uiat.ranges import show_number
-from uiat.serialize import encode
+from uiat.fields import show_number
 
 ROBUSTBENCH = ("cifar10", "cifar100")
 """Data sets of ours that RobustBench has, under the same names."""

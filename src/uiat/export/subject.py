@@ -12,7 +12,7 @@ from uiat.config import AnyConfig
 from uiat.errors import UserError
 from uiat.runs.card import data_facts
 from uiat.runs.folder import RunFolder, Weights
-from uiat.runs.places import find_data, find_network
+from uiat.runs.identity import find_data, find_network
 from uiat.runs.weights import load_weights
 from uiat.types import DataSpec
 

@@ -9,10 +9,10 @@ from typing import Literal
 
 from torch import nn
 
-from uiat.added import added
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.errors import UserError
+from uiat.fields import added
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes, inverse_passes, one_off_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted, kl_to_target

@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from uiat.attacks import FGSM, Attack
 from uiat.crafting import Crafting, crafting
 from uiat.errors import UserError
+from uiat.fields import check_number, check_numbers
 from uiat.logits import check_logits
 from uiat.methods.passes import Need
 from uiat.objectives.terms import Weighted
-from uiat.ranges import check_number, check_numbers
 from uiat.rng import Draws
 from uiat.targets import InstanceInverse, OneOff, Target, UniversalInverse
 from uiat.types import Batch, Clock, DataSpec, Loss

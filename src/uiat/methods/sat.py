@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from uiat.added import added
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
+from uiat.fields import added
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted

@@ -6,8 +6,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from uiat.added import added
 from uiat.errors import UserError, unknown
+from uiat.fields import added
 from uiat.models.normalize import normalization
 from uiat.types import DataSpec
 

@@ -8,18 +8,16 @@ import torch
 from torch import Tensor
 
 from uiat import data
+from uiat.config import encode
 from uiat.data.images import balanced
-from uiat.evaluation.inverse_settings import InverseSettings
-from uiat.evaluation.inverses import KINDS, Inverses
+from uiat.evaluation.inverses import KINDS, Inverses, InverseSettings, Universal
 from uiat.evaluation.subject import Ready, facts
-from uiat.evaluation.universal_z import Universal
 from uiat.io import write_json, write_tensors
 from uiat.report.axis import in_levels, show_radius
 from uiat.report.figure import save_figure
 from uiat.report.inverse_grid import Row, draw_inverses
 from uiat.runs.card import environment
-from uiat.runs.places import find_data
-from uiat.serialize import encode
+from uiat.runs.identity import find_data
 
 
 @dataclass(frozen=True)

@@ -17,14 +17,13 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, encode, to_json
 from uiat.errors import UserError
 from uiat.io import reason, write_json, write_tensors
 from uiat.methods import METHODS
 from uiat.reproduce.learning import Watch
 from uiat.reproduce.measures import Measure, Result, measure_key, stamped
 from uiat.runs.folder import RunFolder, read_json
-from uiat.serialize import encode, to_json
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from uiat.methods import IAT, UIAT
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
 from uiat.recipes.paper import as_single_step
-from uiat.recipes.scale import at_radius
+from uiat.recipes.small import at_radius
 from uiat.reproduce.stand_in import stand_in_name
 
 

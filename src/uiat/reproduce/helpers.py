@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from uiat.engine.helper import helper_config
+from uiat.engine.setup import helper_config
 from uiat.errors import UserError
 from uiat.io import reason
 from uiat.reproduce.cell import Cell, Store, merge

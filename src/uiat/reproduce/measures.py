@@ -9,15 +9,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from uiat.config import encode
 from uiat.errors import UserError
 from uiat.evaluation.curves import measure, plan_points
-from uiat.evaluation.inverse_settings import inverse_settings
-from uiat.evaluation.inverses import KINDS, make_inverses, shown_places
+from uiat.evaluation.inverses import KINDS, inverse_settings, make_inverses, read_z, shown_places
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready
 from uiat.evaluation.suite import run_suite
-from uiat.evaluation.universal_z import read_z
-from uiat.serialize import encode
 
 RESULTS_VERSION = 2
 """Raise it with any change after which the same configuration gives other numbers beyond the order of floats: to a

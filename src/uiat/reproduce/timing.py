@@ -13,13 +13,12 @@ import torch
 from uiat.bench.entrants import BenchSetting, enter
 from uiat.bench.race import race
 from uiat.bench.rounds import as_rounds, doubt
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, encode
 from uiat.io import write_json
 from uiat.methods import METHODS
 from uiat.reproduce.budget import images_per_epoch, pace, passes_per_image, sizes
 from uiat.runs.card import environment
 from uiat.runs.folder import read_json
-from uiat.serialize import encode
 
 FOLDER = "timing"
 SHORT_SECONDS = 0.2

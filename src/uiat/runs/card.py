@@ -9,11 +9,10 @@ from typing import Any
 
 import torch
 
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, to_json
 from uiat.data import Splits
 from uiat.distributed import world
 from uiat.runs.folder import RunFolder
-from uiat.serialize import to_json
 
 SCHEMA = 1
 MEASURED = ("accuracy", "interval95", "seconds", "after", "per_class", "environment")

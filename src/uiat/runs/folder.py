@@ -12,12 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from uiat.config import AnyConfig
+from uiat.config import IMPORTS, AnyConfig, from_json, to_json
 from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted
 from uiat.io import WriteError, reason, write_json
 from uiat.plugins import Import
-from uiat.serialize import IMPORTS, from_json, to_json
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How the system says that a disk takes no more: full, a quota, a limit, broken."""
