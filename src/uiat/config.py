@@ -28,13 +28,13 @@ class Schedule:
     """`onecycle`: cosine up to the maximum and down to almost nothing; `piecewise`: drops at the milestones;
     `triangular`: straight up and straight down to zero."""
     lr: float = 0.1
-    """The maximum (the first one, if piecewise)."""
+    """The maximum learning rate (the first one, if piecewise)."""
     warmup: float = 0.25
-    """Where the maximum lies, as a fraction of the run (onecycle, triangular)."""
+    """Where the maximum of the learning rate lies, as a fraction of the run (onecycle, triangular)."""
     milestones: tuple[float, ...] = (0.5, 0.75)
-    """Where the rate drops, as fractions of the run (piecewise)."""
+    """Where the learning rate drops, as fractions of the run (piecewise)."""
     factor: float = 0.1
-    """What it is multiplied with at each milestone (piecewise)."""
+    """What the learning rate is multiplied with at each milestone (piecewise)."""
     low_momentum: float | None = added(None)
     """SGD's momentum where the rate is at its maximum; it moves in proportion to the rate. `None`: not cycled."""
 
@@ -71,9 +71,9 @@ class Averaging:
     """θ' ← τ'·θ' + (1 − τ')·θ after every step, with τ' = min(τ, (1 + t)/(10 + t)) in the t-th, from 0."""
 
     enabled: bool = False
-    """Whether to average at all; the averaged network is then the one that is selected, evaluated and exported."""
+    """Whether to average the weights; the averaged network is then the one that is selected, evaluated and exported."""
     decay: float = 0.995
-    """τ: how much of the average is kept in a step; the warm-up keeps less at first."""
+    """τ: how much of the averaged weights is kept in a step; the warm-up keeps less at first."""
 
     def at(self, updates: int) -> float:
         """Return τ' of the step that comes after so many others."""
@@ -85,12 +85,12 @@ class AWP:
     """w ← w + γ·‖w‖·g/‖g‖ layer by layer while the loss's gradient is taken, g being its gradient at w."""
 
     enabled: bool = False
-    """Whether to perturb at all; it composes with every method."""
+    """Whether to perturb the weights adversarially; it composes with every method."""
     gamma: float | None = None
-    """γ: the size of the perturbation, relative to each layer's weights; `None` is 0.005 for methods with a target p
-    (TRADES, UIAT …) and 0.01 for those without (SAT …)."""
+    """γ: the size of the weight perturbation, relative to each layer's weights; `None` is 0.005 for methods with a
+    target p (TRADES, UIAT …) and 0.01 for those without (SAT …)."""
     warmup: int = 0
-    """Epochs at the beginning without it."""
+    """Epochs at the beginning without weight perturbation."""
 
     def acts(self, clock: Clock) -> bool:
         """Whether weights are perturbed at this time."""
@@ -151,15 +151,15 @@ class Validation:
     """The attack that watches a run on its validation split, and that `uiat evaluate` uses unless told otherwise."""
 
     eps: float | None = None
-    """Radius; `None` is the training attack's ε (8/255 where there is none)."""
+    """Radius of the validation attack; `None` is the training attack's ε (8/255 where there is none)."""
     step: float | None = None
-    """Length of a step; `None` is ε/4."""
+    """Length of a step of the validation attack; `None` is ε/4."""
     steps: int = 20
-    """Number of steps."""
+    """Number of steps of the validation attack."""
     norm: Norm | None = None
-    """Norm; `None` is the training attack's (L∞ where it has none)."""
+    """Norm of the validation attack; `None` is the training attack's (L∞ where it has none)."""
     batch_size: int = 256
-    """Samples attacked at a time."""
+    """Samples attacked at a time in validation."""
 
     def attack(self, method: MethodConfig) -> PGD:
         """Return the attack for a run with this method."""
@@ -279,7 +279,7 @@ def to_json(config: AnyConfig, *, key: bool = False) -> dict[str, Any]:
 def from_json(saved: dict[str, Any]) -> AnyConfig:
     """Return the configuration that `to_json` was given; only known kinds are built.
 
-    A method of an unknown kind comes back as an `UnknownMethod`: to measure a network nobody has to know it.
+    A method of an unknown kind comes back as an `UnknownMethod`: a network can be measured without it.
     """
     if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
         raise UserError(f"the configuration is not of schema {SCHEMA}: it was written by another version of uiat.")

@@ -71,19 +71,19 @@ def _evaluate(target: Path, options: Evaluate[Any]) -> int:
     ledger = open_ledger(ready, options.attacks, bool(options.save_adversaries), options.restart)
     if ledger.resumed:
         notices.print("going on with an interrupted evaluation (--restart measures anew)", markup=False)
-    found = evaluate_subject(ready, options.attacks, ledger, keep=bool(options.save_adversaries))
-    result = subject_card(ready, found)
+    measured = evaluate_subject(ready, options.attacks, ledger, keep=bool(options.save_adversaries))
+    result = subject_card(ready, measured)
     if is_main():
         if ready.run is not None:
             add_evaluation(ready.run, result)
         if options.json:
             write_json(Path(options.json), result)
         if options.save_adversaries:
-            write_adversaries(Path(options.save_adversaries), ready, found)
-        _show(ready, found)
+            write_adversaries(Path(options.save_adversaries), ready, measured)
+        _show(ready, measured)
         if options.per_class:
-            _show_classes(ready, found)
-    for notice in found.notices:
+            _show_classes(ready, measured)
+    for notice in measured.notices:
         notices.print(f"note: {notice}", markup=False, soft_wrap=True)
     wait()  # an interrupted evaluation can go on until its result is written
     ledger.close()
@@ -98,24 +98,24 @@ def _network_line(ready: Ready) -> str:
     return f"network: {type(ready.options.model).__name__}{inputs}; {path}"
 
 
-def _show(ready: Ready, found: SuiteResult) -> None:
+def _show(ready: Ready, measured: SuiteResult) -> None:
     sign = "L∞" if ready.base.norm == "linf" else "L2"
     table = Table(title=escape(f"{ready.weights_file}, {sign} ε = {show_number(ready.base.eps)}"))
     for heading in ("attack", "accuracy", "95 % interval", "images", "seconds"):
         table.add_column(heading, justify="left" if heading == "attack" else "right")
-    for name, accuracy in found.attacks.items():
+    for name, accuracy in measured.attacks.items():
         low, high = wilson(int(accuracy.correct.sum()), len(accuracy.correct))
         interval, n = f"{low:.2%} – {high:.2%}", str(len(accuracy.correct))
         table.add_row(name, f"{accuracy.value:.2%}", interval, n, f"{accuracy.seconds:.1f}")
     Console().print(table)
 
 
-def _show_classes(ready: Ready, found: SuiteResult) -> None:
+def _show_classes(ready: Ready, measured: SuiteResult) -> None:
     table = Table(title="accuracy by class")
     table.add_column("class")
-    for name in found.attacks:
+    for name in measured.attacks:
         table.add_column(name, justify="right")
-    rows = {name: per_class(accuracy, ready.images) for name, accuracy in found.attacks.items()}
+    rows = {name: per_class(accuracy, ready.images) for name, accuracy in measured.attacks.items()}
     for _, label in present(ready.images):
         table.add_row(escape(label), *(f"{row[label]:.1%}" for row in rows.values()))
     Console().print(table)

@@ -35,7 +35,7 @@ class Inverse(Generic[ModelT]):
     rows: int = 5
     """How many classes the picture shows: the first ones that have an image."""
     per_class: int = 1
-    """How many images of each of these classes it shows."""
+    """How many images of each class the picture shows."""
     save: int = 1000
     """How many of the images, the first ones, go to inverse.safetensors, beside those of the picture."""
     passes: int = 3
@@ -66,7 +66,7 @@ def main(args: list[str]) -> int:
     folder = out_folder(ready, options.out, "inverse")
     universal = _find_z(ready, options, settings, None if method is None else method.inverse)
     shown = shown_places(ready.images.y, options.rows, options.per_class)
-    found = make_inverses(
+    inverses = make_inverses(
         ready.model,
         ready.fast,
         ready.images,
@@ -77,7 +77,7 @@ def main(args: list[str]) -> int:
         seed=options.subject.seed,
         device=ready.device,
     )
-    result = Result(settings, universal, found, shown)
+    result = Result(settings, universal, inverses, shown)
     folder.mkdir(parents=True, exist_ok=True)
     write_inverses(folder, ready, result)
     _show(ready, result, folder)
@@ -88,10 +88,10 @@ def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, trai
     """Read the z that belongs to the weights, settings and images at hand, or make it."""
     spec = ready.images.spec
     if ready.run is not None and ready.weights_file == ready.run.last and settings.universal == trained:
-        found = read_z(ready.run)
+        universal = read_z(ready.run)
         same = ready.run.read_config().data.name == ready.options.data.name
-        if found is not None and same and found.z.shape == (spec.num_classes, *spec.shape):
-            return found
+        if universal is not None and same and universal.z.shape == (spec.num_classes, *spec.shape):
+            return universal
     return make_z(
         ready.model,
         ready.train,

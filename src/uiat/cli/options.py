@@ -120,7 +120,7 @@ def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, Op
     default: Subject[Any] = Subject(DataConfig(), models.get("resnet18")) if helping else _default(target, chosen)
     exact: Any = options[type(default.model)]  # type: ignore[index]
     with REGISTRY:
-        found: OptionsT = tyro.cli(
+        parsed: OptionsT = tyro.cli(
             exact,
             default=options(default),  # type: ignore[call-arg]
             args=rest,
@@ -128,7 +128,7 @@ def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, Op
             description=f"{options.__doc__} TARGET: a run folder, or a weights file with --model NAME and --data NAME.",
             config=(tyro.conf.AvoidSubcommands,),
         )
-    return target, found
+    return target, parsed
 
 
 def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
@@ -177,11 +177,11 @@ def out_folder(ready: Ready, out: str | None, name: str) -> Path:
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder for files that cannot be made or written; nothing is made yet."""
-    there = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
     what = f"cannot write the folder {folder}"
-    if not os.path.isdir(there):
-        raise UserError(f"{what}: {there} is a file; choose another --out.")
-    _try_writing(there / "trial", what, "choose another --out")
+    if not os.path.isdir(existing):
+        raise UserError(f"{what}: {existing} is a file; choose another --out.")
+    _try_writing(existing / "trial", what, "choose another --out")
 
 
 def _try_writing(path: Path, what: str, advice: str) -> None:

@@ -117,8 +117,8 @@ def name_recipe(args: list[str]) -> tuple[str, list[str]]:
     if args and not args[0].startswith("-"):
         return args[0], args[1:]
     named = take(args, ("--data",))[0].get("--data", "")
-    own = named not in data.SOURCES and is_path(named)
-    return recipes.OWN if own else recipes.DEFAULT, args
+    is_own = named not in data.SOURCES and is_path(named)
+    return recipes.OWN if is_own else recipes.DEFAULT, args
 
 
 def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
@@ -167,7 +167,7 @@ def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
     """Apply the flags to a recipe; the command line follows the recipe's own objects."""
     exact: Any = Command[type(config.model), type(config.method)]  # type: ignore[misc]
     with REGISTRY:
-        found: Command[Any, Any] = tyro.cli(
+        command: Command[Any, Any] = tyro.cli(
             exact,
             default=Command(config, Where()),
             args=args,
@@ -176,7 +176,7 @@ def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
             "--data NAME, --model NAME and --eps E come first: E scales every length of the attack and the inverse.",
             config=(tyro.conf.AvoidSubcommands,),
         )
-    return found.recipe, found.where
+    return command.recipe, command.where
 
 
 def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:

@@ -178,7 +178,7 @@ def _offending(views: Sequence[View]) -> Tensor:
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             for buffer in module.buffers(recurse=False):
-                buffer.nan_to_num_(1.0, 1.0, 1.0)  # the step may have spoilt them; the run ends here, so nobody minds
+                buffer.nan_to_num_(1.0, 1.0, 1.0)  # the step may have spoilt them; the run ends here
     with crafting(model, "eval"):
         return torch.cat([_offending_rows(view)[: view.batch.count] for view in views])
 

@@ -64,10 +64,10 @@ def train(
     """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal).
 
     `after_epoch` may look at the state when an epoch is validated, before it is saved: once for each epoch, and once
-    more for one that is repeated after a kill. `stop` is the caller's own ear for signals, entered already.
+    more for one that is repeated after a kill. `stop` is the caller's `StopSignal`, entered already.
     """
-    with run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal() as heard:
-        return _train(config, run, splits, device, after_epoch, heard)
+    with run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal() as signal:
+        return _train(config, run, splits, device, after_epoch, signal)
 
 
 def _train(
@@ -179,13 +179,13 @@ def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.dev
     record: dict[str, Any] = {"epoch": state.epoch, **state.meter.means()}
     if config.train.on_nonfinite == "skip":
         record["skipped"] = state.skipped
-    found = _accuracies(config, state, splits, device)
+    accuracies = _accuracies(config, state, splits, device)
     if state.average is not None:
-        raw = {f"raw_{name}": value for name, value in found.items()}
+        raw = {f"raw_{name}": value for name, value in accuracies.items()}
         with state.average.swapped_in(state.model):
-            found = {**_accuracies(config, state, splits, device), **raw}
+            accuracies = {**_accuracies(config, state, splits, device), **raw}
     state.passes.counts.update(counts)  # a run's cost is its training; watching it is on top
-    return {**record, **found}
+    return {**record, **accuracies}
 
 
 def _accuracies(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, float]:

@@ -31,11 +31,11 @@ class PassCounter:
         ]
         if stem is not model:
             self._handles.append(stem.register_forward_hook(self._first_layer))
-        self._heard: list[Folded | CompiledForward] = []
+        self._fast_forwards: list[Folded | CompiledForward] = []
         for fast in (crafting_copy(model), forward_of(model)):
             if isinstance(fast, Folded | CompiledForward):
                 fast.listeners.append(self._listen)
-                self._heard.append(fast)
+                self._fast_forwards.append(fast)
 
     def everywhere(self) -> dict[str, int]:
         """Return the counts of all processes together."""
@@ -49,7 +49,7 @@ class PassCounter:
         """Stop counting."""
         for handle in self._handles:
             handle.remove()
-        for fast in self._heard:
+        for fast in self._fast_forwards:
             fast.listeners.remove(self._listen)
 
     def _enter(self, _model: nn.Module, _inputs: Any) -> None:

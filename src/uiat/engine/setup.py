@@ -93,7 +93,7 @@ def folded_copy_is_valid(state: State, data: DataSpec) -> bool:
 
 def _find_features(model: nn.Module, data: DataSpec, device: torch.device) -> None:
     """Look now for the layer of the features: within a step the look would be counted, once more at each resume."""
-    with suppress(UserError), crafting(model), torch.no_grad():  # a method that needs no features never hears of it
+    with suppress(UserError), crafting(model), torch.no_grad():  # a method that needs features reports it later
         features_layer(model, trial_batch(data, device))
 
 
@@ -113,9 +113,9 @@ def initial_model(config: AnyConfig, data: DataSpec) -> nn.Module:
 
 
 def keep_initial(config: AnyConfig, run: RunFolder, data: DataSpec) -> Path | None:
-    """Copy the weights that `--init` names into the run, which never asks for them again; return the copy.
+    """Copy the weights that `--init` names into the run, which never reads them elsewhere again; return the copy.
 
-    `None` without such weights, and where a checkpoint says more.
+    `None` without such weights, and where there is a checkpoint.
     """
     if not config.init or run.has_checkpoint():
         return None
@@ -139,12 +139,12 @@ def weights_at(given: str) -> Path:
 
 def head_of(model: nn.Module, classes: int) -> tuple[str, ...]:
     """Name the parameters of the last layer with an output for each class; nothing where there is none."""
-    found: tuple[str, ...] = ()
+    head: tuple[str, ...] = ()
     for prefix, module in model.named_modules():
-        own = dict(module.named_parameters(recurse=False))
-        if any(parameter.ndim > 1 and len(parameter) == classes for parameter in own.values()):
-            found = tuple(f"{prefix}.{name}".lstrip(".") for name in own)
-    return found
+        parameters = dict(module.named_parameters(recurse=False))
+        if any(parameter.ndim > 1 and len(parameter) == classes for parameter in parameters.values()):
+            head = tuple(f"{prefix}.{name}".lstrip(".") for name in parameters)
+    return head
 
 
 def helper_config(config: AnyConfig, method: MethodConfig, run: RunFolder) -> AnyConfig:
@@ -162,7 +162,7 @@ def get_helper(
     device: torch.device,
     train: Callable[[AnyConfig, RunFolder], bool],
 ) -> tuple[bool, nn.Module | None]:
-    """Return whether to go on, and the helper if the method asks for one.
+    """Return whether to go on, and the helper if the method needs one.
 
     A helper that is not given is a run of its own in the run's folder `helper`, so it is trained once, can be stopped,
     and goes on where it was. The folder may be a link to a finished run that several share.
@@ -172,13 +172,13 @@ def get_helper(
         return True, None
     if method.helper:
         return True, given_helper(config, method, data, device)
-    own = RunFolder(run.helper)
-    if is_main() and not own.config.exists():
-        own = RunFolder.create(run.helper, helper_config(config, method, run))
+    helper_run = RunFolder(run.helper)
+    if is_main() and not helper_run.config.exists():
+        helper_run = RunFolder.create(run.helper, helper_config(config, method, run))
     wait()
-    if not own.is_finished and not train(own.read_config(), own):
+    if not helper_run.is_finished and not train(helper_run.read_config(), helper_run):
         return False, None
-    return True, _load(config, own.weights(), data, device)
+    return True, _load(config, helper_run.weights(), data, device)
 
 
 def given_helper(config: AnyConfig, method: MethodConfig, data: DataSpec, device: torch.device) -> nn.Module:

@@ -61,8 +61,8 @@ def evaluate(
     if batch_size < 1:
         raise UserError(f"the batch size is {batch_size}: give at least 1.")
     images = _images(model, x.cpu(), y.cpu(), device)
-    found = run_suite(model, images, attacks, base, batch_size=batch_size, seed=seed, device=device)
-    return evaluation_card(_results(found, images), found.notices, device)
+    measured = run_suite(model, images, attacks, base, batch_size=batch_size, seed=seed, device=device)
+    return evaluation_card(_results(measured, images), measured.notices, device)
 
 
 def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Images:
@@ -114,11 +114,11 @@ def open_ledger(ready: Ready, attacks: Sequence[str], keep: bool, restart: bool)
     return Ledger(folder / f"evaluation-{key}.safetensors", key, exclusive=True, restart=restart)
 
 
-def subject_card(ready: Ready, found: SuiteResult) -> dict[str, Any]:
+def subject_card(ready: Ready, measured: SuiteResult) -> dict[str, Any]:
     """Return the card of an evaluation of a run or of weights; every attack carries its own setting."""
     return evaluation_card(
-        _results(found, ready.images),
-        found.notices,
+        _results(measured, ready.images),
+        measured.notices,
         ready.device,
         weights=ready.weights_file.name,
         data=ready.options.data.name,
@@ -130,15 +130,15 @@ def subject_card(ready: Ready, found: SuiteResult) -> dict[str, Any]:
     )
 
 
-def write_adversaries(path: Path, ready: Ready, found: SuiteResult) -> None:
+def write_adversaries(path: Path, ready: Ready, measured: SuiteResult) -> None:
     """Write the adversarial examples and the verdicts of every attack, and the labels, as safetensors."""
-    tensors = {f"{name}/x_adv": a.x_adv for name, a in found.attacks.items() if a.x_adv is not None}
-    tensors |= {f"{name}/correct": a.correct for name, a in found.attacks.items()}
+    tensors = {f"{name}/x_adv": a.x_adv for name, a in measured.attacks.items() if a.x_adv is not None}
+    tensors |= {f"{name}/correct": a.correct for name, a in measured.attacks.items()}
     write_tensors(path, {**tensors, "y": ready.images.y})
 
 
-def _results(found: SuiteResult, images: Images) -> dict[str, dict[str, Any]]:
-    return {name: {**a.to_json(), "per_class": per_class(a, images)} for name, a in found.attacks.items()}
+def _results(measured: SuiteResult, images: Images) -> dict[str, dict[str, Any]]:
+    return {name: {**a.to_json(), "per_class": per_class(a, images)} for name, a in measured.attacks.items()}
 
 
 def per_class(accuracy: Accuracy, images: Images) -> dict[str, float]:

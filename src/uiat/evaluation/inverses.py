@@ -98,10 +98,10 @@ def read_z(run: RunFolder) -> Universal | None:
         raise UserError(f"the checkpoint of {run.path} is damaged or of another version: use --weights best.") from None
     if saved is None:
         return None
-    found = [value for name, value in saved["method"].items() if name.split(".")[-1] == "z"]
+    perturbations = [value for name, value in saved["method"].items() if name.split(".")[-1] == "z"]
     epoch, step = saved["epoch"], saved["step"]
     when = f"step {step} of epoch {epoch}" if step else f"epoch {epoch - 1}"
-    return Universal(found[0], f"the run's own, from its checkpoint after {when}") if found else None
+    return Universal(perturbations[0], f"the run's own, from its checkpoint after {when}") if perturbations else None
 
 
 def make_z(
@@ -120,7 +120,7 @@ def make_z(
             raise UserError(f"{name} is {value}: give at least 1.")
     chosen = images.take(stratified(images.y, min(count, len(images)), seed)[0])
     target = UniversalInverseTarget(settings.universal, chosen.spec, seed=seed).to(device)
-    attack = settings.attack if settings.beta else None  # without the feature-level term nobody asks for x̂
+    attack = settings.attack if settings.beta else None  # only the feature-level term needs x̂
     method = Method(chosen.spec, attack=attack, target=target, terms=(), seed=seed)
     loader = Loader(chosen, BATCH, seed, device=device)
     with torch.no_grad(), Ticker(passes * loader.steps_per_epoch, "making z") as ticker:
@@ -206,7 +206,7 @@ def make_inverses(
         {kind: joined[f"{kind}/correct"] for kind in KINDS},
         {loss: {kind: joined[f"{kind}/{loss}"] for kind in KINDS} for loss in LOSSES},
         keep.unique(),
-        {kind: torch.cat(found) for kind, found in x.items()},
+        {kind: torch.cat(batches) for kind, batches in x.items()},
     )
 
 

@@ -39,20 +39,20 @@ class Stage:
     """Accuracy after each finished component."""
     fallen: list[int] = field(default_factory=list)
     """The examples whose x̂ was kept, in the order in which they were found."""
-    found: list[Tensor] = field(default_factory=list)
+    x_adv: list[Tensor] = field(default_factory=list)
     """Their x̂, batch by batch, in the same order."""
 
     def keep(self, members: Tensor, x_adv: Tensor) -> None:
         """Keep the x̂ that were found for these examples."""
         if len(members):
             self.fallen += members.tolist()
-            self.found.append(x_adv.float())
+            self.x_adv.append(x_adv.float())
 
     def adversaries(self, x: Tensor) -> Tensor:
         """Return the x̂ of all examples x: the example itself where none was found."""
         x_adv = x.clone()
-        if self.found:
-            x_adv[self.fallen] = torch.cat(self.found)
+        if self.x_adv:
+            x_adv[self.fallen] = torch.cat(self.x_adv)
         return x_adv
 
 
@@ -90,17 +90,17 @@ class Ledger:
         for name, stage in self.stages.items():
             tensors |= {f"{name}/standing": stage.standing, f"{name}/queue": stage.queue}
             facts[name] = {k: getattr(stage, k) for k in FACTS}
-            if stage.found:
+            if stage.x_adv:
                 tensors[f"{name}/fallen"] = torch.tensor(stage.fallen)
-                facts[name]["shape"] = list(stage.found[0].shape[1:])
+                facts[name]["shape"] = list(stage.x_adv[0].shape[1:])
         stages = json.dumps(facts)
         digests = {"sha256": _digest(tensors, stages), "adversaries_sha256": self._hash.hexdigest()}
         write_tensors(self.path, tensors, {"key": self.key, "stages": stages, **digests})
 
     def _append(self, path: Path) -> None:
         """Add the x̂ that are not in the file yet."""
-        found = [batch for stage in self.stages.values() for batch in stage.found]
-        content = b"".join(batch.contiguous().numpy().tobytes() for batch in found[self._appended :])
+        batches = [batch for stage in self.stages.values() for batch in stage.x_adv]
+        content = b"".join(batch.contiguous().numpy().tobytes() for batch in batches[self._appended :])
         if content:
             try:
                 with path.open("ab" if self._appended else "wb") as file:
@@ -110,7 +110,7 @@ class Ledger:
             except OSError as error:
                 raise WriteError(path, error) from None
             self._hash.update(content)
-            self._appended = len(found)
+            self._appended = len(batches)
 
     def close(self) -> None:
         """Remove the files: the evaluation is done, and a new one is measured anew."""
@@ -156,7 +156,7 @@ class Ledger:
             if shape is not None:
                 count = len(stage.fallen) * torch.Size(shape).numel()
                 rows = torch.frombuffer(bytearray(content[start : start + 4 * count]), dtype=torch.float32)
-                stage.found = [rows.view(len(stage.fallen), *shape)]
+                stage.x_adv = [rows.view(len(stage.fallen), *shape)]
                 start += 4 * count
         saved = hashlib.sha256(content[:start])
         if saved.hexdigest() != digest:
@@ -164,7 +164,7 @@ class Ledger:
         if len(content) > start:
             os.truncate(path, start)
         self._hash = saved
-        self._appended = sum(len(stage.found) for stage in stages.values())
+        self._appended = sum(len(stage.x_adv) for stage in stages.values())
 
 
 def _adversaries_file(path: Path) -> Path:

@@ -42,13 +42,13 @@ class Subject(Generic[ModelT]):
     n: int | None = None
     """How many test images; else all."""
     sample: Literal["first", "balanced"] = "first"
-    """Which n: the first ones, or equally many of each class, drawn by the seed."""
+    """Which test images, with --n: the first ones, or equally many of each class, drawn by the seed."""
     eps: float | None = None
-    """Radius; else the one a run was watched with, 8/255 for bare weights."""
+    """Radius of the attacks; else the one a run was watched with, 8/255 for bare weights."""
     step: float | None = None
     """Length of a PGD step; else the one a run was watched with, or ε/4."""
     norm: Norm | None = None
-    """linf or l2; else the one a run was watched with, linf for bare weights."""
+    """Norm of the attacks, linf or l2; else the one a run was watched with, linf for bare weights."""
     exact: bool = False
     """Use the network as it is; else BatchNorm is folded and memory is channels_last, which is faster and rounds
     differently."""
@@ -89,7 +89,7 @@ class Ready:
 
 
 def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None = None) -> Ready:
-    """Load the network and the images (unless they are given), and settle the threat model."""
+    """Load the network and the images (unless they are given), and choose the threat model."""
     run = RunFolder.open(target) if target.is_dir() else None
     base = PGD(step=None, steps=20)
     if run is not None:
@@ -151,12 +151,12 @@ def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
     given = options.data
     if run is None:
         return data_sets.load(given, options.data_dir)
-    own = run.read_config().data
-    if given.name not in (own.name, *data_sets.SOURCES) and given == DataConfig(
-        given.name, size=own.size, download=own.download
+    trained = run.read_config().data
+    if given.name not in (trained.name, *data_sets.SOURCES) and given == DataConfig(
+        given.name, size=trained.size, download=trained.download
     ):
         with suppress(UserError):  # other data need not have the run's parts
-            splits = data_sets.load(find_data(run, replace(own, name=given.name)), options.data_dir)
+            splits = data_sets.load(find_data(run, replace(trained, name=given.name)), options.data_dir)
             if is_own_data(run, splits):
                 return splits
     return data_sets.load(find_data(run, given), options.data_dir)

@@ -123,7 +123,7 @@ def run_suite(
     setting = {"batch_size": batch_size}
     notices = [notice for plan in plans for notice in plan.notices]
     attacks: dict[str, Accuracy] = {}
-    with crafting(model, "eval"), autoattack.heard_warnings() as heard, Ticker(work, "evaluating") as ticker:
+    with crafting(model, "eval"), autoattack.collected_warnings() as warnings, Ticker(work, "evaluating") as ticker:
         if "natural" not in ledger.stages:
             ledger.stages["natural"] = natural_stage(model, images, batch_size=batch_size, device=device, members=mine)
         natural = ledger.stages["natural"]
@@ -151,7 +151,7 @@ def run_suite(
             notices += autoattack.square_warning(stage.after)
             facts = {**plan.setting, **(setting if plan.components else {})}
             attacks[plan.name] = Accuracy(stage.standing, stage.seconds, facts, stage.after, x_adv)
-    return SuiteResult(attacks, list(dict.fromkeys([*notices, *heard])))
+    return SuiteResult(attacks, list(dict.fromkeys([*notices, *warnings])))
 
 
 def _adversaries(stage: Stage, images: Images, mine: Tensor) -> Tensor:

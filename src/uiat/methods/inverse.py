@@ -115,7 +115,7 @@ class UIATOneOff(MethodConfig):
     inverse: UniversalInverse = UniversalInverse()
     """How z is found in epoch T'."""
     one_off: OneOff = OneOff()
-    """When, and what stands in for the inverse adversary before."""
+    """The epoch T' in which inverse adversaries are made, and what p is before it."""
     detach_target: bool = True
     """Whether no gradient flows through p in epoch T'."""
     crafting: Crafting = "eval"
@@ -150,10 +150,10 @@ def one_off_universal(
     return OneOffTarget(inner, one_off, data, running=running)
 
 
-def _is_running(own: "IAT | UIAT | UIATOneOff") -> bool:
+def _is_running(config: "IAT | UIAT | UIATOneOff") -> bool:
     """Whether p is predicted with running statistics."""
-    running = own.target_statistics == "running"
-    if running and not own.detach_target:
+    running = config.target_statistics == "running"
+    if running and not config.detach_target:
         raise UserError(
             "a p from running statistics has no gradient: set target_statistics to batch, or detach_target to true."
         )
@@ -161,15 +161,15 @@ def _is_running(own: "IAT | UIAT | UIATOneOff") -> bool:
 
 
 def _towards(
-    target: Target, own: IAT | UIAT | UIATOneOff, data: DataSpec, seed: int, *, mixed_labels: bool = False
+    target: Target, config: IAT | UIAT | UIATOneOff, data: DataSpec, seed: int, *, mixed_labels: bool = False
 ) -> Method:
-    ce = AdversarialCrossEntropy(own.label_smoothing)
+    ce = AdversarialCrossEntropy(config.label_smoothing)
     return Method(
         data,
-        attack=own.attack,
+        attack=config.attack,
         target=target,
-        terms=[Weighted("ce", ce), Weighted("kl", kl_to_target, own.lam)],
-        crafting=own.crafting,
+        terms=[Weighted("ce", ce), Weighted("kl", kl_to_target, config.lam)],
+        crafting=config.crafting,
         seed=seed,
         mixed_labels=mixed_labels,
     )

@@ -21,8 +21,8 @@ from uiat.types import Batch, Clock, DataSpec, Loss
 from uiat.views import View
 
 CHECK_EVERY = 100
-"""Steps between two looks at a batch on a GPU, for which the host waits; on a CPU a look takes no time to speak of, and
-every batch gets one."""
+"""Steps between two checks of a batch on a GPU, for which the host waits; on a CPU, where a check takes almost no time,
+every batch is checked."""
 
 
 class MethodConfig(ABC):
@@ -140,15 +140,15 @@ class Method(nn.Module):
     def _watched(self, network: nn.Module) -> Iterator[None]:
         """Within it, an output of the network that is not logits is named before a loss is made of it."""
 
-        def check(_: nn.Module, args: tuple[Tensor, ...], found: object) -> None:
+        def check(_: nn.Module, args: tuple[Tensor, ...], output: object) -> None:
             if args:
-                check_logits(found, len(args[0]), self.data.num_classes)
+                check_logits(output, len(args[0]), self.data.num_classes)
 
         with network.register_forward_hook(check):
             yield
 
     def _check(self, batch: Batch) -> None:
-        """Look for what is wrong with a batch of one's own loop."""
+        """Raise a `UserError` that names what is wrong with a batch, if anything is."""
         x, y, index = batch.x, batch.y, batch.index
         if x.shape[1:] != self.data.shape:
             raise UserError(

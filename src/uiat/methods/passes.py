@@ -37,9 +37,9 @@ class Need:
     def counts(self) -> dict[str, float]:
         """What a `PassCounter` on the network finds."""
         gradients = self.craft_gradient + self.train_gradient
-        own = self.craft_forward - self.others
+        through_model = self.craft_forward - self.others
         return {
-            "forward": own + gradients + self.predict + self.update + self.double,
+            "forward": through_model + gradients + self.predict + self.update + self.double,
             "input_backward": gradients,
             "weight_backward": self.update + 2 * self.double,
         }

@@ -19,13 +19,13 @@ class UIATPlugIn:
     """+ UIAT: adds λ·KL(p ‖ f(x̂)) with a one-off universal inverse target, β = 0 for speed (B.3)."""
 
     enabled: bool = False
-    """Whether to add it."""
+    """Whether to add UIAT's term."""
     lam: float = 3.5
     """λ of Eq. S5."""
     inverse: UniversalInverse = UniversalInverse(beta=0.0)
     """How z is found in epoch T'."""
     one_off: OneOff = OneOff()
-    """When, and what stands in for the inverse adversary before."""
+    """The epoch T' in which inverse adversaries are made, and what p is before it."""
     detach_target: bool = True
     """Whether no gradient flows through p in epoch T'."""
 
@@ -107,7 +107,7 @@ class GradAlign(WithPlugIn):
 
 def _single_step(
     attack: Attack,
-    own: list[Weighted],
+    more_terms: list[Weighted],
     uiat: UIATPlugIn,
     crafting: Crafting,
     data: DataSpec,
@@ -122,7 +122,7 @@ def _single_step(
         data,
         attack=attack,
         target=target,
-        terms=[*terms, *own],
+        terms=[*terms, *more_terms],
         crafting=crafting,
         seed=seed,
         mixed_labels=not uiat.enabled,

@@ -109,19 +109,19 @@ def _numbered(names: list[str] | tuple[str, ...]) -> bool:
 
 def _known(run: RunFolder) -> dict[str, Any]:
     """Return what is known of a run's data; nothing of a run that an earlier version began."""
-    found = read_json(run.data) if run.data.exists() else {}
-    return found if isinstance(found, dict) else {}
+    known = read_json(run.data) if run.data.exists() else {}
+    return known if isinstance(known, dict) else {}
 
 
 def places(config: AnyConfig) -> dict[str, str]:
     """Return the absolute paths of a configuration's own data, and of the file that defines its own network."""
     data = config.data
     given = {"name": data.name, "test": data.test, "generated": data.generated.file}
-    found = {part: str(user_path(path).absolute()) for part, path in given.items() if _is_own(path)}
+    paths = {part: str(user_path(path).absolute()) for part, path in given.items() if _is_own(path)}
     if isinstance(config.model, Imported):
         module = sys.modules.get(config.model.target.partition(":")[0])
-        found["model"] = str(getattr(module, "__file__", None) or Path.cwd())
-    return found
+        paths["model"] = str(getattr(module, "__file__", None) or Path.cwd())
+    return paths
 
 
 def _is_own(path: str) -> bool:
@@ -147,13 +147,13 @@ def find_data(run: RunFolder, data: DataConfig) -> DataConfig:
 
 def _find(run: RunFolder, given: str, others: list[str | None]) -> str:
     places = [given, *filter(None, others)]
-    found = next((place for place in places if os.path.exists(user_path(place))), None)
-    if found is None and others[0] is not None:
+    existing = next((place for place in places if os.path.exists(user_path(place))), None)
+    if existing is None and others[0] is not None:
         raise UserError(
             f"there is neither {' nor '.join(dict.fromkeys(places))}, where the data of {run.path} was: "
             "say where it is with --data PATH."
         )
-    return found or given
+    return existing or given
 
 
 def find_network(run: RunFolder, model: ModelConfig) -> None:
@@ -171,6 +171,5 @@ def find_network(run: RunFolder, model: ModelConfig) -> None:
 
 def known_places(run: RunFolder) -> dict[str, str]:
     """Return what data.json says of the places; nothing of a run that an earlier version began."""
-    found: Any = read_json(run.data) if run.data.exists() else {}
-    kept = found.get("places") if isinstance(found, dict) else None
+    kept = _known(run).get("places")
     return {str(part): str(path) for part, path in kept.items()} if isinstance(kept, dict) else {}
