@@ -22,6 +22,7 @@ from uiat.evaluation.evaluate import (
     subject_card,
     write_adversaries,
 )
+from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.suite import SuiteResult
 from uiat.fields import show_number
@@ -68,7 +69,11 @@ def _evaluate(target: Path, options: Evaluate[Any]) -> int:
     ready = prepare(target, options.subject)
     notices = Console(stderr=True, highlight=False, quiet=not is_main())
     notices.print(_network_line(ready), markup=False, soft_wrap=True)
-    ledger = open_ledger(ready, options.attacks, bool(options.save_adversaries), options.restart)
+    with open_ledger(ready, options.attacks, bool(options.save_adversaries), options.restart) as ledger:
+        return _measure(ready, options, ledger, notices)
+
+
+def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: Console) -> int:
     if ledger.resumed:
         notices.print("going on with an interrupted evaluation (--restart measures anew)", markup=False)
     measured = evaluate_subject(ready, options.attacks, ledger, keep=bool(options.save_adversaries))

@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -116,10 +117,20 @@ class Ledger:
         """Remove the files: the evaluation is done, and a new one is measured anew."""
         if self.path is not None:
             self._remove(self.path)
+        self._release()
+
+    def _release(self) -> None:
         if self.path is not None and self._lock is not None:
             _lock_file(self.path).unlink(missing_ok=True)
             os.close(self._lock)
             self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let other processes have it; what is not done stays, for a later process to go on with."""
+        self._release()
 
     @staticmethod
     def _remove(path: Path) -> None:
@@ -178,9 +189,12 @@ def _lock_file(path: Path) -> Path:
 
 def _lock(path: Path) -> int:
     """Lock a ledger for this process and return the handle; the system ends the lock with the process."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        handle = os.open(_lock_file(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(_lock_file(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise WriteError(path, error) from None
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
