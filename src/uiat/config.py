@@ -1,19 +1,20 @@
-"""A run's configuration: one frozen dataclass that is enough to repeat it."""
+"""A run's configuration: one frozen dataclass that is enough to repeat it, and its JSON."""
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, is_dataclass
 from math import cos, pi
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
-from uiat.added import added
-from uiat.attacks import PGD
+from uiat.attacks import PGD, Attack, norm_of
 from uiat.balls import Norm
 from uiat.data.config import DataConfig
-from uiat.errors import UserError
-from uiat.methods import Method, MethodConfig
-from uiat.models import ModelConfig
+from uiat.errors import UserError, unknown
+from uiat.fields import added, check_numbers, in_key
+from uiat.methods import METHODS, Method, MethodConfig, UIATPlugIn, check_method
+from uiat.models import MODELS, Imported, ModelConfig
 from uiat.precision import Precision
-from uiat.ranges import check_numbers
-from uiat.types import Clock
+from uiat.targets import InstanceInverse, UniversalInverse
+from uiat.types import Clock, DataSpec
 
 ModelT = TypeVar("ModelT", bound=ModelConfig)
 MethodT = TypeVar("MethodT", bound=MethodConfig)
@@ -27,13 +28,13 @@ class Schedule:
     """`onecycle`: cosine up to the maximum and down to almost nothing; `piecewise`: drops at the milestones;
     `triangular`: straight up and straight down to zero."""
     lr: float = 0.1
-    """The maximum (the first one, if piecewise)."""
+    """The maximum learning rate (the first one, if piecewise)."""
     warmup: float = 0.25
-    """Where the maximum lies, as a fraction of the run (onecycle, triangular)."""
+    """Where the maximum of the learning rate lies, as a fraction of the run (onecycle, triangular)."""
     milestones: tuple[float, ...] = (0.5, 0.75)
-    """Where the rate drops, as fractions of the run (piecewise)."""
+    """Where the learning rate drops, as fractions of the run (piecewise)."""
     factor: float = 0.1
-    """What it is multiplied with at each milestone (piecewise)."""
+    """What the learning rate is multiplied with at each milestone (piecewise)."""
     low_momentum: float | None = added(None)
     """SGD's momentum where the rate is at its maximum; it moves in proportion to the rate. `None`: not cycled."""
 
@@ -70,9 +71,9 @@ class Averaging:
     """θ' ← τ'·θ' + (1 − τ')·θ after every step, with τ' = min(τ, (1 + t)/(10 + t)) in the t-th, from 0."""
 
     enabled: bool = False
-    """Whether to average at all; the averaged network is then the one that is selected, evaluated and exported."""
+    """Whether to average the weights; the averaged network is then the one that is selected, evaluated and exported."""
     decay: float = 0.995
-    """τ: how much of the average is kept in a step; the warm-up keeps less at first."""
+    """τ: how much of the averaged weights is kept in a step; the warm-up keeps less at first."""
 
     def at(self, updates: int) -> float:
         """Return τ' of the step that comes after so many others."""
@@ -84,12 +85,12 @@ class AWP:
     """w ← w + γ·‖w‖·g/‖g‖ layer by layer while the loss's gradient is taken, g being its gradient at w."""
 
     enabled: bool = False
-    """Whether to perturb at all; it composes with every method."""
+    """Whether to perturb the weights adversarially; it composes with every method."""
     gamma: float | None = None
-    """γ: the size of the perturbation, relative to each layer's weights; `None` is 0.005 for methods with a target p
-    (TRADES, UIAT …) and 0.01 for those without (SAT …)."""
+    """γ: the size of the weight perturbation, relative to each layer's weights; `None` is 0.005 for methods with a
+    target p (TRADES, UIAT …) and 0.01 for those without (SAT …)."""
     warmup: int = 0
-    """Epochs at the beginning without it."""
+    """Epochs at the beginning without weight perturbation."""
 
     def acts(self, clock: Clock) -> bool:
         """Whether weights are perturbed at this time."""
@@ -150,21 +151,21 @@ class Validation:
     """The attack that watches a run on its validation split, and that `uiat evaluate` uses unless told otherwise."""
 
     eps: float | None = None
-    """Radius; `None` is the training attack's ε (8/255 where there is none)."""
+    """Radius of the validation attack; `None` is the training attack's ε (8/255 where there is none)."""
     step: float | None = None
-    """Length of a step; `None` is ε/4."""
+    """Length of a step of the validation attack; `None` is ε/4."""
     steps: int = 20
-    """Number of steps."""
+    """Number of steps of the validation attack."""
     norm: Norm | None = None
-    """Norm; `None` is the training attack's (L∞ where it has none)."""
+    """Norm of the validation attack; `None` is the training attack's (L∞ where it has none)."""
     batch_size: int = 256
-    """Samples attacked at a time."""
+    """Samples attacked at a time in validation."""
 
-    def attack(self, method: object) -> PGD:
+    def attack(self, method: MethodConfig) -> PGD:
         """Return the attack for a run with this method."""
-        trained = getattr(method, "attack", None)
-        eps = self.eps if self.eps is not None else getattr(trained, "eps", 8 / 255)
-        norm: Norm = self.norm if self.norm is not None else getattr(trained, "norm", "linf")
+        trained_eps = method.attack.eps if method.attack is not None else 8 / 255
+        eps = self.eps if self.eps is not None else trained_eps
+        norm = self.norm if self.norm is not None else norm_of(method.attack)
         return PGD(eps=eps, step=self.step, steps=self.steps, norm=norm)
 
 
@@ -194,7 +195,8 @@ AnyConfig = Config[ModelConfig, MethodConfig]
 def check(config: AnyConfig) -> None:
     """Raise a `UserError` that names the first number or choice of a configuration that no run can be made with."""
     check_training(config.train)
-    check_numbers(config, norm=getattr(getattr(config.method, "attack", None), "norm", "linf"))
+    check_method(type(config.method).__name__, config.method)
+    check_numbers(config, norm=norm_of(config.method.attack))
 
 
 def check_training(train: Training) -> None:
@@ -202,3 +204,162 @@ def check_training(train: Training) -> None:
     if train.compile and not train.fast:
         raise UserError("train.compile needs the fast path: leave train.fast on, or leave out --compile.")
     check_numbers(train, "train.")
+
+
+SCHEMA = 1
+"""Grows when a saved configuration changes its meaning."""
+
+
+IMPORTS = "imports"
+"""The key, beside a run's configuration, of the modules it was made with."""
+
+
+@dataclass(frozen=True)
+class UnknownPart:
+    """A part of a saved method, such as its attack, whose class is not known here: its values can be read."""
+
+    saved: dict[str, Any]
+    """As the file has it."""
+    values: dict[str, Any]
+    """Its fields, those of known classes as they were."""
+
+    @property
+    def eps(self) -> float:
+        """ε of an attack; 8/255 where it has none."""
+        return float(self.values.get("eps", 8 / 255))
+
+    @property
+    def radius(self) -> float:
+        """How far from x the result of an attack can be, as far as it is known."""
+        return self.eps
+
+    @property
+    def norm(self) -> Norm:
+        """The norm of an attack's ball; L∞ where it names none."""
+        return "l2" if self.values.get("norm") == "l2" else "linf"
+
+    def __call__(self, model: object, x: object, y: object, draws: object = None) -> Any:
+        """Refuse to attack."""
+        raise self.refusal("attack")
+
+    def refusal(self, part: str) -> UserError:
+        """Return the error that says what is needed to use it."""
+        return UserError(
+            f"the {part} {self.saved['kind']!r} is not known here: name the module that registers it with --import."
+        )
+
+
+class UnknownMethod(UnknownPart, MethodConfig):
+    """A saved method whose class is not known here: it can be shown and saved, but not built."""
+
+    @property
+    def attack(self) -> Attack | None:  # type: ignore[override]  # read-only
+        """How x̂ was found; its class may be unknown, too."""
+        return self.values.get("attack")
+
+    @property
+    def inverse(self) -> InstanceInverse | UniversalInverse | None:  # type: ignore[override]
+        """How inverse examples were found, by the method or by its plug-in."""
+        plug_in = self.values.get("uiat")
+        if isinstance(plug_in, UIATPlugIn) and plug_in.enabled:
+            return plug_in.inverse
+        inverse = self.values.get("inverse")
+        return inverse if isinstance(inverse, InstanceInverse | UniversalInverse) else None
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: object = None) -> Method:
+        """Refuse."""
+        raise self.refusal("method")
+
+
+def to_json(config: AnyConfig, *, key: bool = False) -> dict[str, Any]:
+    """Return a configuration as plain JSON values, with a schema version; `key` as in `encode`."""
+    return {"schema": SCHEMA, **encode(config, key=key)}
+
+
+def from_json(saved: dict[str, Any]) -> AnyConfig:
+    """Return the configuration that `to_json` was given; only known kinds are built.
+
+    A method of an unknown kind comes back as an `UnknownMethod`: a network can be measured without it.
+    """
+    if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
+        raise UserError(f"the configuration is not of schema {SCHEMA}: it was written by another version of uiat.")
+    config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS)}, _kinds())
+    if not isinstance(config, Config):
+        raise UserError("the file does not hold a run's configuration.")
+    return config
+
+
+def encode(value: Any, *, key: bool = False) -> Any:
+    """Return dataclasses as dictionaries with their `kind`, tuples as lists, and all else as it is.
+
+    With `key`, what identifies a result: fields that were added later and have their defaults are left out, and fields
+    that were removed later are still there.
+    """
+    if isinstance(value, UnknownPart):
+        return value.saved
+    if is_dataclass(value) and not isinstance(value, type):
+        kept = [f for f in fields(value) if not key or in_key(value, f)]
+        removed = _removed_in_key(value) if key else {}
+        values = {f.name: encode(getattr(value, f.name), key=key) for f in kept}
+        return {"kind": type(value).__name__, **values, **removed}
+    return [encode(v, key=key) for v in value] if isinstance(value, tuple | list) else value
+
+
+def _decode(value: Any, kinds: dict[str, type], unknown_as: type[UnknownPart] | None = None) -> Any:
+    """Return the configuration that a saved value stands for; `unknown_as` is made of one whose kind is not known."""
+    if isinstance(value, list):
+        return tuple(_decode(v, kinds, unknown_as) for v in value)  # configurations are frozen
+    if not isinstance(value, dict):
+        return value
+    kind = str(value.get("kind"))
+    within = None if unknown_as is None else UnknownPart
+    if kind not in kinds and unknown_as is not None:
+        return unknown_as(value, {name: _decode(v, kinds, within) for name, v in value.items() if name != "kind"})
+    if kind not in kinds:
+        hint = "A part of your own needs --import with the module that registers it."
+        raise UserError(f"{unknown('kind of configuration', kind, kinds)} {hint}")
+    cls = kinds[kind]
+    value = _without_removed(value) if cls is DataConfig else value
+    known = {f.name for f in fields(cls)}
+    extra = sorted(value.keys() - known - {"kind"})
+    if extra:
+        raise UserError(
+            f"the configuration of {kind} has a field {extra[0]!r} that this version of uiat does not know."
+        )
+    values = {
+        name: _decode(v, kinds, UnknownMethod if cls is Config and name == "method" else within)
+        for name, v in value.items()
+        if name != "kind"
+    }
+    try:
+        return cls(**values)
+    except TypeError as error:  # a field without a default is missing
+        raise UserError(f"the configuration of {kind} is not whole ({error}).") from None
+
+
+def _removed_in_key(part: Any) -> dict[str, Any]:
+    """Return the fields that keys of results have had before they were removed: where CutMix took its windows from."""
+    return {"cutmix_with": "class" if part.cutmix else "any"} if isinstance(part, DataConfig) else {}
+
+
+def _without_removed(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return the saved configuration of data without `cutmix_with`, which earlier versions wrote."""
+    if saved.get("cutmix_with") == "any" and saved.get("cutmix"):
+        raise UserError(
+            "the configuration has CutMix across classes (data.cutmix_with any), which this version of uiat no longer "
+            "has: CutMix stays within a class."
+        )
+    return {name: value for name, value in saved.items() if name != "cutmix_with"}
+
+
+def _kinds() -> dict[str, type]:
+    """Collect the dataclasses of every registered part; looked up anew, as one's own may have been registered since."""
+    roots: list[Any] = [DataConfig(), Training(), Validation(), Imported(), *METHODS.values(), *MODELS.values()]
+    return {"Config": Config, **{cls.__name__: cls for cls in _parts(roots)}}
+
+
+def _parts(values: Iterable[Any]) -> Iterable[type]:
+    for value in values:
+        if is_dataclass(value) and not isinstance(value, type):
+            yield type(value)
+            yield from _parts(getattr(value, f.name) for f in fields(value))

@@ -34,8 +34,8 @@ def meet(store: Store, rank: int, world: int, seconds: float = 300.0) -> Store:
     if rank == 0:
         others = range(1, world)
         while not all(_read(store, f"uiat/repeat/{other}") == mine for other in others):
-            found = [_read(store, f"uiat/word/{other}") for other in others]
-            store.set("uiat/shown", " ".join([mine, *found]))
+            words = [_read(store, f"uiat/word/{other}") for other in others]
+            store.set("uiat/shown", " ".join([mine, *words]))
             _pause(deadline, f"{world} processes")
         name = mine
     else:
@@ -74,7 +74,7 @@ def rank() -> int:
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes files and speaks."""
+    """Whether this process is the one that writes files and prints."""
     return rank() == 0
 
 
@@ -107,8 +107,8 @@ def local_device(device: torch.device) -> torch.device:
     here, local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
     if device.index is not None and here > 1:
         raise UserError(f"--device {device} is one GPU for {here} processes: give --device cuda, each takes its own.")
-    if device.index is None and here > (found := torch.cuda.device_count()):
-        raise UserError(f"{here} processes on a machine with {found} GPU(s): start one for each GPU, or --device cpu.")
+    if device.index is None and here > (gpus := torch.cuda.device_count()):
+        raise UserError(f"{here} processes on a machine with {gpus} GPU(s): start one for each GPU, or --device cpu.")
     return device if device.index is not None else torch.device("cuda", local)
 
 
@@ -118,17 +118,17 @@ def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
     if launched() == 1 or dist.is_initialized():
         yield
         return
-    own = device if device.type == "cuda" else None
-    if own is not None:
-        torch.cuda.set_device(own)  # where "cuda" means, from now on; otherwise all would meet on the first GPU
-    backend = "gloo" if own is None else "nccl"
+    gpu = device if device.type == "cuda" else None
+    if gpu is not None:
+        torch.cuda.set_device(gpu)  # where "cuda" means, from now on; otherwise all would meet on the first GPU
+    backend = "gloo" if gpu is None else "nccl"
     timeout = timedelta(minutes=minutes)
     # DistributedDataParallel would import it while there is a group, which its default arguments would then keep.
     import_module("torch.distributed.nn")
     try:
         store, number, count = next(rendezvous("env://", timeout=timeout))
         met = meet(store, number, count)
-        dist.init_process_group(backend, store=met, rank=number, world_size=count, timeout=timeout, device_id=own)
+        dist.init_process_group(backend, store=met, rank=number, world_size=count, timeout=timeout, device_id=gpu)
         try:
             yield
         finally:

@@ -150,8 +150,8 @@ def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     owners: set[int] = set()
     apart = {}
     for name, tensor in tensors.items():
-        own = tensor.detach().contiguous()
-        place = own.untyped_storage().data_ptr()
-        apart[name] = own.clone() if place in owners or own.untyped_storage().nbytes() > own.nbytes else own
+        part = tensor.detach().contiguous()
+        place = part.untyped_storage().data_ptr()
+        apart[name] = part.clone() if place in owners or part.untyped_storage().nbytes() > part.nbytes else part
         owners.add(place)
     return apart

@@ -49,7 +49,7 @@ class Import:
 
 def take_imports(words: list[str]) -> tuple[tuple[Import, ...], list[str]]:
     """Take every `--import MODULE` (or `--import=MODULE`) out of the words; return them and the rest."""
-    found, rest = [], []
+    imports, rest = [], []
     left = iter(words)
     for word in left:
         flag, equals, value = word.partition("=")
@@ -59,8 +59,8 @@ def take_imports(words: list[str]) -> tuple[tuple[Import, ...], list[str]]:
         name = value if equals else next(left, "")
         if not name or name.startswith("-"):
             raise UserError(f"{FLAG} names nothing: give a module's name, or the path of a .py file.")
-        found.append(Import(name, str(Path.cwd())))
-    return tuple(found), rest
+        imports.append(Import(name, str(Path.cwd())))
+    return tuple(imports), rest
 
 
 def import_words(imports: Iterable[Import]) -> list[str]:

@@ -12,12 +12,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tests.bench.setting import CPU, SETTING
 from uiat.bench.baselines import BarePass, bare_passes
-from uiat.bench.need import Need
 from uiat.bench.race import race
 from uiat.bench.timed import Phase, TimedMethod, bare
 from uiat.config import Training
 from uiat.engine.setup import build_state
 from uiat.methods import METHODS
+from uiat.methods.passes import Need
 from uiat.models.compiled import Compiled
 from uiat.models.fast import FastModel
 

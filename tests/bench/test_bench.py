@@ -13,13 +13,13 @@ from tests.bench.setting import CPU, SETTING
 from tests.cli.calls import call, refused
 from uiat.bench.baselines import BarePass
 from uiat.bench.costs import peak_bytes
-from uiat.bench.need import Need, need
 from uiat.bench.race import race
 from uiat.bench.timed import Phase, TimedMethod, counted, timed_method
 from uiat.errors import UserError
-from uiat.methods import METHODS
+from uiat.methods import METHODS, Method, MethodConfig
+from uiat.methods.passes import Need
 from uiat.models import MODELS
-from uiat.types import Clock, DataSpec
+from uiat.types import DataSpec
 
 
 @dataclass(frozen=True)
@@ -110,9 +110,19 @@ def test_peak_memory_is_what_was_held_at_once() -> None:
     assert peak_bytes(work, CPU) == pytest.approx(8e6, rel=0.01)
 
 
-@pytest.mark.parametrize("clock", [Clock(1, 0, 10), Clock(8, 0, 10), Clock(9, 0, 10)])
-def test_an_unknown_method_states_nothing(clock: Clock) -> None:
-    assert need(object(), clock) is None  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class Unstated(MethodConfig):
+    """A method of one's own that says no more than it must."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        return METHODS["sat"].build(data, seed=seed)
+
+
+def test_a_method_that_states_nothing_is_counted() -> None:
+    found = timed_method("unstated", SETTING, Unstated())
+    sat = timed_method("sat", SETTING)
+    assert not found.stated
+    assert found.need.counts == sat.need.counts
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,10 +3,12 @@
 import json
 import shutil
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.cli.calls import call, stopped
 from tests.engine.runs import CPU, DATA, begin, splits, tiny
@@ -134,3 +136,47 @@ def test_bad_places(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtur
     assert f"{run.path} has no best.safetensors" in stopped(capsys, "evaluate", str(run.path))
     assert "is not a run folder" in stopped(capsys, "evaluate", str(tmp_path))
     assert f"there is no {tmp_path / 'nothing'}" in stopped(capsys, "evaluate", str(tmp_path / "nothing"))
+
+
+OWN_NETWORKS = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, outputs=10, side=8, output=lambda logits: logits):
+        super().__init__()
+        self.layers, self.output = nn.Sequential(nn.Flatten(), nn.Linear(side * side, outputs)), output
+
+    def forward(self, x):
+        return self.output(self.layers(x))
+
+def good(): return Net()
+def five(): return Net(outputs=5)
+def pair(): return Net(output=lambda logits: (logits, logits))
+def large(): return Net(side=16)
+"""
+
+
+@pytest.mark.parametrize(
+    ("network", "sentence"),
+    [
+        ("five", "returns 5 logits a sample, but the data has 10 classes: give its last layer 10 outputs."),
+        ("pair", "in evaluation mode, returns a tuple of 2, not a tensor: return the logits alone."),
+        ("large", "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (RuntimeError: mat1 and mat2"),
+        ("good", ""),
+    ],
+)
+def test_a_network_of_ones_own_is_tried_first(
+    network: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = f"own_{network}"
+    Path(f"{module}.py").write_text(OWN_NETWORKS)
+    torch.save(getattr(import_module(module), network)().state_dict(), "weights.pt")
+    words = ["evaluate", "weights.pt", "--model", f"{module}:{network}", "--data", "digits", "--n", "8"]
+    if not sentence:
+        assert call(capsys, *words).code == 0
+        return
+    found = stopped(capsys, *words)
+    assert found.startswith(f"the network {module}:{network}")
+    assert sentence in found

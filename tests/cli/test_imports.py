@@ -12,22 +12,21 @@ import pytest
 from tests.cli.calls import call, refused, stopped
 from tests.engine.runs import tiny
 from uiat import methods, recipes
-from uiat.config import Config, Validation
+from uiat.config import Config, UnknownMethod, Validation, encode, from_json, to_json
 from uiat.errors import UserError
 from uiat.methods import METHODS
 from uiat.runs.folder import RunFolder
-from uiat.serialize import UnknownMethod, encode, from_json, to_json
 from uiat.types import DataSpec
 
 OWN = """
 from dataclasses import dataclass, replace
 from functools import partial
 from uiat.attacks import PGD
-from uiat.methods import METHODS, DESCRIPTIONS, SAT
+from uiat.methods import METHODS, DESCRIPTIONS, SAT, MethodConfig
 from uiat.recipes import RECIPES, small
 
 @dataclass(frozen=True)
-class Gentle:
+class Gentle(MethodConfig):
     attack: PGD = PGD(steps=2, eps=0.125, norm="l2")
     def build(self, data, *, seed=0, helper=None):
         return SAT(self.attack).build(data, seed=seed, helper=helper)
@@ -191,7 +190,8 @@ def test_an_unknown_method_is_kept_as_it_is(capsys: pytest.CaptureFixture[str]) 
     assert isinstance(config, Config)
     assert isinstance(method, UnknownMethod)
     assert to_json(config) == saved
-    assert method.inverse == tiny("uiat").method.inverse  # type: ignore[attr-defined]
+    assert method.inverse == tiny("uiat").method.inverse
+    assert method.attack is not None
     assert (method.attack.eps, encode(method.attack)["kind"]) == (0.5, "Climb")
     assert not hasattr(method, "nothing")
     assert Validation().attack(method).eps == 0.5

@@ -3,6 +3,8 @@
 import json
 import shlex
 import shutil
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -217,6 +219,16 @@ def test_two_evaluations_at_once(here: Path) -> None:
         card["evaluations"].append({"attack": "first"})
     other.join(timeout=60)
     assert [entry["attack"] for entry in run.read_card()["evaluations"]] == ["first", "second"]
+
+
+def test_two_processes_evaluate_at_once(here: Path) -> None:
+    """Neither loses the entry of the other, whichever comes first."""
+    attacks = ("natural", "fgsm")
+    words = [sys.executable, "-m", "uiat", "evaluate", "run", "--n", "4", "--device", "cpu", "--attacks"]
+    started = [subprocess.Popen([*words, attack], stdout=subprocess.DEVNULL) for attack in attacks]
+    assert [process.wait(600) for process in started] == [0] * len(attacks)
+    found = [entry["attack"] for entry in RunFolder("run").read_card()["evaluations"] if entry.get("n") == 4]
+    assert sorted(found) == sorted(attacks)
 
 
 def test_a_run_of_classes_in_any_script(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

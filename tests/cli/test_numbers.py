@@ -2,8 +2,8 @@
 
 import pytest
 
-from uiat.cli.numbers import parse_number
-from uiat.ranges import show_number
+from uiat.cli.options import parse_number
+from uiat.fields import show_number
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_images_of_64_by_48_through_every_command(network: str, here: Path, caps
 def test_the_recipe_follows_the_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(capsys, "train", "--data", "mine", "--model.width", "2", *SMALL).code == 0
     config = RunFolder("runs/own-resnet8-uiat-s0").read_config()
-    assert config.method.attack.eps == 8 / 255  # type: ignore[attr-defined]
+    assert config.method.attack.eps == 8 / 255  # type: ignore[union-attr]
     assert "no data is named: give --data PATH" in refused(capsys, "train", "own-resnet8-uiat", "--out", "x")
     assert not Path("x").exists()
 

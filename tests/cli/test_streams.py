@@ -13,7 +13,7 @@ from rich.console import Console
 from tests.cli.calls import call
 from tests.engine.processes import ROOT
 from tests.engine.runs import TINY
-from uiat.engine import progress
+from uiat import progress
 from uiat.runs.folder import RunFolder
 
 

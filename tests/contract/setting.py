@@ -67,7 +67,7 @@ def twin_settings(name: str, config: Any) -> dict[str, object]:
         hp |= {"eps": attack.eps, "alpha": attack.alpha} | (
             {"noise": attack.noise} if isinstance(attack, NFGSM) else {}
         )
-    if hasattr(config, "crafting"):
+    if config.attack is not None:
         hp["crafting"] = config.crafting
     friend = config.uiat if getattr(config, "uiat", None) is not None and config.uiat.enabled else config
     for ours, theirs in (
@@ -181,4 +181,4 @@ def scaled_for_test(config: MethodConfig) -> MethodConfig:
 
 
 CONFIGS = {name: scaled_for_test(config) for name, config in METHODS.items()}
-assert isinstance(CONFIGS["gradalign"].attack, FGSM)  # type: ignore[attr-defined]
+assert isinstance(CONFIGS["gradalign"].attack, FGSM)

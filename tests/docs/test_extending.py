@@ -4,6 +4,8 @@ import json
 import runpy
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,15 @@ from tests.cli.calls import Call, call
 from tests.docs.pages import ROOT, blocks
 from tests.engine.processes import finish, spawn
 from uiat import attacks, data, methods, models, recipes
+from uiat.cli import main
+from uiat.config import from_json, to_json
+from uiat.recipes.small import at_radius
+from uiat.reproduce import scales
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.scales import SMOKE_EPS
+from uiat.reproduce.table import Entry, Percent, Table
 from uiat.runs.folder import RunFolder
-from uiat.serialize import from_json, to_json
 
 EXAMPLES = {
     block.text.splitlines()[0].removeprefix("# "): block.text
@@ -118,15 +127,43 @@ def test_the_commands_work_for_the_example(folder: Path, capsys: pytest.CaptureF
             found = call(capsys, *words, *small)
         forget()
         assert found.code == 0, found.err
-        said[words[0], "--resume" in words] = (found.out, found.err)
+        said[words[0], "--resume" in words, "runs/mine" in words] = (found.out, found.err)
     notice = f"importing mixed.py from {folder}, as runs/mine/config.json says\n"
-    assert [key for key, (_, err) in said.items() if notice in err] == [("train", True), ("bench", False)]
+    assert [key for key, (_, err) in said.items() if notice in err] == [("train", True, True), ("bench", False, True)]
     assert all(err.count(notice) == 1 for _, err in said.values() if notice in err)
-    assert "runs/mine: passes were counted" in said["bench", False][0]
-    assert "UIAT's loss, p half clean" in said["list", False][0]
+    assert "runs/mine: passes were counted" in said["bench", False, True][0]
+    assert "mixed: passes were counted" in said["bench", False, False][0]
+    assert "UIAT's loss, p half clean" in said["list", False, False][0]
+    made = json.loads((folder / "runs/mine/inverse/inverse.json").read_text())
+    trained = RunFolder("runs/mine").read_config().method
+    assert trained.inverse is not None
+    assert made["universal"]["eps"] == trained.inverse.eps
+    assert len(json.loads((folder / "runs/mine/curves/curves.json").read_text())["grid"]) == 3
     assert json.loads((folder / "handover" / "card.json").read_text())["method"]["kind"] == "Mixed"
 
 
 def test_the_registries_are_as_they_were() -> None:
     assert "mixed" not in methods.METHODS
     assert "stripes" not in data.SOURCES
+
+
+def test_a_table_of_ones_own_is_reproduced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its method has a name, a budget and a plan like those of the package."""
+    import_module("mixed")
+    scale = scales.get("smoke")
+    cell = Cell(replace(scale.config("uiat"), method=at_radius(methods.get("mixed"), SMOKE_EPS)))
+    entry = Entry("Mixed", "digits", "Natural", cell, Percent(scale.attacked("Natural")))
+    monkeypatch.setitem(EXPERIMENTS, "mine", lambda scale: Table("mine", "A method of my own", scale, (entry,)))
+    for words in (["--plan"], []):
+        assert main(["reproduce", "mine", "--only", "mixed", "--jobs", "0", "--out", "out", *words]) == 0
+    (run,) = (folder / "out" / "runs").glob("digits-mixed-s0-*")
+    assert RunFolder(run).is_finished
+    assert main(["reproduce", "table1", "--only", "mixed", "--out", "out"]) == 2
+
+
+def test_a_method_that_is_no_method_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("plain.py").write_text(EXAMPLES["mixed.py"].replace("class Mixed(MethodConfig)", "class Mixed"))
+    found = call(capsys, "train", "digits-resnet8-mixed", "--import", "plain.py")
+    sys.modules.pop("plain")
+    assert found.code == 2
+    assert "derive its dataclass from uiat.methods.MethodConfig" in found.err

@@ -83,7 +83,7 @@ def test_overrides_do_what_the_readme_says() -> None:
     line = next(w for b in blocks(README) for w in b.commands() if "cifar10-resnet18-uiat" in w)
     config = parsed(line[2:])
     method = config.method
-    assert method == type(method)(lam=4.0, inverse=type(method.inverse)(beta=0.0))  # type: ignore[attr-defined,call-arg]
+    assert method == type(method)(lam=4.0, inverse=type(method.inverse)(beta=0.0))  # type: ignore[call-arg,misc]
     assert config.seed == 1
 
 

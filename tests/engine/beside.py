@@ -10,9 +10,8 @@ from torch import Tensor
 from tests.engine.runs import CPU, splits
 from uiat.balls import Linf
 from uiat.config import AnyConfig
-from uiat.engine.meter import Meter
 from uiat.engine.setup import build_loader, build_state
-from uiat.engine.state import State
+from uiat.engine.state import Meter, State
 from uiat.engine.step import train_step
 from uiat.types import Batch, Clock
 

@@ -114,15 +114,20 @@ def script(kind: str = "", *places: tuple[int, int], on: int = 0) -> Iterator[py
 
 def run_process(kind: str, on: str, places: str, out: str, *args: str) -> int:
     steps = [(int(place.split("-")[0]), int(place.split("-")[1])) for place in places.split(",")]
-    card = loop._card
-
-    def kept(config: Any, splits: Any, state: State, device: torch.device) -> Any:
-        torch.save({**state.model.state_dict(), **state.method.state_dict()}, f"{out}.{rank()}")
-        return card(config, splits, state, device)
+    last: dict[int, State] = {}
 
     with script(kind, *steps, on=int(on)) as patch:
-        patch.setattr(loop, "_card", kept)
-        return main(list(args))
+        step = vars(loop)["train_step"]
+
+        def kept(state: State, *rest: Any, **settings: Any) -> Any:
+            last[rank()] = state
+            return step(state, *rest, **settings)
+
+        patch.setattr(loop, "train_step", kept)
+        code = main(list(args))
+    for own_rank, state in last.items():
+        torch.save({**state.model.state_dict(), **state.method.state_dict()}, f"{out}.{own_rank}")
+    return code
 
 
 if __name__ == "__main__":

@@ -252,13 +252,14 @@ def on_two(tmp_path: Path, kind: str, **changes: Any) -> tuple[RunFolder, list[i
 def test_two_processes_stop_together(tmp_path: Path) -> None:
     run, codes, said = on_two(tmp_path, "sample")
     assert codes == [2, 2], said
-    file = run.path / "nonfinite-2-3-rank1.safetensors"
+    file = run.path / "nonfinite-2-3.safetensors"
     assert [path.name for path in run.path.glob("nonfinite-*")] == [file.name]
     tensors, _ = read(file)
-    assert len(tensors["x"]) == 8
-    assert tensors["offending"].nonzero().flatten().tolist() == [ROW]
+    assert len(tensors["x"]) == len(tensors["x_adv"]) == 16  # the batch of both processes
+    assert torch.equal(tensors["y"], splits(config().data).train.y[tensors["index"]])
+    assert tensors["offending"].nonzero().flatten().tolist() == [8 + ROW]
     sentence = said[0].splitlines()[-1]
-    assert f"step 3 (training samples {tensors['index'][ROW]})" in sentence
+    assert f"step 3 (training samples {tensors['index'][8 + ROW]})" in sentence
     assert str(file) in sentence
     assert "nonfinite" not in said[1]  # of several processes one speaks
     with script():

@@ -14,7 +14,7 @@ from tests.cli.calls import call, refused
 from tests.engine.moments import STEP, Killed, at_call, die
 from tests.engine.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.config import AnyConfig, Averaging
-from uiat.engine.initial import head_of, initial_model
+from uiat.engine.setup import head_of, initial_model
 from uiat.errors import UserError
 from uiat.methods import HAT
 from uiat.runs.folder import RunFolder

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from uiat.engine import progress
-from uiat.engine.progress import Reporter
+from uiat import progress
+from uiat.progress import Reporter
 
 RECORD = {
     "epoch": 1,

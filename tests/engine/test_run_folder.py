@@ -137,4 +137,7 @@ def test_an_evaluation_before_the_end_does_not_cost_the_card(tmp_path: Path) -> 
     whole = snapshot(run)
     run.result.write_text(json.dumps({"schema": 1, "evaluations": [{"attack": "natural"}]}))
     assert go_on(run)
+    with run.changed_card() as card:
+        assert card["evaluations"] == [{"attack": "natural"}]
+        card["evaluations"].clear()
     assert snapshot(run) == whole

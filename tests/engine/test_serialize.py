@@ -7,9 +7,8 @@ import pytest
 from torch import nn
 
 from uiat import models, recipes
-from uiat.config import AnyConfig, Schedule
+from uiat.config import AnyConfig, Schedule, from_json, to_json
 from uiat.errors import UserError
-from uiat.serialize import from_json, to_json
 from uiat.types import DataSpec
 
 

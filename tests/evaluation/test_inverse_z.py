@@ -13,8 +13,7 @@ from tests.evaluation.uiat_run import CONFIG, EPS, INNER, images, network, preci
 from uiat.attacks import PGD
 from uiat.attacks.start import GAUSSIAN
 from uiat.errors import UserError
-from uiat.evaluation.inverse_settings import inverse_settings
-from uiat.evaluation.universal_z import make_z, read_z
+from uiat.evaluation.inverses import inverse_settings, make_z, read_z
 from uiat.rng import generator
 from uiat.runs.folder import RunFolder
 from uiat.targets.universal import add_clipped

@@ -11,8 +11,7 @@ from tests.evaluation.uiat_run import CONFIG, EPS, INNER, images, precise
 from uiat.attacks import PGD
 from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
-from uiat.evaluation.inverse_settings import inverse_settings
-from uiat.evaluation.inverses import KINDS, Inverses, make_inverses
+from uiat.evaluation.inverses import KINDS, Inverses, inverse_settings, make_inverses
 from uiat.methods import METHODS
 from uiat.models import penultimate
 from uiat.rng import SampleDraws

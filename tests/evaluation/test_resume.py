@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from uiat.attacks import PGD
 from uiat.data import Splits
+from uiat.errors import UserError
 from uiat.evaluation.ledger import Ledger, Stage
 from uiat.evaluation.suite import run_suite
 
@@ -89,6 +90,60 @@ def test_another_evaluation_or_a_damaged_ledger_is_not_resumed(tmp_path: Path) -
     assert not Ledger(path, "one").resumed
     ledger.close()
     assert not path.exists()
+
+
+def test_adversaries_are_appended_and_sealed(tmp_path: Path) -> None:
+    path, rows = tmp_path / "ledger.safetensors", tmp_path / "ledger.adversaries"
+    ledger, x = Ledger(path, "one"), torch.rand(4, 1, 2, 2)
+    stage = ledger.stages["pgd-3"] = Stage(torch.ones(4, dtype=torch.bool), torch.arange(4))
+    for members in (torch.tensor([2]), torch.tensor([], dtype=torch.long), torch.tensor([0, 3])):
+        before = rows.read_bytes() if rows.exists() else b""
+        stage.keep(members, x[members])
+        ledger.save()
+        after = rows.read_bytes() if rows.exists() else b""
+        assert after.startswith(before)
+        assert len(after) == len(before) + 16 * len(members)
+    whole = rows.read_bytes()
+    rows.write_bytes(whole + b"a batch that the verdicts do not know of")
+    again = Ledger(path, "one")
+    assert rows.read_bytes() == whole
+    expected = torch.zeros_like(x)
+    expected[[0, 2, 3]] = x[[0, 2, 3]]
+    assert torch.equal(again.stages["pgd-3"].adversaries(torch.zeros_like(x)), expected)
+    again.stages["pgd-3"].keep(torch.tensor([1]), x[[1]])
+    again.save()
+    assert torch.equal(Ledger(path, "one").stages["pgd-3"].adversaries(torch.zeros_like(x)), x)
+    for damaged in (bytes([whole[0] ^ 1]) + rows.read_bytes()[1:], whole, b""):
+        rows.write_bytes(damaged)
+        assert not Ledger(path, "one").resumed
+    again.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from uiat.evaluation.ledger import Ledger
+ledger = Ledger(Path(sys.argv[1]), "one", exclusive=True)
+print("held", flush=True)
+sys.stdin.readline()
+ledger.close()
+"""
+
+
+def test_the_same_evaluation_in_another_process_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.safetensors"
+    command = [sys.executable, "-c", HOLDER, str(path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdin is not None
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(UserError, match="another process makes the same evaluation"):
+            Ledger(path, "one", exclusive=True)
+        holder.communicate("end\n")
+    ledger = Ledger(path, "one", exclusive=True)
+    ledger.close()
+    assert list(tmp_path.iterdir()) == []
 
 
 CHILD = """

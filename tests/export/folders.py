@@ -9,12 +9,11 @@ from torch import Tensor
 
 from tests.engine.runs import tiny
 from tests.models.helpers import settle
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, to_json
 from uiat.io import write_json, write_tensors
 from uiat.models import ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.rng import generator
 from uiat.runs.folder import RunFolder
-from uiat.serialize import to_json
 from uiat.types import DataSpec
 
 GREY = DataSpec(num_classes=10, num_samples=60, shape=(1, 8, 8))

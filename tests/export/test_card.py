@@ -11,12 +11,12 @@ import uiat
 from tests.cli.calls import call
 from tests.engine.runs import begin, tiny
 from tests.export.folders import COLOUR, FAMILIES, make_run
+from uiat.config import encode
 from uiat.export.card import BIBTEX
 from uiat.export.folder import write_folder
 from uiat.export.subject import load_subject
 from uiat.io import write_json
 from uiat.runs.folder import RunFolder, read_json
-from uiat.serialize import encode
 
 CONFIG = tiny("uiat", epochs=2)
 ROOT = Path(__file__).parents[2]

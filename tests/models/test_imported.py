@@ -14,8 +14,8 @@ from tests.cli.calls import call, refused
 from tests.engine.runs import TINY, tiny
 from tests.models.helpers import data
 from uiat import UserError, models
+from uiat.config import from_json, to_json
 from uiat.models import Imported, penultimate
-from uiat.serialize import from_json, to_json
 
 DATA = data(classes=7, shape=(3, 8, 8))
 SOURCE = """\

@@ -61,4 +61,4 @@ def test_times_grow_with_the_work() -> None:
     (training, measuring), (same, longer) = (seconds(cell, torch.device("cpu")) for cell in (small, more))
     assert training == same > 0
     assert longer > measuring == 0
-    assert pace(config.model, sizes(config.data).spec, torch.device("cpu")).forward > 0  # type: ignore[arg-type]
+    assert pace(config.model, sizes(config.data).spec, torch.device("cpu")).forward > 0

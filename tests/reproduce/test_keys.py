@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from uiat import recipes
+from uiat.config import from_json, to_json
 from uiat.reproduce.cell import Cell
-from uiat.serialize import from_json, to_json
 
 CONFIG = recipes.get("digits-resnet8-uiat")
 CYCLED = replace(CONFIG, train=replace(CONFIG.train, schedule=replace(CONFIG.train.schedule, low_momentum=0.8)))

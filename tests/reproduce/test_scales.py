@@ -46,7 +46,7 @@ def test_the_training_of_a2(data: str, method: str) -> None:
 @pytest.mark.parametrize("data", ["CIFAR-10", "CIFAR-100", "SVHN"])
 @pytest.mark.parametrize("method", ["sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff"])
 def test_the_attack_of_a2(data: str, method: str) -> None:
-    attack: PGD = PAPER.config(method, data).method.attack  # type: ignore[attr-defined]
+    attack: PGD = PAPER.config(method, data).method.attack  # type: ignore[assignment]
     assert attack.steps == 10
     assert attack.step == (1 / 255 if data == "SVHN" else 2 / 255)
     assert attack.eps == EPS
@@ -104,7 +104,7 @@ def test_table_5(levels: int) -> None:
     for method in ("n-fgsm", "rs-fgsm", "gradalign"):
         config, plus = PAPER.single_step(method, levels), PAPER.single_step(f"{method}-uiat", levels)
         for own in (config, plus):
-            assert own.method.attack.eps == levels / 255  # type: ignore[attr-defined]
+            assert own.method.attack.eps == levels / 255  # type: ignore[union-attr]
             plan = own.train.schedule
             rate = (0.3, 0.4, None) if method == "gradalign" else (0.2, 0.5, 0.8)
             assert (own.train.epochs, plan.name) == (30, "triangular")
@@ -135,18 +135,18 @@ def test_table_4(data: str, ratio: float, network: str) -> None:
         assert (config.train.epochs, config.train.batch_size) == (400, 512)
         assert (config.train.schedule.name, config.train.schedule.lr) == ("onecycle", 0.2)
         assert config.data.generated.original == ratio
-        attack: Any = config.method.attack  # type: ignore[attr-defined]
+        attack: Any = config.method.attack
         assert (attack.eps, attack.step, attack.steps) == (EPS, 2 / 255, 10)
         assert (config.train.averaging.enabled, config.train.averaging.decay) == (True, 0.995)
     uiat, one_off = (PAPER.generated(m, data, network) for m in ("uiat", "uiat-oneoff"))
     assert uiat is not None
     assert one_off is not None
     for own in (uiat.method, one_off.method):
-        assert (own.lam, own.inverse.beta) == (3.5, 1.0)  # type: ignore[attr-defined]
-        assert (own.inverse.eps, own.inverse.step) == (4 / 255, 4 / 255)  # type: ignore[attr-defined]
+        assert (own.lam, own.inverse.beta) == (3.5, 1.0)  # type: ignore[attr-defined,union-attr]
+        assert (own.inverse.eps, own.inverse.step) == (4 / 255, 4 / 255)  # type: ignore[union-attr]
     assert uiat.method.momentum.gamma == 0.9  # type: ignore[attr-defined]
     assert Clock(1, 0, 400).epoch_at(uiat.method.momentum.start) == 350  # type: ignore[attr-defined]
-    assert Clock(1, 0, 400).epoch_at(one_off.method.one_off.epoch) == 320  # type: ignore[attr-defined]
+    assert Clock(1, 0, 400).epoch_at(one_off.method.one_off.epoch) == 320  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("name", ["smoke", "cpu"])
@@ -157,7 +157,7 @@ def test_table_4_elsewhere_counts_epochs_in_proportion(name: str) -> None:
     assert hat is not None
     epochs = config.train.epochs
     assert Clock(1, 0, epochs).epoch_at(config.method.momentum.start) == epochs * 350 // 400  # type: ignore[attr-defined]
-    assert hat.method.helper_epochs == max(1, epochs // 8)  # type: ignore[attr-defined]
+    assert hat.method.helper_epochs == max(1, epochs // 8)
     assert scales.get(name).generated("uiat", "CIFAR-100", "PRN-18") is None
 
 

@@ -14,7 +14,7 @@ LAYERS = [
     ("engine",),
     ("evaluation",),
     ("runs",),
-    ("recipes", "serialize"),
+    ("recipes",),
     ("config",),
     ("data", "methods"),
     ("targets",),

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from uiat.attacks.pgd import PGD
 from uiat.attacks.single_step import FGSM, NFGSM, RSFGSM
+from uiat.balls import Norm
 from uiat.rng import Draws
 
 
@@ -24,6 +25,12 @@ class Attack(Protocol):
         """Return x̂ for every x, against the model in the mode it is in."""
 
 
+def norm_of(attack: Attack | None) -> Norm:
+    """Return the norm of an attack's ball: its `norm`, L∞ where it names none."""
+    norm: Norm = getattr(attack, "norm", "linf")
+    return norm
+
+
 ATTACKS: dict[str, Attack] = {
     "pgd": PGD(),
     "fgsm": FGSM(),
@@ -38,4 +45,4 @@ DESCRIPTIONS: dict[str, str] = {
     "n-fgsm": "uniform noise of 2 ε, then one sign step of ε, not projected (radius 3 ε)",
 }
 
-__all__ = ["ATTACKS", "DESCRIPTIONS", "FGSM", "NFGSM", "PGD", "RSFGSM", "Attack"]
+__all__ = ["ATTACKS", "DESCRIPTIONS", "FGSM", "NFGSM", "PGD", "RSFGSM", "Attack", "norm_of"]

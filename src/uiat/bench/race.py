@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import torch
 
 from uiat.bench.baselines import BarePass
-from uiat.bench.need import Need
 from uiat.bench.timed import TimedMethod
+from uiat.methods.passes import Need
 from uiat.progress import Ticker
 
 AGREEING = 3

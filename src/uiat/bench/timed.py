@@ -4,20 +4,19 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from itertools import pairwise
-from typing import Any
 
 import torch
 from torch import nn
 
 from uiat.bench.baselines import BarePass, Step, bare_passes, literal_hat, literal_natural, literal_trades
-from uiat.bench.need import Need, need
 from uiat.config import AWP, AnyConfig, Config, Training
 from uiat.data.config import DataConfig
 from uiat.engine.setup import build_model, build_state
 from uiat.engine.state import State
 from uiat.engine.step import train_step
 from uiat.errors import UserError
-from uiat.methods import HAT, METHODS, MethodConfig
+from uiat.methods import METHODS, MethodConfig
+from uiat.methods.passes import Need
 from uiat.models import ModelConfig
 from uiat.rng import generator
 from uiat.types import Batch, Clock, DataSpec
@@ -92,29 +91,26 @@ def timed_method(
     """Return a method (the registered one of that name, if none is given), ready to make steps."""
     method = METHODS[name] if method is None else method
     config = setting.config(method)
-    needs_helper = isinstance(method, HAT)
-    helper = build_model(config, setting.spec, setting.device).requires_grad_(False) if needs_helper else None
+    helper = build_model(config, setting.spec, setting.device).requires_grad_(False) if method.needs_helper else None
     state = build_state(config, setting.spec, setting.device, helper)
     phases = []
     for clock, share in phases_of(method, setting.train):
         step = _step(name, state, setting, clock)
-        stated = need(method, clock)
+        stated = method.passes(clock)
         passes = _counted_need(state, step, setting.batch_size) if stated is None else stated
         phases.append(Phase(share, passes, step, stated is not None))
     return TimedMethod(name, tuple(phases), state, setting.batch_size, bare or {})
 
 
-def phases_of(method: Any, train: Training) -> list[tuple[Clock, float]]:
+def phases_of(method: MethodConfig, train: Training) -> list[tuple[Clock, float]]:
     """Return the last moment of each phase of a run, and the phase's share of the epochs.
 
     Steps cost the same in all epochs but around T' of the one-off strategy, and where AWP begins. Where T' is after the
     last epoch, the run is as long as it takes to reach T'.
     """
-    plug_in = getattr(method, "uiat", None)
-    one_off = getattr(plug_in if getattr(plug_in, "enabled", False) else method, "one_off", None)
     epochs, starts = train.epochs, {1, train.awp.warmup + 1} if train.awp.enabled else {1}
-    if one_off is not None:
-        moment = Clock(1, 0, epochs).epoch_at(one_off.epoch)
+    if method.one_off is not None:
+        moment = Clock(1, 0, epochs).epoch_at(method.one_off.epoch)
         epochs = max(epochs, moment)
         starts |= {moment, moment + 1}
     ends = [start - 1 for start in sorted(starts) if start <= epochs] + [epochs]

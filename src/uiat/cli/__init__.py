@@ -34,7 +34,7 @@ AFTER_INTERRUPT = {
 
 
 def main(args: list[str] | None = None) -> int:
-    """Run a command and return its exit code; what a person got wrong is one sentence and code 2."""
+    """Run a command and return its exit code; a `UserError` is one sentence and code 2."""
     importing = Imports()
     from uiat.cli.refusal import refuse, refused
     from uiat.errors import PeerLost, UserError
@@ -112,7 +112,7 @@ def _dispatch(given: list[str], importing: Imports) -> int:
     # Imported only now, so that `uiat --help` need not wait for torch and a command for another's imports.
     command = import_module(COMMANDS[words[0]][0])
     for sentence in load_installed():
-        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one speaks
+        if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one prints
             print(f"uiat: {sentence}", file=sys.stderr)
     for each in imports:
         each.load()
@@ -123,9 +123,9 @@ def _dispatch(given: list[str], importing: Imports) -> int:
 def _failed(code: int) -> int:
     """Return the exit code of an error that has been said; one of several processes ends with it here and now.
 
-    The frames of its error own the gloo group, through DistributedDataParallel. Who frees the group last waits for
-    gloo's threads with Python's lock held, while one of them may wait for that lock (pytorch#56297): the process would
-    never end. All that it had to save is on the disk, and the lock of its run ends with it.
+    The frames of its error own the gloo group, through DistributedDataParallel. Freeing the group waits for gloo's
+    threads with Python's lock held, while one of them may wait for that lock (pytorch#56297): the process would never
+    end. All that it had to save is on the disk, and the lock of its run ends with it.
     """
     if int(os.environ.get("WORLD_SIZE", "1")) == 1:
         return code
@@ -138,5 +138,5 @@ def _failed(code: int) -> int:
 
 def _usage() -> str:
     lines = [f"  {name:<10} {line}" for name, (_, line) in COMMANDS.items()]
-    own = "--import MODULE, with any command: first import code of your own (docs/extending.md); may be repeated"
-    return "usage: uiat COMMAND [--help]\n\n" + "\n".join(lines) + f"\n\n{own}"
+    imports = "--import MODULE, with any command: first import code of your own (docs/extending.md); may be repeated"
+    return "usage: uiat COMMAND [--help]\n\n" + "\n".join(lines) + f"\n\n{imports}"

@@ -14,11 +14,8 @@ from uiat import methods, models
 from uiat.bench.costs import StepCost, draw_costs, peak_bytes, step_costs, to_content
 from uiat.bench.race import race
 from uiat.bench.timed import BenchSetting, TimedMethod, bare, references, timed_method
-from uiat.cli.kept import import_kept, read_known
-from uiat.cli.numbers import REGISTRY
-from uiat.cli.output import check_file
-from uiat.cli.subject import take
-from uiat.config import ModelT, Training
+from uiat.cli.options import REGISTRY, check_file, import_kept, read_known, take
+from uiat.config import ModelT, Training, UnknownMethod, encode
 from uiat.distributed import pick_device
 from uiat.engine.trial import try_network
 from uiat.errors import UserError
@@ -29,7 +26,6 @@ from uiat.precision import Precision
 from uiat.report.figure import save_figure
 from uiat.runs.card import environment
 from uiat.runs.folder import RunFolder
-from uiat.serialize import UnknownMethod, encode
 from uiat.types import DataSpec
 
 DEFAULT = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")

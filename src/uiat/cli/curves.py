@@ -8,15 +8,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.evaluate import open_ledger
-from uiat.cli.output import out_folder
-from uiat.cli.subject import SubjectField, parse
+from uiat.cli.options import SubjectField, out_folder, parse
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.curves import CurveVerdicts, check_count, default_grid, measure, plan_points
+from uiat.evaluation.evaluate import open_ledger
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
-from uiat.ranges import check_radius
+from uiat.fields import check_radius
 from uiat.report.curves import write_curves, write_difference
 from uiat.report.figure import in_levels, show_radius
 from uiat.runs.folder import RunFolder

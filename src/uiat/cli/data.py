@@ -12,8 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from uiat import data
-from uiat.cli.numbers import REGISTRY
-from uiat.cli.output import check_file
+from uiat.cli.options import REGISTRY, check_file
 from uiat.data import DataConfig, own, packed
 from uiat.data.files import nearest, user_path
 from uiat.data.packed import PackOptions, pack

@@ -6,7 +6,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from uiat.cli.numbers import REGISTRY
+from uiat.cli.options import REGISTRY
 from uiat.errors import quoted
 from uiat.export.folder import write_folder
 from uiat.export.subject import load_subject

@@ -9,14 +9,20 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.output import out_folder
-from uiat.cli.subject import SubjectField, parse
+from uiat.cli.options import SubjectField, out_folder, parse
 from uiat.config import ModelT
 from uiat.errors import UserError
-from uiat.evaluation.inverse_settings import InverseSettings, inverse_settings, own_inverse
-from uiat.evaluation.inverses import LOSSES, make_inverses, shown_places
+from uiat.evaluation.inverses import (
+    LOSSES,
+    InverseSettings,
+    Universal,
+    inverse_settings,
+    make_inverses,
+    make_z,
+    read_z,
+    shown_places,
+)
 from uiat.evaluation.subject import Ready, prepare
-from uiat.evaluation.universal_z import Universal, make_z, read_z
 from uiat.report.inverse import InverseResult, write_inverses
 
 
@@ -29,7 +35,7 @@ class Inverse(Generic[ModelT]):
     rows: int = 5
     """How many classes the picture shows: the first ones that have an image."""
     per_class: int = 1
-    """How many images of each of these classes it shows."""
+    """How many images of each class the picture shows."""
     save: int = 1000
     """How many of the images, the first ones, go to inverse.safetensors, beside those of the picture."""
     passes: int = 3
@@ -58,9 +64,9 @@ def main(args: list[str]) -> int:
     method = ready.run.read_config().method if ready.run is not None else None
     settings = inverse_settings(method, ready.base, eps=options.inverse_eps, beta=options.beta)
     folder = out_folder(ready, options.out, "inverse")
-    universal = _find_z(ready, options, settings, method)
+    universal = _find_z(ready, options, settings, None if method is None else method.inverse)
     shown = shown_places(ready.images.y, options.rows, options.per_class)
-    found = make_inverses(
+    inverses = make_inverses(
         ready.model,
         ready.fast,
         ready.images,
@@ -71,21 +77,21 @@ def main(args: list[str]) -> int:
         seed=options.subject.seed,
         device=ready.device,
     )
-    result = InverseResult(settings, universal, found, shown)
+    result = InverseResult(settings, universal, inverses, shown)
     folder.mkdir(parents=True, exist_ok=True)
     write_inverses(folder, ready, result)
     _show(ready, result, folder)
     return 0
 
 
-def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, method: object) -> Universal:
+def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, trained: object) -> Universal:
     """Read the z that belongs to the weights, settings and images at hand, or make it."""
     spec = ready.images.spec
-    if ready.run is not None and ready.weights_file == ready.run.last and settings.universal == own_inverse(method):
-        found = read_z(ready.run)
+    if ready.run is not None and ready.weights_file == ready.run.last and settings.universal == trained:
+        universal = read_z(ready.run)
         same = ready.run.read_config().data.name == ready.options.data.name
-        if found is not None and same and found.z.shape == (spec.num_classes, *spec.shape):
-            return found
+        if universal is not None and same and universal.z.shape == (spec.num_classes, *spec.shape):
+            return universal
     return make_z(
         ready.model,
         ready.train,

@@ -5,8 +5,7 @@ from dataclasses import replace
 
 import tyro
 
-from uiat.cli.numbers import REGISTRY
-from uiat.cli.output import check_folder
+from uiat.cli.options import REGISTRY, check_folder
 from uiat.cli.reproduce_job import Job, Reproduce, job_command, plan_job
 from uiat.cli.reproduce_output import print_plan, say, write
 from uiat.engine.signals import StopSignal

@@ -11,10 +11,8 @@ import torch
 import tyro
 
 from uiat import data, models, recipes
-from uiat.cli.kept import import_kept, read_known
 from uiat.cli.launch import check_processes, launch, stopped
-from uiat.cli.numbers import REGISTRY, parse_number, too_long, with_radius
-from uiat.cli.subject import take
+from uiat.cli.options import REGISTRY, import_kept, parse_number, read_known, take, too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_own
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
@@ -25,8 +23,7 @@ from uiat.errors import UserError, quoted
 from uiat.plugins import Import
 from uiat.progress import PipeSafeConsole
 from uiat.runs.folder import RunFolder
-from uiat.runs.identity import check_same, keep_identity
-from uiat.runs.places import find_data, find_network
+from uiat.runs.identity import check_same, find_data, find_network, keep_identity
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
@@ -120,8 +117,8 @@ def name_recipe(args: list[str]) -> tuple[str, list[str]]:
     if args and not args[0].startswith("-"):
         return args[0], args[1:]
     named = take(args, ("--data",))[0].get("--data", "")
-    own = named not in data.SOURCES and is_own(named)
-    return recipes.OWN if own else recipes.DEFAULT, args
+    from_user = named not in data.SOURCES and is_own(named)
+    return recipes.OWN if from_user else recipes.DEFAULT, args
 
 
 def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
@@ -170,7 +167,7 @@ def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
     """Apply the flags to a recipe; the command line follows the recipe's own objects."""
     exact: Any = Command[type(config.model), type(config.method)]  # type: ignore[misc]
     with REGISTRY:
-        found: Command[Any, Any] = tyro.cli(
+        command: Command[Any, Any] = tyro.cli(
             exact,
             default=Command(config, Where()),
             args=args,
@@ -179,7 +176,7 @@ def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
             "--data NAME, --model NAME and --eps E come first: E scales every length of the attack and the inverse.",
             config=(tyro.conf.AvoidSubcommands,),
         )
-    return found.recipe, found.where
+    return command.recipe, command.where
 
 
 def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:

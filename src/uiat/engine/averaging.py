@@ -15,7 +15,7 @@ class Average:
     """The averaged weights of one network.
 
     Parameters and BatchNorm's running statistics are averaged; whatever else a network keeps is copied. The weights are
-    a plain state dict: no second network has to be built, and to use them is to lend them to the one that is there.
+    a plain state dict: no second network has to be built, and `swapped_in` puts them into the trained one.
     """
 
     def __init__(self, model: nn.Module, plan: Averaging):
@@ -38,12 +38,12 @@ class Average:
     @contextmanager
     def swapped_in(self, model: nn.Module) -> Iterator[nn.Module]:
         """Within it, the network has the averaged weights; its own come back bit by bit."""
-        own = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+        trained = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         try:
             model.load_state_dict(self.weights)
             yield model
         finally:
-            model.load_state_dict(own)
+            model.load_state_dict(trained)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all there is to go on from."""

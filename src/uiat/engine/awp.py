@@ -26,13 +26,13 @@ def perturbed(state: State, views: Sequence[View], clock: Clock, awp: AWP) -> It
         return
     weights = _layers(state.model)
     gradients = _gradients(state, views, clock, weights)
-    own = [weight.detach().clone() for weight in weights]
+    originals = [weight.detach().clone() for weight in weights]
     try:
         _ascend(weights, gradients, awp.size(state.method))
         yield
     finally:
         with torch.no_grad():
-            for weight, copy in zip(weights, own, strict=True):
+            for weight, copy in zip(weights, originals, strict=True):
                 weight.copy_(copy)
 
 
@@ -48,9 +48,9 @@ def _gradients(state: State, views: Sequence[View], clock: Clock, weights: Seque
         fork, before = _fork(state, view, clock)
         with state.lowered():
             loss = state.method.loss(fork, clock).total * view.batch.count
-        found = torch.autograd.grad(state.scaler.scale(loss), list(weights), allow_unused=True)
+        gradients = torch.autograd.grad(state.scaler.scale(loss), list(weights), allow_unused=True)
         before.restore()
-        for summed, gradient in zip(sums, found, strict=True):
+        for summed, gradient in zip(sums, gradients, strict=True):
             if gradient is not None:
                 summed += gradient
     if world() == 1:

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from uiat.crafting import crafting
-from uiat.distributed import anywhere, gather, rank, total, wait
+from uiat.distributed import gather, is_main, total, wait
 from uiat.engine.state import State
 from uiat.errors import Resumable, quoted
 from uiat.io import write_tensors
@@ -33,8 +33,6 @@ class Fault:
     what: str
     clock: Clock
     views: Sequence[View]
-    own: bool
-    """Whether this process's own loss is not finite, or only another's, or a gradient."""
 
 
 @torch.no_grad()
@@ -50,9 +48,9 @@ def find_fault(
     # A norm may overflow where every entry is finite: now that time does not matter, look at the entries.
     named = [*values, *tensors]
     flags = ~torch.stack([tensor.isfinite().all() for _, tensor in named])
-    found = total(flags.float()).tolist()
-    what = next((name for (name, _), count in zip(named, found, strict=True) if count), None)
-    return None if what is None else Fault(what, clock, views, bool(flags[: len(values)].any()))
+    counts = total(flags.float()).tolist()
+    what = next((name for (name, _), count in zip(named, counts, strict=True) if count), None)
+    return None if what is None else Fault(what, clock, views)
 
 
 def _values(losses: Sequence[Loss]) -> Iterator[tuple[str, Tensor]]:
@@ -124,60 +122,52 @@ def respond(fault: Fault, state: State, steps: int, folder: Path, *, skip: bool)
     """
     clock = fault.clock
     if not skip:
-        samples, files = _save(fault, folder)
+        samples, file = _save(fault, folder)
         raise Resumable(
             f"{fault.what} is not finite in epoch {clock.epoch}, step {clock.step + 1} ({samples}), and the weights "
-            f"are as they were before it: look at the batch in {files}, lower --train.schedule.lr, "
+            f"are as they were before it: look at the batch in {file}, lower --train.schedule.lr, "
             f"or leave such batches out with `uiat train --resume {quoted(folder)} --on-nonfinite skip`."
         )
     state.skipped += 1
     if state.skipped > MOST_SKIPPED * steps and (state.skipped >= FEW or state.skipped == steps):
-        samples, files = _save(fault, folder)
+        samples, file = _save(fault, folder)
         raise Resumable(
             f"{state.skipped} of the {steps} steps of epoch {clock.epoch} were not finite, too many to leave out; in "
-            f"the last, step {clock.step + 1}, it was {fault.what} ({samples}): look at its batch in {files}, "
+            f"the last, step {clock.step + 1}, it was {fault.what} ({samples}): look at its batch in {file}, "
             "or lower --train.schedule.lr."
         )
 
 
-def _save(fault: Fault, folder: Path) -> tuple[str, str]:
-    """Write the batch where its offending samples are; return these samples, and the files, in words."""
-    batch = {name: torch.cat(parts) for name, parts in _columns(fault.views).items()}
-    offending = _offending(fault.views)
-    mine = fault.own and len(offending) > 0
-    known, own = anywhere(bool(offending.any()), mine)
-    if not known and (mine or not own):
+def _save(fault: Fault, folder: Path) -> tuple[str, Path]:
+    """Write the whole batch, of all processes; return its offending samples in words, and the file."""
+    batch = {name: gather(column) for name, column in _columns(fault.views).items()}
+    offending = gather(_offending(fault.views).long()).bool()
+    if not offending.any():
         offending[:] = True  # no sample is at fault by itself
-    writes = bool(offending.any())
-    samples = gather(batch["index"][offending]).tolist()
-    writers = gather(torch.tensor([rank()] * writes, dtype=torch.int64)).tolist()
+    file = folder / f"nonfinite-{fault.clock.epoch}-{fault.clock.step + 1}.safetensors"
     facts = {"what": fault.what, "epoch": str(fault.clock.epoch), "step": str(fault.clock.step + 1)}
     try:
-        if writes:
-            write_tensors(_file(folder, fault.clock, rank()), {**batch, "offending": offending}, facts)
+        if is_main():
+            write_tensors(file, {**batch, "offending": offending}, facts)
     finally:
         wait()  # a process that ends may take the others with it
+    samples = batch["index"][offending].tolist()
     more = f" and {len(samples) - NAMED} more" if len(samples) > NAMED else ""
-    files = " and ".join(str(_file(folder, fault.clock, writer)) for writer in writers)
-    return f"training samples {', '.join(map(str, samples[:NAMED]))}{more}", files
+    return f"training samples {', '.join(map(str, samples[:NAMED]))}{more}", file
 
 
-def _file(folder: Path, clock: Clock, writer: int) -> Path:
-    return folder / f"nonfinite-{clock.epoch}-{clock.step + 1}{f'-rank{writer}' if writer else ''}.safetensors"
-
-
-def _columns(views: Sequence[View]) -> dict[str, list[Tensor]]:
+def _columns(views: Sequence[View]) -> dict[str, Tensor]:
     """Return what a file of the batch holds, without the rows that count for nothing."""
-    columns: dict[str, list[Tensor]] = {"x": [], "y": [], "index": []}
+    rows: dict[str, list[Tensor]] = {"x": [], "y": [], "index": [], "x_adv": []}
     for view in views:
         batch, kept = view.batch, slice(view.batch.count)
         places = torch.arange(batch.start, batch.start + len(batch), device=batch.y.device)
-        columns["x"].append(batch.x[kept])
-        columns["y"].append(batch.y[kept])
-        columns["index"].append((places if batch.index is None else batch.index)[kept])
+        rows["x"].append(batch.x[kept])
+        rows["y"].append(batch.y[kept])
+        rows["index"].append((places if batch.index is None else batch.index)[kept])
         if view.x_adv is not batch.x:
-            columns.setdefault("x_adv", []).append(view.x_adv[kept])
-    return columns
+            rows["x_adv"].append(view.x_adv[kept])
+    return {name: torch.cat(parts) for name, parts in rows.items() if parts}
 
 
 @torch.no_grad()
@@ -187,7 +177,7 @@ def _offending(views: Sequence[View]) -> Tensor:
     for module in model.modules():
         if isinstance(module, _BatchNorm):
             for buffer in module.buffers(recurse=False):
-                buffer.nan_to_num_(1.0, 1.0, 1.0)  # the step may have spoilt them; the run ends here, so nobody minds
+                buffer.nan_to_num_(1.0, 1.0, 1.0)  # the step may have spoilt them; the run ends here
     with crafting(model, "eval"):
         return torch.cat([_offending_rows(view)[: view.batch.count] for view in views])
 

@@ -13,26 +13,30 @@ from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.data import Splits
 from uiat.data.loader import ahead
-from uiat.distributed import anywhere, is_main, world
+from uiat.distributed import anywhere, is_main
 from uiat.engine.guards import respond
-from uiat.engine.helper import get_helper, given_helper
-from uiat.engine.initial import initial_model, keep_initial
 from uiat.engine.overfitting import is_single_step, one_step
-from uiat.engine.progress import Reporter
-from uiat.engine.setup import build_loader, build_state, folded_copy_is_valid
+from uiat.engine.setup import (
+    build_loader,
+    build_state,
+    folded_copy_is_valid,
+    get_helper,
+    given_helper,
+    initial_model,
+    keep_initial,
+)
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
 from uiat.engine.trial import try_network
 from uiat.evaluation.accuracy import accuracy
-from uiat.io import append, write_json, write_tensors
-from uiat.methods import HAT
+from uiat.io import append, write_tensors
 from uiat.models.layout import keeps_channels_last
+from uiat.progress import Reporter
 from uiat.rng import derive
-from uiat.runs.card import environment
+from uiat.runs.card import training_card, write_training_card
 from uiat.runs.checkpoint import Checkpointer
-from uiat.runs.folder import RunFolder, read_json
-from uiat.serialize import to_json
+from uiat.runs.folder import RunFolder
 from uiat.types import Clock
 
 AfterEpoch = Callable[[State], None]
@@ -43,7 +47,7 @@ def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
     """Build what a run is made of, try the network, and forget both: a mistake shows before there is a run folder."""
     build_loader(config, splits.train, torch.device("cpu"), splits.generated)
     try_network(initial_model(config, splits.spec).to(device), config.model, splits.spec)
-    if isinstance(config.method, HAT) and config.method.helper:
+    if config.method.needs_helper and config.method.helper:
         given_helper(config, config.method, splits.spec, device)
 
 
@@ -58,10 +62,10 @@ def train(
     """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal).
 
     `after_epoch` may look at the state when an epoch is validated, before it is saved: once for each epoch, and once
-    more for one that is repeated after a kill. `stop` is the caller's own ear for signals, entered already.
+    more for one that is repeated after a kill. `stop` is the caller's `StopSignal`, entered already.
     """
-    with run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal() as heard:
-        return _train(config, run, splits, device, after_epoch, heard)
+    with run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal() as signal:
+        return _train(config, run, splits, device, after_epoch, signal)
 
 
 def _train(
@@ -146,10 +150,15 @@ def _train(
                 after_epoch(state)
             state.epoch, state.step, state.skipped, state.meter = state.epoch + 1, 0, 0, type(state.meter)()
             save()
-        card = _card(config, splits, state, device)
-        before = read_json(run.result) if run.result.exists() else None  # one may have evaluated it before
-        if is_main() and not (isinstance(before, dict) and "config" in before):
-            write_json(run.result, card)
+        facts = {
+            "parameters": sum(p.numel() for p in state.model.parameters()),
+            "best": state.best,
+            **({"catastrophic_overfitting": state.overfitting.first} if state.overfitting.first else {}),
+            "training_seconds": round(state.seconds, 1),
+            "training_passes": state.passes.everywhere(),
+        }
+        if is_main():
+            write_training_card(run, training_card(config, splits, device, **facts))
     return True
 
 
@@ -162,13 +171,13 @@ def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.dev
     record: dict[str, Any] = {"epoch": state.epoch, **state.meter.means()}
     if config.train.on_nonfinite == "skip":
         record["skipped"] = state.skipped
-    found = _accuracies(config, state, splits, device)
+    accuracies = _accuracies(config, state, splits, device)
     if state.average is not None:
-        raw = {f"raw_{name}": value for name, value in found.items()}
+        raw = {f"raw_{name}": value for name, value in accuracies.items()}
         with state.average.swapped_in(state.model):
-            found = {**_accuracies(config, state, splits, device), **raw}
+            accuracies = {**_accuracies(config, state, splits, device), **raw}
     state.passes.counts.update(counts)  # a run's cost is its training; watching it is on top
-    return {**record, **found}
+    return {**record, **accuracies}
 
 
 def _accuracies(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, float]:
@@ -207,28 +216,3 @@ def _keep(raw: Path, averaged: Path, state: State) -> None:
 def _append(run: RunFolder, record: dict[str, Any]) -> None:
     if is_main():
         append(run.metrics, json.dumps(record) + "\n")
-
-
-def _card(config: AnyConfig, splits: Splits, state: State, device: torch.device) -> dict[str, Any]:
-    """Return the run's result card; `uiat evaluate` adds test accuracies to it."""
-    return {
-        "schema": 1,
-        "config": to_json(config),
-        "data": {
-            "name": config.data.name,
-            "classes": list(splits.train.classes),
-            "shape": list(splits.spec.shape),
-            "train": len(splits.train),
-            **({"generated": len(splits.generated)} if splits.generated is not None else {}),
-            "validation": len(splits.validation),
-            "test": len(splits.test),
-        },
-        "parameters": sum(p.numel() for p in state.model.parameters()),
-        "best": state.best,
-        **({"catastrophic_overfitting": fallen} if (fallen := state.overfitting.first) else {}),
-        "training_seconds": round(state.seconds, 1),
-        "training_passes": state.passes.everywhere(),
-        "processes": world(),
-        "environment": environment(device),
-        "evaluations": [],
-    }

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from uiat.attacks import FGSM, NFGSM, PGD, RSFGSM
+from uiat.methods import MethodConfig
 
 LEAST = 0.1
 """Robust accuracy that there must have been: below it there is nothing to lose."""
@@ -13,9 +14,9 @@ STAY = 0.8
 """… while the network keeps at least this share of the accuracy it then had under FGSM."""
 
 
-def is_single_step(method: object) -> bool:
+def is_single_step(method: MethodConfig) -> bool:
     """Whether a method's configuration trains with one gradient step a sample."""
-    attack = getattr(method, "attack", None)
+    attack = method.attack
     return isinstance(attack, FGSM | RSFGSM | NFGSM) or (isinstance(attack, PGD) and attack.steps == 1)
 
 

@@ -1,21 +1,29 @@
-"""From a configuration to the moving parts of a run."""
+"""From a configuration to the moving parts of a run: network, loader, first weights, HAT's helper, state."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
 
-from uiat.config import AnyConfig, check_training
+from uiat.config import AWP, AnyConfig, Averaging, check_training
+from uiat.data.files import user_path
 from uiat.data.images import Images
 from uiat.data.loader import Loader
+from uiat.distributed import is_main, wait
 from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
+from uiat.errors import UserError
+from uiat.io import write_tensors
+from uiat.methods import MethodConfig, Natural
 from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.trial import trial_batch
 from uiat.rng import derive
-from uiat.runs.weights import load_weights
+from uiat.runs.folder import RunFolder
+from uiat.runs.weights import EXPORTED, load_weights
 from uiat.types import DataSpec
 
 
@@ -73,3 +81,99 @@ def folded_copy_is_valid(state: State, data: DataSpec) -> bool:
     same = state.fast.folded_copy_is_valid(trial_batch(data, state.device))
     state.passes.counts.update(counts)
     return same
+
+
+def initial_model(config: AnyConfig, data: DataSpec) -> nn.Module:
+    """Return the network, on the CPU, with the weights that `--init` names; a fresh head has those of the seed."""
+    model = build_model(config, data, torch.device("cpu"))
+    if config.train.fresh_head and not config.init:
+        raise UserError("--train.fresh-head is given without --init: all layers start anew then, leave it out.")
+    if config.init:
+        head = head_of(model, data.num_classes)
+        if config.train.fresh_head and not head:
+            raise UserError(
+                f"no layer with {data.num_classes} outputs was found to start anew: leave --train.fresh-head out."
+            )
+        load_weights(model, weights_at(config.init), head=head, fresh_head=config.train.fresh_head)
+    return model
+
+
+def keep_initial(config: AnyConfig, run: RunFolder, data: DataSpec) -> Path | None:
+    """Copy the weights that `--init` names into the run, which never reads them elsewhere again; return the copy.
+
+    `None` without such weights, and where there is a checkpoint.
+    """
+    if not config.init or run.has_checkpoint():
+        return None
+    if is_main() and not run.initial.exists():
+        write_tensors(run.initial, initial_model(config, data).state_dict())
+    wait()
+    return run.initial
+
+
+def weights_at(given: str) -> Path:
+    """Return the file of the weights: the one given, or the one in the folder of a run or an export."""
+    place = user_path(given)
+    if not place.is_dir():
+        return place
+    if not RunFolder(place).config.is_file() and (place / EXPORTED).is_file():
+        return place / EXPORTED
+    if not RunFolder(place).config.is_file():
+        raise UserError(f"the folder {place} is neither a run nor an export: give one of these, or a weights file.")
+    return RunFolder(place).find_weights()
+
+
+def head_of(model: nn.Module, classes: int) -> tuple[str, ...]:
+    """Name the parameters of the last layer with an output for each class; nothing where there is none."""
+    head: tuple[str, ...] = ()
+    for prefix, module in model.named_modules():
+        parameters = dict(module.named_parameters(recurse=False))
+        if any(parameter.ndim > 1 and len(parameter) == classes for parameter in parameters.values()):
+            head = tuple(f"{prefix}.{name}".lstrip(".") for name in parameters)
+    return head
+
+
+def helper_config(config: AnyConfig, method: MethodConfig, run: RunFolder) -> AnyConfig:
+    """Return the run that trains a helper: the same network on the same data, from the same start, naturally."""
+    epochs = config.train.epochs if method.helper_epochs is None else method.helper_epochs
+    # HAT's practice: a plain network. Its labels are what counts, and it is as good without what makes robustness.
+    train = replace(config.train, epochs=epochs, select="natural", averaging=Averaging(), awp=AWP(), fresh_head=False)
+    return replace(config, method=Natural(), train=train, init=str(run.initial) if config.init else "")
+
+
+def get_helper(
+    config: AnyConfig,
+    run: RunFolder,
+    data: DataSpec,
+    device: torch.device,
+    train: Callable[[AnyConfig, RunFolder], bool],
+) -> tuple[bool, nn.Module | None]:
+    """Return whether to go on, and the helper if the method needs one.
+
+    A helper that is not given is a run of its own in the run's folder `helper`, so it is trained once, can be stopped,
+    and goes on where it was. The folder may be a link to a finished run that several share.
+    """
+    method = config.method
+    if not method.needs_helper:
+        return True, None
+    if method.helper:
+        return True, given_helper(config, method, data, device)
+    helper_run = RunFolder(run.helper)
+    if is_main() and not helper_run.config.exists():
+        helper_run = RunFolder.create(run.helper, helper_config(config, method, run))
+    wait()
+    if not helper_run.is_finished and not train(helper_run.read_config(), helper_run):
+        return False, None
+    return True, _load(config, helper_run.weights(), data, device)
+
+
+def given_helper(config: AnyConfig, method: MethodConfig, data: DataSpec, device: torch.device) -> nn.Module:
+    """Load the helper that `method.helper` names: a run, or a weights file."""
+    place = Path(method.helper)
+    return _load(config, RunFolder.open(place).find_weights() if place.is_dir() else place, data, device)
+
+
+def _load(config: AnyConfig, weights: Path, data: DataSpec, device: torch.device) -> nn.Module:
+    helper = build_model(config, data, device)
+    load_weights(helper, weights)
+    return helper.requires_grad_(False)

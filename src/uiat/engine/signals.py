@@ -1,4 +1,4 @@
-"""A stop that a person or a scheduler asks for, heard between two steps."""
+"""A stop that a person or a scheduler asks for, obeyed between two steps."""
 
 import os
 import signal
@@ -13,15 +13,15 @@ class StopSignal:
     """Within it, Ctrl-C and SIGTERM only raise a flag; a second Ctrl-C interrupts at once."""
 
     def __init__(self) -> None:
-        self._heard = 0
-        """The number of the first signal that was heard."""
+        self._first = 0
+        """The number of the first signal that came; 0: none."""
         self._file = os.environ.get(STOP_FILE)
         self._before: dict[signal.Signals, object] = {}
 
     @property
     def requested(self) -> bool:
-        """Whether somebody asked for a stop, by a signal or by the file."""
-        return bool(self._heard) or self._by_file()
+        """Whether a stop was asked for, by a signal or by the file."""
+        return bool(self._first) or self._by_file()
 
     def _by_file(self) -> bool:
         """Whether the file is there, or its folder is not: then the process that would make it has ended."""
@@ -32,13 +32,13 @@ class StopSignal:
     @property
     def exit_code(self) -> int:
         """The exit code of a stopped command, as shells have it: 130 after Ctrl-C, 143 after SIGTERM or by the file."""
-        return 128 + (self._heard or signal.SIGTERM)
+        return 128 + (self._first or signal.SIGTERM)
 
     def __enter__(self) -> "StopSignal":
         # Python lets only the main thread set handlers; a loop run in another thread is stopped by its owner.
         if threading.current_thread() is threading.main_thread():
             for name in (signal.SIGINT, signal.SIGTERM):
-                self._before[name] = signal.signal(name, self._hear)
+                self._before[name] = signal.signal(name, self._on_signal)
         return self
 
     def __exit__(
@@ -47,7 +47,7 @@ class StopSignal:
         for name, handler in self._before.items():
             signal.signal(name, handler)  # type: ignore[arg-type]
 
-    def _hear(self, number: int, _frame: FrameType | None) -> None:
-        if self._heard and number == signal.SIGINT:
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if self._first and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self._heard = self._heard or number
+        self._first = self._first or number

@@ -1,20 +1,102 @@
 """Everything of a run that changes: what a checkpoint must hold for the run to go on in the same bits."""
 
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
+from uiat.distributed import average, is_main, total, world
 from uiat.engine.averaging import Average
-from uiat.engine.meter import Meter
 from uiat.engine.overfitting import Overfitting
-from uiat.engine.parallel import Parallel
 from uiat.engine.passes import PassCounter
 from uiat.methods import Method
 from uiat.models.fast import FastModel
 from uiat.precision import Precision, lowered
+from uiat.types import Clock, Loss, View
+
+
+class Meter:
+    """Sums of loss, terms and right answers over the samples of an epoch, without a synchronisation a step."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.samples = 0
+
+    def add(self, loss: Loss, correct: Tensor, samples: int) -> None:
+        """Count one micro-batch: its mean loss and terms, and how many of its x̂ were classified right."""
+        values = {"loss": loss.total.detach() * samples, "train_accuracy": correct if samples else correct * 0}
+        values |= {f"loss_{name}": part * samples for name, part in loss.parts.items()}
+        for name, value in values.items():
+            before = self.sums.get(name)
+            self.sums[name] = value.double() if before is None else before.to(value.device) + value.double()
+        self.samples += samples
+
+    def means(self) -> dict[str, float]:
+        """Return the means so far, over all processes."""
+        sums, samples = self._everywhere()
+        return {name: float(total) / max(1, samples) for name, total in sums.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all there is to go on from, of all processes."""
+        sums, samples = self._everywhere()
+        return {"sums": sums, "samples": samples}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on from a saved state; the main process holds what all had counted."""
+        self.sums, self.samples = dict(state["sums"]), int(state["samples"])
+        if not is_main():
+            self.sums, self.samples = {name: value * 0 for name, value in self.sums.items()}, 0
+
+    def _everywhere(self) -> tuple[dict[str, Tensor], int]:
+        if not self.sums:
+            return {}, 0
+        device = next(iter(self.sums.values())).device
+        both = total(torch.stack([*self.sums.values(), torch.tensor(float(self.samples)).double().to(device)]))
+        return dict(zip(self.sums, both[:-1], strict=True)), int(both[-1])
+
+
+class LossOf(nn.Module):
+    """Computes a method's loss as one forward, which is what DistributedDataParallel can wrap.
+
+    It wraps the loss, not the network: several forwards of a wrapped network before one backward would each be prepared
+    for a backward of their own. The method is no part of the module, so that its state is not broadcast.
+    """
+
+    def __init__(self, model: nn.Module, method: Method):
+        super().__init__()
+        self.model = model
+        self._method = (method,)
+
+    def forward(self, view: View, clock: Clock) -> Loss:
+        """Return the loss of a (micro-)batch."""
+        return self._method[0].loss(view, clock)
+
+
+class Parallel:
+    """The loss of one process's share, with gradients averaged over processes in its backward."""
+
+    def __init__(self, model: nn.Module, method: Method):
+        self.model = model
+        self.loss: Callable[[View, Clock], Loss] = method.loss
+        self._wrapped: DistributedDataParallel | None = None
+        if world() > 1:
+            self._wrapped = DistributedDataParallel(LossOf(model, method), forward_sync_buffers=False)
+            self.loss = self._wrapped
+
+    def quiet(self, last: bool) -> AbstractContextManager[None]:
+        """Exchange gradients only in the last micro-batch's backward."""
+        return nullcontext() if last or self._wrapped is None else self._wrapped.no_sync()
+
+    def average_buffers(self) -> None:
+        """Average BatchNorm's running statistics: then all processes are equal again, at every step.
+
+        A checkpoint made at any moment therefore belongs to no process, and examples are crafted against one network.
+        """
+        average(list(self.model.buffers()))
 
 
 @dataclass

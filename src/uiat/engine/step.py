@@ -63,8 +63,8 @@ def train_step(
         fault = find_fault(model, losses, views, clock) if _is_stuck(state) else None
         state.skipped += fault is None  # `respond` counts a fault
     if moved:
-        for part, found, right in zip(parts, losses, correct, strict=True):
-            state.meter.add(found, right, part.count)
+        for part, part_loss, right in zip(parts, losses, correct, strict=True):
+            state.meter.add(part_loss, right, part.count)
         parallel.average_buffers()
         if state.average is not None:
             state.average.update(model)

@@ -6,9 +6,10 @@ from torch import Tensor, nn
 
 from uiat.data.files import first_line
 from uiat.errors import UserError
-from uiat.models import Imported, ModelConfig
+from uiat.evaluation.subject import network_name, try_forward
+from uiat.models import ModelConfig
 from uiat.models.trial import trial_batch, untouched
-from uiat.types import DataSpec, check_logits
+from uiat.types import DataSpec
 
 
 def try_network(model: nn.Module, config: ModelConfig, data: DataSpec) -> None:
@@ -17,7 +18,7 @@ def try_network(model: nn.Module, config: ModelConfig, data: DataSpec) -> None:
     It runs in training and in evaluation mode, on two samples of noise of the shape of the data, on its own device. Its
     weights, statistics and modes, and the global random streams, are as they were afterwards.
     """
-    name = f"the network {config.target if isinstance(config, Imported) else type(config).__name__}"
+    name = network_name(config)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not trained:
         raise UserError(f"{name} has no parameter to train: set requires_grad on those that training should change.")
@@ -29,19 +30,10 @@ def try_network(model: nn.Module, config: ModelConfig, data: DataSpec) -> None:
 
 
 def _try(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> None:
-    mode = "training" if model.training else "evaluation"
-    try:
-        found = model(x)
-    except UserError:
-        raise
-    except Exception as error:  # anyone's own forward may raise anything
-        raise UserError(
-            f"{name} fails in {mode} mode on a batch of shape {tuple(x.shape)} ({first_line(error)}): "
-            "let it take images of this size, or resize them with --data.size."
-        ) from error
-    logits = check_logits(found, len(x), data.num_classes, f"{name}, in {mode} mode,")
+    logits = try_forward(model, x, data, name)
     if not bool(logits.isfinite().all()):
         raise UserError(f"{name} returns NaN or infinite logits before any training: check its forward and weights.")
+    mode = "training" if model.training else "evaluation"
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     loss = F.cross_entropy(logits.float(), torch.zeros(len(x), dtype=torch.long, device=logits.device))
     try:

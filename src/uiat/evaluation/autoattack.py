@@ -107,37 +107,37 @@ def check_pitfalls(model: nn.Module, x: Tensor, y: Tensor) -> list[str]:
     """Return a warning for each property that its authors say makes AutoAttack misleading."""
     from pyautoattack import checks
 
-    with heard_warnings() as heard:
+    with collected_warnings() as warnings:
         checks.check_randomized(model, x, y, bs=len(x), logger=LOGGER)
         checks.check_range_output(model, x, logger=LOGGER)
-    return heard
+    return warnings
 
 
 def square_warning(after: dict[str, float]) -> list[str]:
     """Warn, as its authors do, when Square finds what the gradient attacks before it did not."""
     from pyautoattack import checks
 
-    with heard_warnings() as heard:
+    with collected_warnings() as warnings:
         checks.check_square_sr({"clean": 1.0, **after}, logger=LOGGER)
-    return heard
+    return warnings
 
 
 @contextmanager
-def heard_warnings() -> Iterator[list[str]]:
+def collected_warnings() -> Iterator[list[str]]:
     """Collect what the authors' checks log, each sentence once, without their pointer to a page that is elsewhere."""
-    heard: list[str] = []
+    warnings: list[str] = []
 
     class WarningCatcher(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             sentence = record.getMessage().split(" See ")[0].strip()
-            if sentence not in heard:
-                heard.append(sentence)
+            if sentence not in warnings:
+                warnings.append(sentence)
 
     catcher = WarningCatcher()
     LOGGER.addHandler(catcher)
     LOGGER.propagate = False
     try:
-        yield heard
+        yield warnings
     finally:
         LOGGER.removeHandler(catcher)
 

@@ -78,8 +78,6 @@ def run_cascade(
     if stage.finished:
         advance(sum(component.cost for component in components) * len(images), name, True)
         return stage
-    if keep and stage.x_adv is None:
-        stage.x_adv = to_unit(images.x)
     began = time.perf_counter() - stage.seconds
     for position, component in enumerate(components):
         if position < stage.component:
@@ -93,8 +91,8 @@ def run_cascade(
             members = stage.queue[start : start + batch_size]
             x_adv, right = _attack(model, images, component, members, device)
             stage.standing[members[~right]] = False
-            if stage.x_adv is not None:
-                stage.x_adv[members[~right]] = x_adv[~right]
+            if keep:
+                stage.keep(members[~right], x_adv[~right])
             stage.batch += 1
             stage.seconds = time.perf_counter() - began
             ledger.save()

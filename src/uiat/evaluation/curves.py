@@ -157,7 +157,7 @@ def measure(
     total = sum(part.cost for point in points for part in point.components) * len(images)
     notices = [notice for point in points for notice in point.notices]
     stages: list[Stage] = []
-    with crafting(model, "eval"), autoattack.heard_warnings() as heard, Ticker(total, "curves") as ticker:
+    with crafting(model, "eval"), autoattack.collected_warnings() as heard, Ticker(total, "curves") as ticker:
         natural = natural_stage(model, images, batch_size=batch_size, device=device)
         if any("components" in point.setting for point in points):
             x = to_unit(images.x[:batch_size].to(device))

@@ -1,6 +1,9 @@
-"""Evaluating anyone's network on anyone's images: `uiat.evaluate`."""
+"""Evaluating a network: `uiat.evaluate` for anyone's in memory, and what `uiat evaluate` does with a run or weights."""
 
+import hashlib
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,13 +11,19 @@ from torch import Tensor, nn
 
 from uiat.attacks import PGD
 from uiat.balls import Norm
+from uiat.config import encode
 from uiat.crafting import crafting
+from uiat.data.fetch import cache_folder
 from uiat.data.images import Images, to_unit
+from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import Accuracy
+from uiat.evaluation.ledger import Ledger
+from uiat.evaluation.subject import Ready
 from uiat.evaluation.suite import SuiteResult, run_suite
-from uiat.ranges import check_numbers
-from uiat.runs.card import environment
+from uiat.fields import check_numbers
+from uiat.io import write_tensors
+from uiat.runs.card import evaluation_card
 from uiat.types import check_logits
 
 
@@ -52,8 +61,8 @@ def evaluate(
     if batch_size < 1:
         raise UserError(f"the batch size is {batch_size}: give at least 1.")
     images = _images(model, x.cpu(), y.cpu(), device)
-    found = run_suite(model, images, attacks, base, batch_size=batch_size, seed=seed, device=device)
-    return {"schema": 1, **suite_card(found, images, device)}
+    measured = run_suite(model, images, attacks, base, batch_size=batch_size, seed=seed, device=device)
+    return evaluation_card(_results(measured, images), measured.notices, device)
 
 
 def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Images:
@@ -75,10 +84,61 @@ def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Ima
     return Images(x, y, tuple(str(k) for k in range(classes)))
 
 
-def suite_card(found: SuiteResult, images: Images, device: torch.device) -> dict[str, Any]:
-    """Return what a card says of the results of a suite; every attack carries its own setting."""
-    attacks = {name: {**a.to_json(), "per_class": per_class(a, images)} for name, a in found.attacks.items()}
-    return {"attacks": attacks, "notices": found.notices, "environment": environment(device)}
+def evaluate_subject(ready: Ready, attacks: Sequence[str], ledger: Ledger, *, keep: bool = False) -> SuiteResult:
+    """Measure an opened run, or opened weights; a ledger that holds an interrupted evaluation goes on with it."""
+    options = ready.options
+    return run_suite(
+        ready.fast,
+        ready.images,
+        attacks,
+        ready.base,
+        batch_size=options.batch_size,
+        seed=options.seed,
+        device=ready.device,
+        ledger=ledger,
+        keep=keep,
+    )
+
+
+def open_ledger(ready: Ready, attacks: Sequence[str], keep: bool, restart: bool) -> Ledger:
+    """Return the ledger of exactly this evaluation: the same weights, images, attacks and settings.
+
+    It is in the run's folder, or in the cache folder for bare weights. A second process with it is refused.
+    """
+    facts = encode([ready.options, ready.base, list(attacks), keep, torch.__version__, rank(), world()])
+    digest = hashlib.sha256(json.dumps(facts).encode())
+    for tensor in [*ready.model.state_dict().values(), ready.images.x, ready.images.y]:
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    key = digest.hexdigest()[:32]
+    folder = ready.run.path if ready.run is not None else cache_folder() / "evaluations"
+    return Ledger(folder / f"evaluation-{key}.safetensors", key, exclusive=True, restart=restart)
+
+
+def subject_card(ready: Ready, measured: SuiteResult) -> dict[str, Any]:
+    """Return the card of an evaluation of a run or of weights; every attack carries its own setting."""
+    return evaluation_card(
+        _results(measured, ready.images),
+        measured.notices,
+        ready.device,
+        weights=ready.weights_file.name,
+        data=ready.options.data.name,
+        split="test",
+        sample=ready.options.sample if ready.options.n is not None else "all",
+        exact=ready.options.exact,
+        folded_batchnorms=ready.folds,
+        processes=world(),
+    )
+
+
+def write_adversaries(path: Path, ready: Ready, measured: SuiteResult) -> None:
+    """Write the adversarial examples and the verdicts of every attack, and the labels, as safetensors."""
+    tensors = {f"{name}/x_adv": a.x_adv for name, a in measured.attacks.items() if a.x_adv is not None}
+    tensors |= {f"{name}/correct": a.correct for name, a in measured.attacks.items()}
+    write_tensors(path, {**tensors, "y": ready.images.y})
+
+
+def _results(measured: SuiteResult, images: Images) -> dict[str, dict[str, Any]]:
+    return {name: {**a.to_json(), "per_class": per_class(a, images)} for name, a in measured.attacks.items()}
 
 
 def per_class(accuracy: Accuracy, images: Images) -> dict[str, float]:

@@ -5,23 +5,133 @@ least −L1(F(x), F(x̂))). So L_Inv falls only where cross-entropy falls by mor
 that are classified with near certainty already.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import inf
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from uiat.attacks import PGD
 from uiat.crafting import crafting
-from uiat.data.images import Images
-from uiat.data.loader import plain
+from uiat.data.images import Images, stratified
+from uiat.data.loader import Loader, plain
+from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
-from uiat.evaluation.inverse_settings import InverseSettings
+from uiat.fields import check_radius
+from uiat.methods import Method, MethodConfig
 from uiat.objectives.inverse import inverse_loss
 from uiat.progress import Ticker
 from uiat.rng import SampleDraws
+from uiat.runs.checkpoint import Checkpointer
+from uiat.runs.folder import RunFolder
+from uiat.targets import InstanceInverse, UniversalInverse, UniversalInverseTarget
 from uiat.targets.universal import add_clipped
-from uiat.types import Batch
+from uiat.types import Batch, Clock
+
+STEPS = 5
+"""Steps of ε'/2 of an instance-wise inverse (A.2), where a run has no number of its own."""
+ATTACK_STEPS = 10
+
+
+@dataclass(frozen=True)
+class InverseSettings:
+    """How x̂, the instance-wise x̌ and the universal z are found; both inverses descend the same L_Inv."""
+
+    attack: PGD
+    instance: InstanceInverse
+    universal: UniversalInverse
+
+    @property
+    def beta(self) -> float:
+        """β of Eq. 4, for both."""
+        return self.instance.beta
+
+
+def inverse_settings(
+    method: MethodConfig | None, base: PGD, *, eps: float | None = None, beta: float | None = None
+) -> InverseSettings:
+    """Return ε', the steps and β: those asked for, else those of the run's method, else the paper's.
+
+    The attack is that of the threat model `base`.
+    """
+    trained = method.inverse if method is not None else None
+    radius = eps if eps is not None else trained.eps if trained is not None else base.eps / 2
+    if not 0 < radius < inf:
+        raise UserError(f"the inverse radius ε' is {radius}: give one above 0 with --inverse-eps.")
+    weight = beta if beta is not None else trained.beta if trained is not None else 1.0
+    if not 0 <= weight < inf:
+        raise UserError(f"--beta is {weight}: give a number from 0 on.")
+    shared: dict[str, Any] = {"eps": radius, "beta": weight, "norm": base.norm if trained is None else trained.norm}
+    check_radius("the inverse radius ε'", radius, shared["norm"])
+    if trained is not None:
+        shared["reduction"] = trained.reduction
+    instance = InstanceInverse(step=radius / 2, steps=STEPS, **shared)
+    universal = UniversalInverse(step=radius, **shared)
+    if trained is not None and trained.eps:
+        step = trained.step * (radius / trained.eps)
+        if isinstance(trained, InstanceInverse):
+            instance = replace(trained, step=step, **shared)
+        else:
+            universal = replace(trained, step=step, **shared)
+    return InverseSettings(replace(base, steps=ATTACK_STEPS), instance, universal)
+
+
+BATCH = 128
+"""m of the paper: how many images a step of z sees."""
+
+
+@dataclass(frozen=True)
+class Universal:
+    """z of each class, and where it comes from."""
+
+    z: Tensor
+    source: str
+
+
+def read_z(run: RunFolder) -> Universal | None:
+    """Return z from a run's checkpoint; `None` where there is no checkpoint, or its method has no z."""
+    try:
+        saved = Checkpointer(run).read()
+    except UserError:
+        raise UserError(f"the checkpoint of {run.path} is damaged or of another version: use --weights best.") from None
+    if saved is None:
+        return None
+    perturbations = [value for name, value in saved["method"].items() if name.split(".")[-1] == "z"]
+    epoch, step = saved["epoch"], saved["step"]
+    when = f"step {step} of epoch {epoch}" if step else f"epoch {epoch - 1}"
+    return Universal(perturbations[0], f"the run's own, from its checkpoint after {when}") if perturbations else None
+
+
+def make_z(
+    model: nn.Module,
+    images: Images,
+    settings: InverseSettings,
+    *,
+    passes: int,
+    count: int,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Universal:
+    """Find z for weights that stay as they are: the steps of Alg. 1 on z, in `passes` passes over `count` images."""
+    for name, value in (("--passes", passes), ("--z-images", count)):
+        if value < 1:
+            raise UserError(f"{name} is {value}: give at least 1.")
+    chosen = images.take(stratified(images.y, min(count, len(images)), seed)[0])
+    target = UniversalInverseTarget(settings.universal, chosen.spec, seed=seed).to(device)
+    attack = settings.attack if settings.beta else None  # only the feature-level term needs x̂
+    method = Method(chosen.spec, attack=attack, target=target, terms=(), seed=seed)
+    loader = Loader(chosen, BATCH, seed, device=device)
+    with torch.no_grad(), Ticker(passes * loader.steps_per_epoch, "making z") as ticker:
+        for epoch in range(1, passes + 1):
+            for step, batch in loader.epoch(epoch):
+                clock = Clock(epoch, step, passes)
+                method.prepare(model, [method.craft(model, batch, clock)], clock)
+                ticker.advance(1)
+    times = "1 pass" if passes == 1 else f"{passes} passes"
+    return Universal(target.z.cpu(), f"made anew for these weights, in {times} over {len(chosen)} training images")
+
 
 KINDS = ("natural", "inverse", "universal")
 LOSSES = ("cross_entropy", "l_inv")
@@ -96,7 +206,7 @@ def make_inverses(
         {kind: joined[f"{kind}/correct"] for kind in KINDS},
         {loss: {kind: joined[f"{kind}/{loss}"] for kind in KINDS} for loss in LOSSES},
         keep.unique(),
-        {kind: torch.cat(found) for kind, found in x.items()},
+        {kind: torch.cat(batches) for kind, batches in x.items()},
     )
 
 

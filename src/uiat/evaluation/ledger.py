@@ -1,14 +1,27 @@
-"""What is known of an evaluation so far, on the disk after every batch: a killed one goes on where it was."""
+"""What is known of an evaluation so far, on the disk after every batch: a killed one goes on where it was.
 
+Verdicts are in one small file, which is replaced after each batch. Adversarial examples, where they are kept, are
+appended to a second one: they are on the disk before the verdicts that count on them, and any beyond these are cut off.
+"""
+
+import fcntl
 import hashlib
 import json
+import os
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from uiat.io import write_tensors
+from uiat.errors import UserError
+from uiat.io import WriteError, write_tensors
+
+FACTS = ("component", "batch", "seconds", "finished", "after")
+"""What is saved of a stage beside its tensors."""
 
 
 @dataclass
@@ -25,16 +38,40 @@ class Stage:
     finished: bool = False
     after: dict[str, float] = field(default_factory=dict)
     """Accuracy after each finished component."""
-    x_adv: Tensor | None = None
-    """The adversarial examples found, if they are kept."""
+    fallen: list[int] = field(default_factory=list)
+    """The examples whose x̂ was kept, in the order in which they were found."""
+    x_adv: list[Tensor] = field(default_factory=list)
+    """Their x̂, batch by batch, in the same order."""
+
+    def keep(self, members: Tensor, x_adv: Tensor) -> None:
+        """Keep the x̂ that were found for these examples."""
+        if len(members):
+            self.fallen += members.tolist()
+            self.x_adv.append(x_adv.float())
+
+    def adversaries(self, x: Tensor) -> Tensor:
+        """Return the x̂ of all examples x: the example itself where none was found."""
+        x_adv = x.clone()
+        if self.x_adv:
+            x_adv[self.fallen] = torch.cat(self.x_adv)
+        return x_adv
 
 
 class Ledger:
-    """The stages of an evaluation, by attack; kept in a file if there is a path."""
+    """The stages of an evaluation, by attack; kept in a file if there is a path.
 
-    def __init__(self, path: Path | None = None, key: str = ""):
+    With `exclusive`, a second process with the same file is refused for as long as this one lasts. With `restart`, what
+    an earlier process has left is removed.
+    """
+
+    def __init__(self, path: Path | None = None, key: str = "", *, exclusive: bool = False, restart: bool = False):
         self.path, self.key = path, key
         self.stages: dict[str, Stage] = {}
+        self._hash, self._appended = hashlib.sha256(), 0
+        """Of the x̂ that are in their file: a digest, and in how many batches they were found."""
+        self._lock = _lock(path) if path is not None and exclusive else None
+        if path is not None and restart:
+            self._remove(path)
         if path is not None and path.exists():
             self._read(path)
 
@@ -47,21 +84,58 @@ class Ledger:
         """Write all stages; either the old file or the new one is there, never half of one."""
         if self.path is None:
             return
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._append(_adversaries_file(self.path))
         tensors: dict[str, Tensor] = {}
         facts: dict[str, dict[str, object]] = {}
         for name, stage in self.stages.items():
             tensors |= {f"{name}/standing": stage.standing, f"{name}/queue": stage.queue}
-            if stage.x_adv is not None:
-                tensors[f"{name}/x_adv"] = stage.x_adv
-            facts[name] = {k: getattr(stage, k) for k in ("component", "batch", "seconds", "finished", "after")}
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+            facts[name] = {k: getattr(stage, k) for k in FACTS}
+            if stage.x_adv:
+                tensors[f"{name}/fallen"] = torch.tensor(stage.fallen)
+                facts[name]["shape"] = list(stage.x_adv[0].shape[1:])
         stages = json.dumps(facts)
-        write_tensors(self.path, tensors, {"key": self.key, "stages": stages, "sha256": _digest(tensors, stages)})
+        digests = {"sha256": _digest(tensors, stages), "adversaries_sha256": self._hash.hexdigest()}
+        write_tensors(self.path, tensors, {"key": self.key, "stages": stages, **digests})
+
+    def _append(self, path: Path) -> None:
+        """Add the x̂ that are not in the file yet."""
+        batches = [batch for stage in self.stages.values() for batch in stage.x_adv]
+        content = b"".join(batch.contiguous().numpy().tobytes() for batch in batches[self._appended :])
+        if content:
+            try:
+                with path.open("ab" if self._appended else "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError as error:
+                raise WriteError(path, error) from None
+            self._hash.update(content)
+            self._appended = len(batches)
 
     def close(self) -> None:
-        """Forget the file: the evaluation is done, and a new one is measured anew."""
+        """Remove the files: the evaluation is done, and a new one is measured anew."""
         if self.path is not None:
-            self.path.unlink(missing_ok=True)
+            self._remove(self.path)
+        self._release()
+
+    def _release(self) -> None:
+        if self.path is not None and self._lock is not None:
+            _lock_file(self.path).unlink(missing_ok=True)
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let other processes have it; what is not done stays, for a later process to go on with."""
+        self._release()
+
+    @staticmethod
+    def _remove(path: Path) -> None:
+        path.unlink(missing_ok=True)
+        _adversaries_file(path).unlink(missing_ok=True)
 
     def _read(self, path: Path) -> None:
         try:
@@ -70,23 +144,74 @@ class Ledger:
                 if facts.get("key") != self.key:
                     return
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-                if facts["sha256"] != _digest(tensors, facts["stages"]):
-                    return
-                for name, rest in json.loads(facts["stages"]).items():
-                    self.stages[name] = Stage(
-                        tensors[f"{name}/standing"],
-                        tensors[f"{name}/queue"],
-                        x_adv=tensors.get(f"{name}/x_adv"),
-                        **rest,
-                    )
-        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RecursionError):
-            self.stages = {}  # a damaged file costs its work, never the evaluation
+            if facts["sha256"] != _digest(tensors, facts["stages"]):
+                raise ValueError("the verdicts are not those that were saved")
+            stages, shapes = {}, {}
+            for name, rest in json.loads(facts["stages"]).items():
+                shapes[name] = rest.pop("shape", None)
+                stages[name] = Stage(tensors[f"{name}/standing"], tensors[f"{name}/queue"], **rest)
+                if shapes[name] is not None:
+                    stages[name].fallen = tensors[f"{name}/fallen"].tolist()
+            self._read_adversaries(_adversaries_file(path), stages, shapes, facts["adversaries_sha256"])
+            self.stages = stages
+        except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError, RecursionError):
+            pass  # a damaged file costs its work, never the evaluation
+
+    def _read_adversaries(
+        self, path: Path, stages: dict[str, Stage], shapes: dict[str, list[int] | None], digest: str
+    ) -> None:
+        """Give the stages their x̂, and cut the file to those that the stages know of."""
+        content, start = path.read_bytes() if path.exists() else b"", 0
+        for name, stage in stages.items():
+            shape = shapes[name]
+            if shape is not None:
+                count = len(stage.fallen) * torch.Size(shape).numel()
+                rows = torch.frombuffer(bytearray(content[start : start + 4 * count]), dtype=torch.float32)
+                stage.x_adv = [rows.view(len(stage.fallen), *shape)]
+                start += 4 * count
+        saved = hashlib.sha256(content[:start])
+        if saved.hexdigest() != digest:
+            raise ValueError("the adversarial examples are not those that were saved")
+        if len(content) > start:
+            os.truncate(path, start)
+        self._hash = saved
+        self._appended = sum(len(stage.x_adv) for stage in stages.values())
+
+
+def _adversaries_file(path: Path) -> Path:
+    """Return the file of the x̂ that belongs to a ledger: rows of float32, stage after stage."""
+    return path.with_suffix(".adversaries")
+
+
+def _lock_file(path: Path) -> Path:
+    return path.with_name(f".{path.stem}.lock")
+
+
+def _lock(path: Path) -> int:
+    """Lock a ledger for this process and return the handle; the system ends the lock with the process."""
+    while True:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(_lock_file(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            raise WriteError(path, error) from None
+        try:
+            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (BlockingIOError, PermissionError):
+            os.close(handle)
+            raise UserError("another process makes the same evaluation at this moment: wait for it.") from None
+        except OSError:  # a file system without locks
+            return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(handle), os.stat(_lock_file(path))):
+                return handle
+        os.close(handle)  # its last holder removed the file after it was opened here
 
 
 def _digest(tensors: dict[str, Tensor], stages: str) -> str:
     """Return what the file must still hold when it is read: a flipped bit would change a verdict unseen."""
-    found = hashlib.sha256(stages.encode())
+    digest = hashlib.sha256(stages.encode())
     for name in sorted(tensors):
-        found.update(name.encode())
-        found.update(tensors[name].contiguous().numpy().data)
-    return found.hexdigest()
+        digest.update(name.encode())
+        digest.update(tensors[name].contiguous().numpy().data)
+    return digest.hexdigest()

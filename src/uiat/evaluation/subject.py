@@ -6,24 +6,25 @@ from pathlib import Path
 from typing import Any, Generic, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from uiat import data
+from uiat import data as data_sets
 from uiat.attacks import PGD
 from uiat.balls import Norm
-from uiat.config import ModelT
+from uiat.config import ModelT, encode
 from uiat.data.config import DataConfig
+from uiat.data.files import first_line
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device, pick_device
 from uiat.errors import UserError
+from uiat.fields import check_numbers
+from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last
-from uiat.models.trial import trial_batch
-from uiat.ranges import check_numbers
+from uiat.models.trial import trial_batch, untouched
 from uiat.runs.folder import RunFolder, Weights
-from uiat.runs.identity import check_channels, check_classes, is_own_data
-from uiat.runs.places import find_data, find_network
+from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_own_data
 from uiat.runs.weights import load_weights
-from uiat.serialize import encode
+from uiat.types import DataSpec, check_logits
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,13 @@ class Subject(Generic[ModelT]):
     n: int | None = None
     """How many test images; else all."""
     sample: Literal["first", "balanced"] = "first"
-    """Which n: the first ones, or equally many of each class, drawn by the seed."""
+    """Which test images, with --n: the first ones, or equally many of each class, drawn by the seed."""
     eps: float | None = None
-    """Radius; else the one a run was watched with, 8/255 for bare weights."""
+    """Radius of the attacks; else the one a run was watched with, 8/255 for bare weights."""
     step: float | None = None
     """Length of a PGD step; else the one a run was watched with, or ε/4."""
     norm: Norm | None = None
-    """linf or l2; else the one a run was watched with, linf for bare weights."""
+    """Norm of the attacks, linf or l2; else the one a run was watched with, linf for bare weights."""
     exact: bool = False
     """Use the network as it is; else BatchNorm is folded and memory is channels_last, which is faster and rounds
     differently."""
@@ -86,8 +87,8 @@ class Ready:
         return self.run.weights(self.options.weights)
 
 
-def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = None) -> Ready:
-    """Load the network and the images (unless they are given), and settle the threat model."""
+def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None = None) -> Ready:
+    """Load the network and the images (unless they are given), and choose the threat model."""
     run = RunFolder.open(target) if target.is_dir() else None
     base = PGD(step=None, steps=20)
     if run is not None:
@@ -112,30 +113,52 @@ def prepare(target: Path, options: Subject[Any], splits: data.Splits | None = No
     ready = Ready(target, run, options, model, model, images, splits.train, base, device, 0)
     load_weights(model, run.find_weights(options.weights) if run is not None else target)
     model.eval().requires_grad_(False)
+    trial = trial_batch(splits.spec, device)
+    with untouched(model), torch.no_grad():
+        try_forward(model, trial, splits.spec, network_name(options.model))
     if options.exact:
         return ready
-    trial = trial_batch(splits.spec, device)
     fast = speed_up(to_channels_last(model, trial), trial)
     return replace(ready, fast=fast.crafting_network(), folds=fast.folds)
 
 
-def _load(run: RunFolder | None, options: Subject[Any]) -> data.Splits:
+def network_name(config: ModelConfig) -> str:
+    """Return what messages call a network."""
+    return f"the network {config.target if isinstance(config, Imported) else type(config).__name__}"
+
+
+def try_forward(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> Tensor:
+    """Return the logits of x; raise a `UserError` that says why there are none, if the network gives none."""
+    mode = "training" if model.training else "evaluation"
+    try:
+        output = model(x)
+    except UserError:
+        raise
+    except Exception as error:  # anyone's own forward may raise anything
+        raise UserError(
+            f"{name} fails in {mode} mode on a batch of shape {tuple(x.shape)} ({first_line(error)}): "
+            "let it take images of this size, or resize them with --data.size."
+        ) from error
+    return check_logits(output, len(x), data.num_classes, f"{name}, in {mode} mode,")
+
+
+def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
     """Load the data; a run's own that has another path now is divided as the run has divided it.
 
     As data of another name, some of the images it was trained on would be test images.
     """
     given = options.data
     if run is None:
-        return data.load(given, options.data_dir)
-    own = run.read_config().data
-    if given.name not in (own.name, *data.SOURCES) and given == DataConfig(
-        given.name, size=own.size, download=own.download
+        return data_sets.load(given, options.data_dir)
+    trained = run.read_config().data
+    if given.name not in (trained.name, *data_sets.SOURCES) and given == DataConfig(
+        given.name, size=trained.size, download=trained.download
     ):
         with suppress(UserError):  # other data need not have the run's parts
-            splits = data.load(find_data(run, replace(own, name=given.name)), options.data_dir)
+            splits = data_sets.load(find_data(run, replace(trained, name=given.name)), options.data_dir)
             if is_own_data(run, splits):
                 return splits
-    return data.load(find_data(run, given), options.data_dir)
+    return data_sets.load(find_data(run, given), options.data_dir)
 
 
 def _sample(images: Images, options: Subject[Any]) -> Images:

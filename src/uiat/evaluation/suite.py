@@ -123,7 +123,7 @@ def run_suite(
     setting = {"batch_size": batch_size}
     notices = [notice for plan in plans for notice in plan.notices]
     attacks: dict[str, Accuracy] = {}
-    with crafting(model, "eval"), autoattack.heard_warnings() as heard, Ticker(work, "evaluating") as ticker:
+    with crafting(model, "eval"), autoattack.collected_warnings() as warnings, Ticker(work, "evaluating") as ticker:
         if "natural" not in ledger.stages:
             ledger.stages["natural"] = natural_stage(model, images, batch_size=batch_size, device=device, members=mine)
         natural = ledger.stages["natural"]
@@ -146,22 +146,28 @@ def run_suite(
                     keep=keep,
                     advance=lambda work, label, free: ticker.advance(work, label, free=free),
                 )
-            stage = _together(stage, mine)
+            x_adv = _adversaries(stage, images, mine) if keep and plan.components else None
+            stage = _together(stage)
             notices += autoattack.square_warning(stage.after)
             facts = {**plan.setting, **(setting if plan.components else {})}
-            attacks[plan.name] = Accuracy(stage.standing, stage.seconds, facts, stage.after, stage.x_adv)
-    return SuiteResult(attacks, list(dict.fromkeys([*notices, *heard])))
+            attacks[plan.name] = Accuracy(stage.standing, stage.seconds, facts, stage.after, x_adv)
+    return SuiteResult(attacks, list(dict.fromkeys([*notices, *warnings])))
 
 
-def _together(stage: Stage, mine: Tensor) -> Stage:
+def _adversaries(stage: Stage, images: Images, mine: Tensor) -> Tensor:
+    """Return the x̂ of all images, of which each process has found those of its own."""
+    x_adv = stage.adversaries(to_unit(images.x))
+    if world() == 1:
+        return x_adv
+    share = torch.zeros_like(x_adv)
+    share[mine] = x_adv[mine]
+    return total(share)
+
+
+def _together(stage: Stage) -> Stage:
     """Put the verdicts of all processes together; each knows only of its own images."""
     if world() == 1:
         return stage
     after = total(torch.tensor(list(stage.after.values()), dtype=torch.float64)).tolist()
-    x_adv = stage.x_adv
-    if x_adv is not None:
-        own = torch.zeros_like(x_adv)
-        own[mine] = x_adv[mine]
-        x_adv = total(own)
     standing = total(stage.standing.int()).bool()
-    return replace(stage, standing=standing, after=dict(zip(stage.after, after, strict=True)), x_adv=x_adv)
+    return replace(stage, standing=standing, after=dict(zip(stage.after, after, strict=True)))

@@ -4,11 +4,11 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+from uiat.config import encode
 from uiat.export.subject import Subject
-from uiat.ranges import show_number
+from uiat.fields import show_number
 from uiat.runs.card import environment
 from uiat.runs.weights import EXPORTED
-from uiat.serialize import encode
 
 KIND = "uiat export"
 """Marks the card.json of an export."""

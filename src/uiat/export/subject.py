@@ -10,8 +10,9 @@ from torch import nn
 from uiat import data
 from uiat.config import AnyConfig
 from uiat.errors import UserError
+from uiat.runs.card import data_facts
 from uiat.runs.folder import RunFolder, Weights
-from uiat.runs.places import find_data, find_network
+from uiat.runs.identity import find_data, find_network
 from uiat.runs.weights import load_weights
 from uiat.types import DataSpec
 
@@ -80,11 +81,4 @@ def load_subject(path: Path, weights: Weights, data_dir: str | None) -> Subject:
 
 
 def _read_data(run: RunFolder, config: AnyConfig, data_dir: str | None) -> dict[str, Any]:
-    splits = data.load(find_data(run, config.data), data_dir)
-    counts = {part: len(getattr(splits, part)) for part in ("train", "validation", "test")}
-    return {
-        "name": config.data.name,
-        "classes": list(splits.train.classes),
-        "shape": list(splits.spec.shape),
-        **counts,
-    }
+    return data_facts(config, data.load(find_data(run, config.data), data_dir))

@@ -1,7 +1,7 @@
 """Methods: every row is attack × target × terms, with its hyper-parameters in a frozen dataclass."""
 
 from uiat.attacks import NFGSM, RSFGSM
-from uiat.errors import unknown
+from uiat.errors import UserError, unknown
 from uiat.methods.hat import HAT
 from uiat.methods.inverse import IAT, UIAT, UIATOneOff
 from uiat.methods.mart import MART
@@ -50,7 +50,17 @@ def get(name: str) -> MethodConfig:
     """Return a method's default configuration by its name."""
     if name not in METHODS:
         raise unknown("method", name, METHODS)
+    check_method(name, METHODS[name])
     return METHODS[name]
+
+
+def check_method(name: str, method: object) -> None:
+    """Refuse a registered object that is no `MethodConfig`: commands would ask it for what it does not have."""
+    if not isinstance(method, MethodConfig):
+        raise UserError(
+            f"the method {name!r} is not a MethodConfig: derive its dataclass from uiat.methods.MethodConfig, "
+            "which has a default for everything but `build`."
+        )
 
 
 __all__ = [
@@ -69,5 +79,6 @@ __all__ = [
     "SingleStep",
     "UIATOneOff",
     "UIATPlugIn",
+    "check_method",
     "get",
 ]

@@ -7,14 +7,15 @@ from torch import nn
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.errors import UserError
-from uiat.methods.method import Method
+from uiat.methods.method import Method, MethodConfig
+from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import CleanCrossEntropy, HelperCrossEntropy, Weighted, kl_to_target
 from uiat.targets import CleanTarget
-from uiat.types import DataSpec
+from uiat.types import Clock, DataSpec
 
 
 @dataclass(frozen=True)
-class HAT:
+class HAT(MethodConfig):
     """HAT: TRADES' terms + γ·CE(f(x + h·(x̂ − x)), helper(x̂)), the helper a naturally trained network."""
 
     beta: float = 2.5
@@ -33,6 +34,7 @@ class HAT:
     """Mass spread over all classes in the natural term."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
+    needs_helper = True
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data; `helper` is used in eval mode and never trained."""
@@ -50,3 +52,7 @@ class HAT:
             crafting=self.crafting,
             seed=seed,
         )
+
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        return attack_passes(self.attack, self.crafting) + UPDATE * 3 + Need(craft_forward=1, others=1)

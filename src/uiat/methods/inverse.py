@@ -9,11 +9,12 @@ from typing import Literal
 
 from torch import nn
 
-from uiat.added import added
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.errors import UserError
-from uiat.methods.method import Method
+from uiat.fields import added
+from uiat.methods.method import Method, MethodConfig
+from uiat.methods.passes import UPDATE, Need, attack_passes, inverse_passes, one_off_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted, kl_to_target
 from uiat.targets import (
     InstanceInverse,
@@ -26,13 +27,13 @@ from uiat.targets import (
     UniversalInverse,
     UniversalInverseTarget,
 )
-from uiat.types import DataSpec
+from uiat.types import Clock, DataSpec
 
 Statistics = Literal["batch", "running"]
 
 
 @dataclass(frozen=True)
-class IAT:
+class IAT(MethodConfig):
     """Instance-wise inverse adversarial training (Alg. S1): CE(f(x̂), y) + λ·KL(f(x̌) ‖ f(x̂))."""
 
     lam: float = 3.5
@@ -58,9 +59,14 @@ class IAT:
         target = with_momentum(inner, self.momentum, data)
         return _towards(target, self, data, seed)
 
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        inverse = inverse_passes(self.inverse, self.crafting, self.detach_target, _is_running(self))
+        return attack_passes(self.attack, self.crafting) + UPDATE + inverse
+
 
 @dataclass(frozen=True)
-class UIAT:
+class UIAT(MethodConfig):
     """Universal inverse adversarial training (Alg. 1): CE(f(x̂), y) + λ·KL(p ‖ f(x̂)), a z for each class."""
 
     lam: float = 3.5
@@ -86,9 +92,14 @@ class UIAT:
         universal = UniversalInverseTarget(self.inverse, data, seed=seed, detach=self.detach_target, running=running)
         return _towards(with_momentum(universal, self.momentum, data), self, data, seed)
 
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        inverse = inverse_passes(self.inverse, self.crafting, self.detach_target, _is_running(self))
+        return attack_passes(self.attack, self.crafting) + UPDATE + inverse
+
 
 @dataclass(frozen=True)
-class UIATOneOff:
+class UIATOneOff(MethodConfig):
     """One-off UIAT (Eq. S1 and S2): inverse adversaries in a single epoch T', their predictions kept ever after."""
 
     lam: float = 3.5
@@ -98,7 +109,7 @@ class UIATOneOff:
     inverse: UniversalInverse = UniversalInverse()
     """How z is found in epoch T'."""
     one_off: OneOff = OneOff()
-    """When, and what stands in for the inverse adversary before."""
+    """The epoch T' in which inverse adversaries are made, and what p is before it."""
     detach_target: bool = True
     """Whether no gradient flows through p in epoch T'."""
     crafting: Crafting = "eval"
@@ -112,6 +123,12 @@ class UIATOneOff:
         """Return the method for this data."""
         target = one_off_universal(self.inverse, self.one_off, data, seed, self.detach_target, _is_running(self))
         return _towards(target, self, data, seed)
+
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step: more before T' than after it, and most in it."""
+        running = _is_running(self)
+        target = one_off_passes(self.inverse, self.one_off, clock, self.crafting, self.detach_target, running)
+        return attack_passes(self.attack, self.crafting) + UPDATE + target
 
 
 def with_momentum(inner: Target, momentum: Momentum, data: DataSpec) -> Target:
@@ -127,23 +144,23 @@ def one_off_universal(
     return OneOffTarget(inner, one_off, data, running=running)
 
 
-def _is_running(own: "IAT | UIAT | UIATOneOff") -> bool:
+def _is_running(config: "IAT | UIAT | UIATOneOff") -> bool:
     """Whether p is predicted with running statistics."""
-    running = own.target_statistics == "running"
-    if running and not own.detach_target:
+    running = config.target_statistics == "running"
+    if running and not config.detach_target:
         raise UserError(
             "a p from running statistics has no gradient: set target_statistics to batch, or detach_target to true."
         )
     return running
 
 
-def _towards(target: Target, own: IAT | UIAT | UIATOneOff, data: DataSpec, seed: int) -> Method:
-    ce = AdversarialCrossEntropy(own.label_smoothing)
+def _towards(target: Target, config: IAT | UIAT | UIATOneOff, data: DataSpec, seed: int) -> Method:
+    ce = AdversarialCrossEntropy(config.label_smoothing)
     return Method(
         data,
-        attack=own.attack,
+        attack=config.attack,
         target=target,
-        terms=[Weighted("ce", ce), Weighted("kl", kl_to_target, own.lam)],
-        crafting=own.crafting,
+        terms=[Weighted("ce", ce), Weighted("kl", kl_to_target, config.lam)],
+        crafting=config.crafting,
         seed=seed,
     )

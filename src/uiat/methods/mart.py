@@ -6,14 +6,15 @@ from torch import nn
 
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
-from uiat.methods.method import Method
+from uiat.methods.method import Method, MethodConfig
+from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import Weighted, mart_boosted_ce, mart_weighted_kl
 from uiat.targets import CleanTarget
-from uiat.types import DataSpec
+from uiat.types import Clock, DataSpec
 
 
 @dataclass(frozen=True)
-class MART:
+class MART(MethodConfig):
     """MART: boosted CE(f(x̂), y) + β·KL(f(x) ‖ f(x̂))·(1 − f_y(x)), misclassified samples weigh more."""
 
     beta: float = 5.0
@@ -33,3 +34,7 @@ class MART:
             crafting=self.crafting,
             seed=seed,
         )
+
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        return attack_passes(self.attack, self.crafting) + UPDATE * 2

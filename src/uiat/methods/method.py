@@ -1,9 +1,9 @@
 """A method is attack × target × terms; this runs any of them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import is_dataclass
-from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -11,22 +11,47 @@ from torch import Tensor, nn
 from uiat.attacks import FGSM, Attack
 from uiat.crafting import Crafting, crafting
 from uiat.errors import UserError
+from uiat.fields import check_number, check_numbers
+from uiat.methods.passes import Need
 from uiat.objectives.terms import Weighted
-from uiat.ranges import check_number, check_numbers
 from uiat.rng import Draws
-from uiat.targets import Target
+from uiat.targets import InstanceInverse, OneOff, Target, UniversalInverse
 from uiat.types import Batch, Clock, DataSpec, Loss, View, check_logits
 
 CHECK_EVERY = 100
-"""Steps between two looks at a batch on a GPU, for which the host waits; on a CPU a look takes no time to speak of, and
-every batch gets one."""
+"""Steps between two checks of a batch on a GPU, for which the host waits; on a CPU, where a check takes almost no time,
+every batch is checked."""
 
 
-class MethodConfig(Protocol):
-    """A method's hyper-parameters, as a frozen dataclass that builds its parts."""
+class MethodConfig(ABC):
+    """The base of every method's configuration: a frozen dataclass of hyper-parameters that builds the method.
 
+    Only `build` has to be written. What follows is what commands ask a method for; a field of the same name, or a
+    property, takes the place of the default.
+    """
+
+    attack: Attack | None = None
+    """How x̂ is found; `None`: there is no x̂."""
+    inverse: InstanceInverse | UniversalInverse | None = None
+    """How inverse examples are found, which `uiat inverse` then uses, too; `None`: the method makes none."""
+    one_off: OneOff | None = None
+    """The one epoch T' in which inverse examples are made; `None`: all epochs are alike."""
+    crafting: Crafting = "eval"
+    """BatchNorm while crafting."""
+    needs_helper: bool = False
+    """Whether `build` needs a naturally trained network: the one `helper` names, or one that is trained first."""
+    helper: str = ""
+    """A run folder or a weights file; empty: the helper is trained first, for `helper_epochs`."""
+    helper_epochs: int | None = None
+    """Epochs of a helper that is trained first; `None`: as many as the run has."""
+
+    @abstractmethod
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> "Method":
-        """Return the method for this data; `helper` is the naturally trained network that HAT asks."""
+        """Return the method for this data; `helper` is the naturally trained network, where the method needs one."""
+
+    def passes(self, clock: Clock) -> Need | None:
+        """Return the passes of one step at this time of a run; `None`: not stated, so that they are counted."""
+        return None
 
 
 class Method(nn.Module):
@@ -57,6 +82,11 @@ class Method(nn.Module):
         self.seed = seed
         self.keep_gradient = keep_gradient
         self._checked = False
+
+    @property
+    def remembers(self) -> bool:
+        """Whether a prediction is kept for every sample, so that batches need sample indices."""
+        return self.target is not None and self.target.remembers
 
     def forward(self, model: nn.Module, batch: Batch, clock: Clock) -> Loss:
         """Return the loss of one batch."""
@@ -101,15 +131,15 @@ class Method(nn.Module):
     def _watched(self, network: nn.Module) -> Iterator[None]:
         """Within it, an output of the network that is not logits is named before a loss is made of it."""
 
-        def check(_: nn.Module, args: tuple[Tensor, ...], found: object) -> None:
+        def check(_: nn.Module, args: tuple[Tensor, ...], output: object) -> None:
             if args:
-                check_logits(found, len(args[0]), self.data.num_classes)
+                check_logits(output, len(args[0]), self.data.num_classes)
 
         with network.register_forward_hook(check):
             yield
 
     def _check(self, batch: Batch) -> None:
-        """Look for what is wrong with a batch of one's own loop."""
+        """Raise a `UserError` that names what is wrong with a batch, if anything is."""
         x, y, index = batch.x, batch.y, batch.index
         if x.shape[1:] != self.data.shape:
             raise UserError(
@@ -129,7 +159,7 @@ class Method(nn.Module):
             raise UserError(
                 f"a label lies outside 0 … {self.data.num_classes - 1}: check the labels, or DataSpec.num_classes."
             )
-        if self.target is not None and self.target.remembers and index is None:
+        if self.remembers and index is None:
             raise UserError(
                 "this method remembers a prediction for every sample, but the batch has no sample indices: "
                 "give Batch(x, y, index), or switch the memory off (such as momentum=Momentum(enabled=False))."

@@ -4,13 +4,14 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from uiat.methods.method import Method
+from uiat.methods.method import Method, MethodConfig
+from uiat.methods.passes import UPDATE, Need
 from uiat.objectives.terms import CleanCrossEntropy, Weighted
-from uiat.types import DataSpec
+from uiat.types import Clock, DataSpec
 
 
 @dataclass(frozen=True)
-class Natural:
+class Natural(MethodConfig):
     """Natural training: CE(f(x), y)."""
 
     label_smoothing: float = 0.0
@@ -24,3 +25,7 @@ class Natural:
             terms=[Weighted("ce", CleanCrossEntropy(self.label_smoothing))],
             seed=seed,
         )
+
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        return UPDATE

@@ -4,16 +4,17 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from uiat.added import added
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
-from uiat.methods.method import Method
+from uiat.fields import added
+from uiat.methods.method import Method, MethodConfig
+from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted
-from uiat.types import DataSpec
+from uiat.types import Clock, DataSpec
 
 
 @dataclass(frozen=True)
-class SAT:
+class SAT(MethodConfig):
     """Standard adversarial training (PGD-AT): CE(f(x̂), y)."""
 
     attack: PGD = PGD()
@@ -33,3 +34,7 @@ class SAT:
             crafting=self.crafting,
             seed=seed,
         )
+
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        return attack_passes(self.attack, self.crafting) + UPDATE

@@ -7,10 +7,11 @@ from torch import nn
 from uiat.attacks import FGSM, NFGSM, RSFGSM, Attack
 from uiat.crafting import Crafting
 from uiat.methods.inverse import one_off_universal
-from uiat.methods.method import Method
+from uiat.methods.method import Method, MethodConfig
+from uiat.methods.passes import UPDATE, Need, attack_passes, one_off_passes
 from uiat.objectives.terms import GradientAlignment, Weighted, ce_adversarial, kl_to_target
 from uiat.targets import OneOff, UniversalInverse
-from uiat.types import DataSpec
+from uiat.types import Clock, DataSpec
 
 
 @dataclass(frozen=True)
@@ -18,19 +19,43 @@ class UIATPlugIn:
     """+ UIAT: adds λ·KL(p ‖ f(x̂)) with a one-off universal inverse target, β = 0 for speed (B.3)."""
 
     enabled: bool = False
-    """Whether to add it."""
+    """Whether to add UIAT's term."""
     lam: float = 3.5
     """λ of Eq. S5."""
     inverse: UniversalInverse = UniversalInverse(beta=0.0)
     """How z is found in epoch T'."""
     one_off: OneOff = OneOff()
-    """When, and what stands in for the inverse adversary before."""
+    """The epoch T' in which inverse adversaries are made, and what p is before it."""
     detach_target: bool = True
     """Whether no gradient flows through p in epoch T'."""
 
 
+class WithPlugIn(MethodConfig):
+    """A single-step method whose target, if it has one, is the plug-in's."""
+
+    attack: Attack
+    uiat: UIATPlugIn
+
+    @property
+    def inverse(self) -> UniversalInverse | None:  # type: ignore[override]  # read-only, as all fields of its children
+        """The plug-in's, where it is on."""
+        return self.uiat.inverse if self.uiat.enabled else None
+
+    @property
+    def one_off(self) -> OneOff | None:  # type: ignore[override]
+        """The plug-in's, where it is on."""
+        return self.uiat.one_off if self.uiat.enabled else None
+
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        needed = attack_passes(self.attack, self.crafting) + UPDATE
+        if self.uiat.enabled:
+            needed += one_off_passes(self.uiat.inverse, self.uiat.one_off, clock, self.crafting, True)
+        return needed
+
+
 @dataclass(frozen=True)
-class SingleStep:
+class SingleStep(WithPlugIn):
     """RS-FGSM, N-FGSM or plain FGSM training: CE(f(x̂), y) with a single-step x̂."""
 
     attack: RSFGSM | NFGSM | FGSM = NFGSM()
@@ -46,7 +71,7 @@ class SingleStep:
 
 
 @dataclass(frozen=True)
-class GradAlign:
+class GradAlign(WithPlugIn):
     """GradAlign: FGSM training + λ_align·(1 − cos) between input gradients at x and at a random point near it."""
 
     lam_align: float = 0.2
@@ -65,10 +90,14 @@ class GradAlign:
         reuse = self.crafting != "eval"
         return _single_step(self.attack, [alignment], self.uiat, self.crafting, data, seed, keep_gradient=reuse)
 
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step; the gradient at x is the attack's, unless that has other statistics."""
+        return super().passes(clock) + Need(train_gradient=1 if self.crafting == "eval" else 0, double=1)
+
 
 def _single_step(
     attack: Attack,
-    own: list[Weighted],
+    more_terms: list[Weighted],
     uiat: UIATPlugIn,
     crafting: Crafting,
     data: DataSpec,
@@ -83,7 +112,7 @@ def _single_step(
         data,
         attack=attack,
         target=target,
-        terms=[*terms, *own],
+        terms=[*terms, *more_terms],
         crafting=crafting,
         seed=seed,
         keep_gradient=keep_gradient,

@@ -6,14 +6,15 @@ from torch import nn
 
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
-from uiat.methods.method import Method
+from uiat.methods.method import Method, MethodConfig
+from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import CleanCrossEntropy, Weighted, kl_to_target
 from uiat.targets import CleanTarget
-from uiat.types import DataSpec
+from uiat.types import Clock, DataSpec
 
 
 @dataclass(frozen=True)
-class TRADES:
+class TRADES(MethodConfig):
     """TRADES: CE(f(x), y) + ω·KL(f(x) ‖ f(x̂)), x̂ found on the same KL."""
 
     omega: float = 6.0
@@ -38,3 +39,7 @@ class TRADES:
             crafting=self.crafting,
             seed=seed,
         )
+
+    def passes(self, clock: Clock) -> Need:
+        """Return the passes of one step."""
+        return attack_passes(self.attack, self.crafting) + UPDATE * 2

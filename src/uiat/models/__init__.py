@@ -4,14 +4,14 @@ A new network: its `nn.Module` in `networks.py`, a frozen dataclass of its optio
 in `DESCRIPTIONS`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass, fields
 from typing import ClassVar, Literal, Protocol, get_args, get_origin
 
 from torch import nn
 
-from uiat.added import added
 from uiat.errors import UserError, unknown
+from uiat.fields import added
 from uiat.models import networks
 from uiat.models.features import penultimate
 from uiat.models.imported import Imported
@@ -33,7 +33,7 @@ __all__ = [
 ]
 
 
-class ModelConfig(Protocol):
+class ModelConfig(Hashable, Protocol):
     """What describes a model: hyper-parameters that build it once the data is known."""
 
     def build(self, data: DataSpec) -> nn.Module:

@@ -6,8 +6,7 @@ from functools import partial
 from uiat.config import AnyConfig
 from uiat.errors import unknown
 from uiat.methods import METHODS
-from uiat.recipes import extra, paper, plus, small
-from uiat.recipes.own import own
+from uiat.recipes import paper, plus, small
 
 Recipe = Callable[[], AnyConfig]
 
@@ -27,11 +26,19 @@ RECIPES: dict[str, Recipe] = {
     **{f"svhn-resnet18-{m}": partial(paper.svhn, "resnet18", m) for m in MULTI_STEP},
     **{f"cifar10-{w}-{m}": partial(paper.cifar10, w, m) for w in ("wrn-28-10", "wrn-34-10") for m in MULTI_STEP},
     **{f"cifar10-preactresnet18-{m}": partial(paper.single_step, "preactresnet18", m) for m in SINGLE_STEP},
-    **{f"cifar10-ddpm-{w}-{m}": partial(extra.cifar10_ddpm, w, m) for w in extra.MODEL_NAMES for m in extra.METHODS},
-    **{f"cifar100-ddpm-{w}-{m}": partial(extra.cifar100_ddpm, w, m) for w in extra.MODEL_NAMES for m in extra.METHODS},
+    **{
+        f"cifar10-ddpm-{w}-{m}": partial(paper.cifar10_ddpm, w, m)
+        for w in paper.GENERATED_MODELS
+        for m in paper.GENERATED_METHODS
+    },
+    **{
+        f"cifar100-ddpm-{w}-{m}": partial(paper.cifar100_ddpm, w, m)
+        for w in paper.GENERATED_MODELS
+        for m in paper.GENERATED_METHODS
+    },
     "cifar10-resnet8-uiat-plus": plus.cifar10_small,
     "cifar10-resnet18-uiat-plus": plus.cifar10,
-    **{f"own-{model}-{m}": partial(own, model, m) for model in ("resnet8", "resnet18") for m in METHODS},
+    **{f"own-{model}-{m}": partial(small.own, model, m) for model in ("resnet8", "resnet18") for m in METHODS},
 }
 
 

@@ -1,13 +1,18 @@
-"""The paper's own settings (A.2), for a GPU."""
+"""The paper's own settings, for GPUs: A.2, and Table 4 with a million generated images.
+
+The files of Rebuffi et al. (2021), `cifar10_ddpm.npz` and `cifar100_ddpm.npz`, are looked for in the data folder; they
+are not downloaded, since no digest of them is known here.
+"""
 
 from dataclasses import replace
 from typing import Any
 
 from uiat.attacks import PGD
-from uiat.config import AnyConfig, Config, Schedule, Training, Validation
-from uiat.data.config import DataConfig
-from uiat.methods import MART, GradAlign, Natural, get
+from uiat.config import AnyConfig, Averaging, Config, Schedule, Training, Validation
+from uiat.data.config import DataConfig, Generated
+from uiat.methods import HAT, IAT, MART, TRADES, UIAT, GradAlign, MethodConfig, Natural, UIATOneOff, get
 from uiat.models import MODELS
+from uiat.targets import Momentum
 
 
 def cifar10(model: str, method: str) -> AnyConfig:
@@ -27,9 +32,9 @@ def svhn(model: str, method: str) -> AnyConfig:
     """SVHN: 30 epochs, PGD step 1/255, λ 3.0, no augmentation."""
     config = _multi_step("svhn", model, method, epochs=30)
     changes: dict[str, Any] = {}
-    if isinstance(attack := getattr(config.method, "attack", None), PGD):
-        changes["attack"] = replace(attack, step=1 / 255)
-    if hasattr(config.method, "lam"):
+    if isinstance(config.method.attack, PGD):
+        changes["attack"] = replace(config.method.attack, step=1 / 255)
+    if isinstance(config.method, IAT | UIAT | UIATOneOff):
         changes["lam"] = 3.0
     changed = replace(config.method, **changes)  # type: ignore[type-var]
     return replace(config, method=changed, data=replace(config.data, crop=0, flip=False))
@@ -56,3 +61,42 @@ def _multi_step(data: str, model: str, method: str, *, epochs: int) -> AnyConfig
     select = "natural" if isinstance(part, Natural) else "robust"
     training = Training(epochs=epochs, select=select)  # type: ignore[arg-type]
     return Config(DataConfig(name=data), MODELS[model], part, training, Validation())
+
+
+GENERATED_MODELS = ("preactresnet18", "wrn-28-10")
+ATTACK = PGD(loss="kl", start="uniform")
+GENERATED_METHODS: dict[str, MethodConfig] = {
+    "uiat": UIAT(momentum=Momentum(start=350)),
+    "uiat-oneoff": UIATOneOff(),
+    "trades": TRADES(attack=ATTACK, label_smoothing=0.1, crafting="batch"),  # the table's "Rebuffi et al."
+    "hat": HAT(beta=3.5, attack=ATTACK, label_smoothing=0.1, crafting="batch", helper_epochs=50),
+}
+"""The rows of the table; the baselines as in HAT's code for generated images. T' of one-off UIAT is epoch 320 by its
+fraction."""
+GENERATED = [(model, method) for model in GENERATED_MODELS for method in GENERATED_METHODS]
+"""Each network of the table with each row."""
+
+
+def cifar10_ddpm(model: str, method: str) -> AnyConfig:
+    """Table 4: CIFAR-10 and 1M generated images, 3 to 7, SiLU, averaged weights, 400 epochs, batch 512."""
+    return _extra(DataConfig(name="cifar10", generated=Generated("cifar10_ddpm.npz", 0.3)), model, method)
+
+
+def cifar100_ddpm(model: str, method: str) -> AnyConfig:
+    """Table 4: CIFAR-100 and 1M generated images, 4 to 6, else as CIFAR-10."""
+    return _extra(DataConfig(name="cifar100", generated=Generated("cifar100_ddpm.npz", 0.4)), model, method)
+
+
+def _extra(data: DataConfig, model: str, method: str) -> AnyConfig:
+    changes: dict[str, Any] = {"activation": "silu", "normalize": True, "norm_momentum": 0.01}
+    if model == "preactresnet18":
+        changes["shortcut"] = "raw-3x3"
+    network = replace(MODELS[model], **changes)  # type: ignore[type-var]
+    training = Training(
+        epochs=400,
+        batch_size=512,
+        schedule=Schedule(lr=0.2),
+        decay_norm=False,
+        averaging=Averaging(enabled=True, decay=0.995),
+    )
+    return Config(data, network, GENERATED_METHODS[method], training, Validation())

@@ -1,12 +1,31 @@
-"""Recipes for a CPU: real data, a small network, minutes."""
+"""Recipes for a CPU: real data, a small network, minutes; images of one's own; methods at another radius."""
 
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
+from typing import TypeVar
 
 from uiat.config import AnyConfig, Config, Schedule, Training, Validation
 from uiat.data.config import DataConfig
 from uiat.methods import Natural, get
 from uiat.models import MODELS
-from uiat.recipes.scale import at_radius
+
+LENGTHS = ("eps", "step")
+T = TypeVar("T")
+
+
+def at_radius(part: T, eps: float, of: float = 8 / 255) -> T:
+    """Return a method with every length of its attack and inverse (ε, α, ε', α') scaled by eps / of.
+
+    The defaults belong to ε = 8/255; on other data another radius is a fair strength, and the rest keeps pace.
+    """
+    changes: dict[str, object] = {}
+    for field in fields(part):  # type: ignore[arg-type]
+        value = getattr(part, field.name)
+        if field.name in LENGTHS and isinstance(value, float):
+            changes[field.name] = value * eps / of
+        elif is_dataclass(value):
+            changes[field.name] = at_radius(value, eps, of)
+    return replace(part, **changes)  # type: ignore[type-var]
+
 
 DIGITS_EPS = 0.2
 RS_FGSM_EPS = 0.1
@@ -48,3 +67,11 @@ def _small(data: DataConfig, method: str, *, eps: float, training: Training) -> 
     if isinstance(config, Natural):
         training, validation = replace(training, select="natural"), Validation(eps=eps)
     return Config(data, MODELS["resnet8"], config, training, validation)
+
+
+def own(model: str, method: str) -> AnyConfig:
+    """Images of one's own (`--data PATH`): ε = 8/255, 30 epochs, batch 64, one cycle to 0.1."""
+    part, training = get(method), Training(epochs=30, batch_size=64, log_every=10)
+    if isinstance(part, Natural):
+        training = replace(training, select="natural")
+    return Config(DataConfig(name=""), MODELS[model], part, training, Validation())

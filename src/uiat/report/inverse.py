@@ -9,16 +9,14 @@ import torch
 from torch import Tensor
 
 from uiat import data
+from uiat.config import encode
 from uiat.data.images import balanced
-from uiat.evaluation.inverse_settings import InverseSettings
-from uiat.evaluation.inverses import KINDS, Inverses
+from uiat.evaluation.inverses import KINDS, Inverses, InverseSettings, Universal
 from uiat.evaluation.subject import Ready, facts
-from uiat.evaluation.universal_z import Universal
 from uiat.io import write_json, write_tensors
 from uiat.report.figure import in_levels, new_figure, save_figure, show_radius
 from uiat.runs.card import environment
-from uiat.runs.places import find_data
-from uiat.serialize import encode
+from uiat.runs.identity import find_data
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -2,11 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uiat.report.figure import BLUE, GREEN, GREY, VERMILLION, add_grid, in_levels, new_figure, radius_axis, show_radius
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -63,12 +64,12 @@ def draw_panels(
     for place in axes[len(panels) :]:
         place.set_axis_off()
     figure.suptitle(title, fontsize=10, parse_math=False)
-    entries = {}
+    entries: dict[str, Artist] = {}
     for place in axes:
         handles, labels = place.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
-    style = {"ncols": min(5, 2 * columns), "frameon": False, "fontsize": 9, "handlelength": 2.8}
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", **style)  # type: ignore[arg-type]
+    style: dict[str, Any] = {"ncols": min(5, 2 * columns), "frameon": False, "fontsize": 9, "handlelength": 2.8}
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
     return figure
 
 

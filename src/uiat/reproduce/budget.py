@@ -9,12 +9,12 @@ from typing import Any
 import torch
 
 from uiat.attacks import PGD
-from uiat.bench.need import Need
 from uiat.bench.race import bare_seconds
 from uiat.bench.timed import BenchSetting, Passes, bare, passes_per_image
 from uiat.config import AnyConfig
 from uiat.data.config import DataConfig
 from uiat.evaluation.suite import plan_attack
+from uiat.methods.passes import Need
 from uiat.progress import Ticker
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import Attacked, Curve, Measure

@@ -20,14 +20,13 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from uiat.config import AnyConfig
-from uiat.engine.helper import helper_config
+from uiat.config import AnyConfig, encode, to_json
+from uiat.engine.setup import helper_config
 from uiat.errors import UserError
 from uiat.io import reason, write_json, write_tensors
-from uiat.methods import HAT, METHODS
+from uiat.methods import METHODS
 from uiat.reproduce.measures import Measure, Result, Watch, measure_key, stamped
 from uiat.runs.folder import RunFolder, read_json
-from uiat.serialize import encode, to_json
 
 
 @dataclass(frozen=True)
@@ -71,11 +70,8 @@ def method_name(config: AnyConfig) -> str:
     """Return the registered name of a configuration's method, whatever its numbers are."""
     method = config.method
     for name, known in METHODS.items():
-        same = type(known) is type(method) and all(
-            type(getattr(known, part, None)) is type(getattr(method, part, None)) for part in ("attack", "inverse")
-        )
-        plugged = [getattr(getattr(part, "uiat", None), "enabled", None) for part in (known, method)]
-        if same and plugged[0] == plugged[1]:
+        parts = ((known, method), (known.attack, method.attack), (known.inverse, method.inverse))
+        if all(type(one) is type(other) for one, other in parts):
             return name
     return type(method).__name__.lower()
 
@@ -227,7 +223,7 @@ def seed_stores(cell: Cell, out: Path, seeds: int, measure: Measure | None = Non
 def helper_cell(cell: Cell) -> Cell | None:
     """Return the run that trains a cell's helper; `None` where it needs none, or one that no other run can share."""
     method = cell.config.method
-    if not isinstance(method, HAT) or method.helper or cell.config.init:
+    if not method.needs_helper or method.helper or cell.config.init:
         return None
     return Cell(helper_config(cell.config, method, RunFolder(".")), labels=("HAT's helper",))
 

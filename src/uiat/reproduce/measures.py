@@ -15,21 +15,18 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, encode
 from uiat.data import Splits
 from uiat.data.images import Images, balanced
 from uiat.engine.state import State
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.curves import measure, plan_points
-from uiat.evaluation.inverse_settings import inverse_settings
-from uiat.evaluation.inverses import KINDS, make_inverses, shown_places
+from uiat.evaluation.inverses import KINDS, inverse_settings, make_inverses, read_z, shown_places
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready
 from uiat.evaluation.suite import run_suite
-from uiat.evaluation.universal_z import read_z
 from uiat.io import write_tensors
-from uiat.serialize import encode
 
 RESULTS_VERSION = 2
 """Raise it with any change after which the same configuration gives other numbers beyond the order of floats: to a

@@ -8,10 +8,11 @@ from uiat import methods, recipes
 from uiat.config import AnyConfig, Schedule
 from uiat.data.config import Generated
 from uiat.errors import unknown
+from uiat.methods import IAT, UIAT, GradAlign
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
 from uiat.recipes.paper import as_single_step
-from uiat.recipes.scale import at_radius
+from uiat.recipes.small import at_radius
 from uiat.reproduce.measures import Attacked, Curve, Inverse, Watch
 from uiat.reproduce.stand_in import stand_in_name
 from uiat.reproduce.timing import Timing, timing_of
@@ -25,7 +26,7 @@ Runs = Callable[[str, str, str], AnyConfig]
 
 def attack_of(config: AnyConfig) -> Any:
     """Return the attack of a configuration's method."""
-    return config.method.attack  # type: ignore[attr-defined]
+    return config.method.attack
 
 
 def change_method(config: AnyConfig, part: str | None, **changes: Any) -> AnyConfig:
@@ -108,7 +109,7 @@ class Scale:
         """Return a run of Table 5 at the radius of so many levels."""
         config = self.single_step_run(method)
         changes: dict[str, Any] = {"attack": replace(attack_of(config), eps=self.radius(levels))}
-        if hasattr(config.method, "lam_align"):
+        if isinstance(config.method, GradAlign):
             changes["lam_align"] = ALIGN[levels]
         return change_method(config, None, **changes)
 
@@ -238,10 +239,10 @@ def _fewer_epochs(config: AnyConfig, epochs: int, *, batch_size: int) -> AnyConf
     """Return a run of so many epochs, with everything that counts epochs in proportion."""
     before, own = config.train.epochs, config.method
     train = replace(config.train, epochs=epochs, batch_size=batch_size, log_every=0)
-    if hasattr(own, "momentum"):
+    if isinstance(own, IAT | UIAT):
         config = change_method(config, "momentum", start=own.momentum.start / before)
-    if getattr(own, "helper_epochs", None):
-        config = change_method(config, None, helper_epochs=max(1, own.helper_epochs * epochs // before))  # type: ignore[attr-defined]
+    if own.helper_epochs:
+        config = change_method(config, None, helper_epochs=max(1, own.helper_epochs * epochs // before))
     return replace(config, train=train)
 
 

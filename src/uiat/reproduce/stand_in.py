@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 from uiat import data
+from uiat.config import encode
 from uiat.data import data_folder
 from uiat.data.config import DataConfig, Generated
 from uiat.io import atomic
 from uiat.rng import generator
-from uiat.serialize import encode
 
 PREFIX = "digits_stand_in"
 COUNT = 2000

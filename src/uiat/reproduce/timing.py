@@ -13,14 +13,13 @@ import torch
 
 from uiat.bench.race import as_rounds, doubt, race
 from uiat.bench.timed import BenchSetting, passes_per_image, phases_of, timed_method
-from uiat.config import AnyConfig, Training
+from uiat.config import AnyConfig, Training, encode
 from uiat.io import write_json
 from uiat.methods import METHODS
 from uiat.reproduce.budget import images_per_epoch, pace, sizes
 from uiat.reproduce.cell import held_here
 from uiat.runs.card import environment
 from uiat.runs.folder import read_json
-from uiat.serialize import encode
 
 FOLDER = "timing"
 SHORT_SECONDS = 0.2

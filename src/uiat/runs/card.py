@@ -2,13 +2,87 @@
 
 import platform
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from uiat.config import AnyConfig, to_json
+from uiat.data import Splits
+from uiat.distributed import world
+from uiat.runs.folder import RunFolder
+
+SCHEMA = 1
+MEASURED = ("accuracy", "interval95", "seconds", "after", "per_class", "environment")
+"""Fields of an evaluation that were found; all others say what was measured, and how."""
+SUBJECT = ("weights", "data", "sample", "exact", "processes")
+"""Fields that all attacks of an evaluation share, and that tell it from another."""
 PACKAGES = ("uiat", "torch", "numpy", "safetensors")
+
+
+def training_card(config: AnyConfig, splits: Splits, device: torch.device, **facts: Any) -> dict[str, Any]:
+    """Return the card of a finished training: its configuration, data and environment, and the `facts` of the run."""
+    return {
+        "schema": SCHEMA,
+        "config": to_json(config),
+        "data": data_facts(config, splits),
+        **facts,
+        "processes": world(),
+        "environment": environment(device),
+        "evaluations": [],
+    }
+
+
+def data_facts(config: AnyConfig, splits: Splits) -> dict[str, Any]:
+    """Return the name of the data, its classes, the shape of an image, and the size of each split."""
+    return {
+        "name": config.data.name,
+        "classes": list(splits.train.classes),
+        "shape": list(splits.spec.shape),
+        "train": len(splits.train),
+        **({"generated": len(splits.generated)} if splits.generated is not None else {}),
+        "validation": len(splits.validation),
+        "test": len(splits.test),
+    }
+
+
+def write_training_card(run: RunFolder, card: dict[str, Any]) -> None:
+    """Write the card of a finished training; evaluations that were made before its end stay in it."""
+    with run.changed_card() as kept:
+        if "config" not in kept:
+            entries = kept["evaluations"]
+            kept.clear()
+            kept.update({**card, "evaluations": entries})
+
+
+def evaluation_card(
+    attacks: Mapping[str, dict[str, Any]], notices: list[str], device: torch.device, **facts: Any
+) -> dict[str, Any]:
+    """Return the card of an evaluation: the `facts` of its subject, and each attack with its setting and result."""
+    return {
+        "schema": SCHEMA,
+        **facts,
+        "attacks": dict(attacks),
+        "notices": notices,
+        "environment": environment(device),
+    }
+
+
+def add_evaluation(run: RunFolder, result: dict[str, Any]) -> None:
+    """Add an evaluation to a run's card, an entry for each attack; a repeated measurement replaces its entry."""
+    shared = {name: result[name] for name in SUBJECT}
+    with run.changed_card() as card:
+        for name, attack in result["attacks"].items():
+            entry = {**shared, "attack": name, **attack, "environment": result["environment"]}
+            others = [old for old in card["evaluations"] if _setting(old) != _setting(entry)]
+            card["evaluations"] = [*others, entry]
+
+
+def _setting(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what an entry was measured with."""
+    return {name: value for name, value in entry.items() if name not in MEASURED}
 
 
 def environment(device: torch.device | str) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """Saving a run so that it can go on from any moment, in the same bits.
 
 A checkpoint is `checkpoint.pt` and, where the method remembers predictions, the table file it names. Both carry a
-digest. The checkpoint before it stays as `checkpoint.previous.pt`, with its own table file, for the day that the newer
-one is found damaged. The order of a save: the table under a new name, the new checkpoint under a temporary name, both
+digest. The checkpoint before it stays as `checkpoint.previous.pt`, with its own table file, in case the newer
+one is damaged. The order of a save: the table under a new name, the new checkpoint under a temporary name, both
 on the disk; the old checkpoint gets its second name; the new one takes its place; tables that neither names go. So at
 every moment one whole checkpoint is there, and the table it names with it.
 """
@@ -124,9 +124,9 @@ class Checkpointer:
 
     def _find(self, device: torch.device) -> tuple[str, dict[str, Any] | None]:
         """Return the name and the content of the newest whole checkpoint; no name without any, or what is wrong."""
-        there = [path for path in (self.run.checkpoint, self.run.previous) if path.exists()]
+        existing = [path for path in (self.run.checkpoint, self.run.previous) if path.exists()]
         problems: list[str] = []
-        for path in there:
+        for path in existing:
             try:
                 saved = self._read(path, device)
             except UserError as error:
@@ -138,11 +138,11 @@ class Checkpointer:
             if not self._sound:
                 self._notice(problems[0] if problems else f"{self.run.checkpoint} is missing", saved)
             return path.name, saved
-        away = " and ".join(path.name for path in there)
+        away = " and ".join(path.name for path in existing)
         advice = f"move {away} away and `uiat train --resume {quoted(self.run.path)}` begins the run anew."
         if self._past():
             advice = self._elsewhere()
-        return (f"{' and '.join(problems)}: {advice}" if there else ""), None
+        return (f"{' and '.join(problems)}: {advice}" if existing else ""), None
 
     def _begin_again(self) -> str:
         """Say that a run without a checkpoint begins again; return why not, where it has epochs that would be lost."""
@@ -224,6 +224,6 @@ def _version(method: Method) -> int:
 
 def _cut(run: RunFolder, size: int) -> None:
     """Drop the metrics lines that a killed process wrote after its last checkpoint: they will be written again."""
-    wait()  # nobody writes while another still reads
+    wait()  # no process writes while another still reads
     if is_main() and run.metrics.exists() and run.metrics.stat().st_size > size:  # never fill up with zeros
         os.truncate(run.metrics, size)

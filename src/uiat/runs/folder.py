@@ -12,12 +12,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
-from uiat.config import AnyConfig
+from uiat.config import IMPORTS, AnyConfig, from_json, to_json
 from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted
 from uiat.io import WriteError, reason, write_json
 from uiat.plugins import Import
-from uiat.serialize import IMPORTS, from_json, to_json
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How the system says that a disk takes no more: full, a quota, a limit, broken."""
@@ -108,7 +107,7 @@ class RunFolder:
     def _remove(self, before: set[str], made: list[Path]) -> None:
         """Remove the files of a run that never began, unless they were there `before`, and the `made` folders."""
         files = (self.config, self.metrics, self.initial, self.log, self.data, self.path / "lock")
-        with suppress(OSError):  # the error that ended the run is what a person has to hear of
+        with suppress(OSError):  # the error that ended the run is the one to report
             for file in files:
                 if file.name not in before:
                     file.unlink(missing_ok=True)
@@ -119,20 +118,20 @@ class RunFolder:
 
     def read_config(self) -> AnyConfig:
         """Return the configuration the run was begun with."""
-        found = read_json(self.config)
+        saved = read_json(self.config)
         try:
-            return from_json(found)
+            return from_json(saved)
         except UserError as error:
             raise UserError(f"cannot read {self.config}: {error}") from None
 
     def read_imports(self) -> tuple[Import, ...]:
         """Return the modules of one's own that the run was made with."""
         saved = read_json(self.config)
-        found = saved.get(IMPORTS, []) if isinstance(saved, dict) else []
+        entries = saved.get(IMPORTS, []) if isinstance(saved, dict) else []
         try:
-            if not all(isinstance(text, str) for each in found for text in each.values()):
+            if not all(isinstance(text, str) for each in entries for text in each.values()):
                 raise TypeError
-            return tuple(Import(**each) for each in found)
+            return tuple(Import(**each) for each in entries)
         except (TypeError, AttributeError):
             raise UserError(f"the imports in {self.config} are not a list of names and folders: mend them.") from None
 

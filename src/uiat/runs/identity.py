@@ -1,24 +1,29 @@
-"""What a run's data was, so that it does not go on, and is not measured, on other data of the same name.
+"""What a run's data was and where it lay, so that the run does not go on, and is not measured, on other data.
 
 The table of p and the order of samples go by a sample's place, z and the logits by the place of a class: in a folder
-that changed, both would be silently wrong.
+that changed, both would be silently wrong. Paths of files may be relative to another folder than the present one.
 """
 
 import hashlib
+import os
+import sys
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from uiat.config import AnyConfig
-from uiat.data import Splits
+from uiat.data import SOURCES, Splits, own
+from uiat.data.config import DataConfig
 from uiat.data.files import user_path
 from uiat.data.images import Images
 from uiat.data.own import is_callable
 from uiat.distributed import is_main, wait
 from uiat.errors import UserError
 from uiat.io import write_json
+from uiat.models import Imported, ModelConfig
 from uiat.runs.folder import RunFolder, read_json
-from uiat.runs.places import known_places, places
 
 _PROBES = 64
 """Images of each split whose pixels are part of the digest: all of them may be more than the memory holds."""
@@ -106,5 +111,67 @@ def _numbered(names: list[str] | tuple[str, ...]) -> bool:
 
 def _known(run: RunFolder) -> dict[str, Any]:
     """Return what is known of a run's data; nothing of a run that an earlier version began."""
-    found = read_json(run.data) if run.data.exists() else {}
-    return found if isinstance(found, dict) else {}
+    known = read_json(run.data) if run.data.exists() else {}
+    return known if isinstance(known, dict) else {}
+
+
+def places(config: AnyConfig) -> dict[str, str]:
+    """Return the absolute paths of a configuration's own data, and of the file that defines its own network."""
+    data = config.data
+    given = {"name": data.name, "test": data.test, "generated": data.generated.file}
+    paths = {part: str(user_path(path).absolute()) for part, path in given.items() if _is_own(path)}
+    if isinstance(config.model, Imported):
+        module = sys.modules.get(config.model.target.partition(":")[0])
+        paths["model"] = str(getattr(module, "__file__", None) or Path.cwd())
+    return paths
+
+
+def _is_own(path: str) -> bool:
+    return path not in SOURCES and own.is_path(path) and os.path.exists(user_path(path))
+
+
+def find_data(run: RunFolder, data: DataConfig) -> DataConfig:
+    """Return the data with paths that lead to it from here: as they are given, else as they were when the run began.
+
+    A test file that is in neither place is looked for beside the data.
+    """
+    config, known = run.read_config().data, known_places(run)
+    if data.name == config.name:
+        data = replace(data, name=_find(run, data.name, [known.get("name")]))
+    if data.test and data.test == config.test:
+        beside = user_path(data.name).with_name(Path(data.test).name)
+        data = replace(data, test=_find(run, data.test, [known.get("test"), str(beside)]))
+    kept, file = known.get("generated"), user_path(data.generated.file)
+    if kept is not None and data.generated == config.generated and not os.path.exists(file) and os.path.exists(kept):
+        data = replace(data, generated=replace(data.generated, file=kept))
+    return data
+
+
+def _find(run: RunFolder, given: str, others: list[str | None]) -> str:
+    places = [given, *filter(None, others)]
+    existing = next((place for place in places if is_callable(place) or os.path.exists(user_path(place))), None)
+    if existing is None and others[0] is not None:
+        raise UserError(
+            f"there is neither {' nor '.join(dict.fromkeys(places))}, where the data of {run.path} was: "
+            "say where it is with --data PATH."
+        )
+    return existing or given
+
+
+def find_network(run: RunFolder, model: ModelConfig) -> None:
+    """See that a network of one's own can be imported from here, or say where it was when the run was begun."""
+    if not isinstance(model, Imported):
+        return
+    try:
+        model.find()
+    except UserError as error:
+        kept = known_places(run).get("model")
+        if kept is None:
+            raise
+        raise UserError(f"{str(error).rstrip('.')}; when {run.path} was begun, it was {kept}.") from None
+
+
+def known_places(run: RunFolder) -> dict[str, str]:
+    """Return what data.json says of the places; nothing of a run that an earlier version began."""
+    kept = _known(run).get("places")
+    return {str(part): str(path) for part, path in kept.items()} if isinstance(kept, dict) else {}

@@ -41,13 +41,15 @@ def load_weights(model: nn.Module, path: Path, *, head: Collection[str] = (), fr
                 continue
             raise UserError(f"{path} has no weights {name!r} {tuple(tensor.shape)}: it belongs to another network.")
         if tensors[name].shape != tensor.shape:
-            found, want = tuple(tensors[name].shape), tuple(tensor.shape)
-            if name in head and found[1:] == want[1:]:
+            shape, wanted = tuple(tensors[name].shape), tuple(tensor.shape)
+            if name in head and shape[1:] == wanted[1:]:
                 raise UserError(
-                    f"{path} has a last layer {name!r} for {found[0]} classes, but the data has {want[0]}: "
+                    f"{path} has a last layer {name!r} for {shape[0]} classes, but the data has {wanted[0]}: "
                     "start this layer anew with --train.fresh-head."
                 )
-            raise UserError(f"{path}: {name!r} has shape {found}, the network wants {want}: it belongs to another one.")
+            raise UserError(
+                f"{path}: {name!r} has shape {shape}, the network wants {wanted}: it belongs to another one."
+            )
     extra = [name for name in tensors if name not in expected and not name.startswith(UNUSED)]
     if extra:
         raise UserError(

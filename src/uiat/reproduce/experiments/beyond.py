@@ -32,7 +32,7 @@ def questions(scale: Scale) -> Table:
     runs = {"UIAT as it is": default}
     for name, (method, part, fields) in CHANGES.items():
         runs[name] = change_method(scale.config(method), part, **fields)
-    inverse: Any = default.method.inverse  # type: ignore[attr-defined]
+    inverse: Any = default.method.inverse
     for name, times in RADII.items():
         runs[name] = change_method(default, "inverse", eps=times * inverse.eps, step=times * inverse.step)
     entries = _entries(scale, {("", name): config for name, config in runs.items()})

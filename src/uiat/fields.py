@@ -1,10 +1,24 @@
-"""Which numbers a configuration may hold."""
+"""Fields of configurations: which numbers they may hold, and which belong to the key of a result."""
 
-from dataclasses import fields, is_dataclass
+from dataclasses import Field, field, fields, is_dataclass
 from fractions import Fraction
 from math import inf, isfinite
+from typing import Any, TypeVar
 
 from uiat.errors import UserError
+
+T = TypeVar("T")
+
+
+def added(default: T) -> T:
+    """Declare a dataclass field with this default; while it has it, it is no part of the key of a result."""
+    return field(default=default, metadata={"added": True})
+
+
+def in_key(part: object, entry: "Field[Any]") -> bool:
+    """Whether a field of a configuration part belongs to the key of a result."""
+    return not (entry.metadata.get("added") and getattr(part, entry.name) == entry.default)
+
 
 LEAST: dict[str, int] = {
     **dict.fromkeys(("epochs", "batch_size", "micro_batch", "helper_epochs"), 1),

@@ -1,0 +1,221 @@
+"""What commands share: numbers, flags that name a network and images, places to write, imports that a run kept."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from uiat import models
+from uiat.attacks import norm_of
+from uiat.balls import Norm
+from uiat.config import AnyConfig, ModelT, UnknownMethod
+from uiat.data.config import DataConfig
+from uiat.data.files import nearest
+from uiat.engine.signals import STOP_FILE
+from uiat.errors import UserError
+from uiat.evaluation.subject import Ready, Subject
+from uiat.fields import check_radius, show_number
+from uiat.io import reason
+from uiat.methods import MethodConfig
+from uiat.models import ModelConfig
+from uiat.recipes.small import LENGTHS, at_radius
+from uiat.runs.folder import RunFolder
+
+REGISTRY = ConstructorRegistry()
+
+
+def parse_number(text: str) -> float:
+    """Read a decimal number or a fraction of two."""
+    over, slash, under = text.partition("/")
+    try:
+        return float(over) / float(under) if slash else float(over)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"{text!r} is not a number; write it as 0.03 or 8/255") from None
+
+
+@REGISTRY.primitive_rule
+def _fractions(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
+    if info.type is not float:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="NUMBER",
+        instance_from_str=lambda args: parse_number(args[0]),
+        is_instance=lambda value: isinstance(value, int | float) and not isinstance(value, bool),
+        str_from_instance=lambda value: [show_number(value)],
+    )
+
+
+def with_radius(config: AnyConfig, eps: float) -> AnyConfig:
+    """Return a run at another ε, with every length of its attack and inverse (α, ε', α') scaled along."""
+    method: Any = config.method
+    attack = config.method.attack
+    check_radius("--eps", eps, norm_of(attack))
+    if attack is None:
+        return replace(config, validate=replace(config.validate, eps=eps))
+    if not attack.eps:
+        raise UserError(
+            "--eps scales the lengths of a method, but its ε is 0: give --method.attack.eps and the others."
+        )
+    method = at_radius(method, eps, attack.eps)
+    method = replace(method, attack=replace(method.attack, eps=eps))  # without the rounding of the scaling
+    return replace(config, method=method, validate=at_radius(config.validate, eps, attack.eps))
+
+
+def too_long(method: MethodConfig, args: list[str]) -> str:
+    """Return one line about a step or an ε' that is longer than ε, unless its own flag is among the words."""
+    if method.attack is None:
+        return ""
+    eps, norm = method.attack.eps, norm_of(method.attack)
+    given = {word.partition("=")[0].removeprefix("--") for word in args}
+    longer = [
+        f"{name} = {show_number(length)}"
+        for name, length in _lengths(method, "method.", norm)
+        if length > eps > 0 and name not in given
+    ]
+    shown = show_number(eps)
+    return f"{', '.join(longer)}: longer than ε = {shown}; `--eps {shown}` scales all lengths along" if longer else ""
+
+
+def _lengths(part: Any, path: str, norm: Norm) -> Iterator[tuple[str, float]]:
+    """Name the lengths in this norm of a configuration and its parts, without those of a part that is off."""
+    values = {entry.name: getattr(part, entry.name) for entry in fields(part)}
+    if not values.get("enabled", True):
+        return
+    for name, value in values.items():
+        if is_dataclass(value):
+            yield from _lengths(value, f"{path}{name}.", norm)
+        elif name in LENGTHS and isinstance(value, float) and values.get("norm", norm) == norm:
+            yield f"{path}{name}", value
+
+
+def take(args: list[str], flags: Iterable[str]) -> tuple[dict[str, str], list[str]]:
+    """Take `--flag VALUE` (or `--flag=VALUE`) out of the words, for exactly these flags; return them and the rest."""
+    wanted, chosen, rest = set(flags), {}, []
+    words = iter(args)
+    for word in words:
+        flag, equals, value = word.partition("=")
+        if flag in wanted:
+            chosen[flag] = value if equals else next(words, "")
+        else:
+            rest.append(word)
+    return chosen, rest
+
+
+OptionsT = TypeVar("OptionsT")
+
+
+def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, OptionsT]:
+    """Read `TARGET [--model NAME] [--data NAME] [--flags]` into a command's options, which have a `subject`."""
+    if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
+        raise UserError(f"{prog} needs a run folder or a weights file first: {prog} TARGET.")
+    helping = args[0] in ("-h", "--help")
+    target = Path("TARGET" if helping else args[0])
+    chosen, rest = take(args if helping else args[1:], ("--model", "--data"))
+    default: Subject[Any] = Subject(DataConfig(), models.get("resnet18")) if helping else _default(target, chosen)
+    exact: Any = options[type(default.model)]  # type: ignore[index]
+    with REGISTRY:
+        parsed: OptionsT = tyro.cli(
+            exact,
+            default=options(default),  # type: ignore[call-arg]
+            args=rest,
+            prog=f"{prog} TARGET",
+            description=f"{options.__doc__} TARGET: a run folder, or a weights file with --model NAME and --data NAME.",
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+    return target, parsed
+
+
+def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
+    """Return the subject that the target and the chosen parts name, before other flags."""
+    model: ModelConfig | None = models.get(chosen["--model"]) if "--model" in chosen else None
+    if target.is_dir():
+        config = RunFolder.open(target).read_config()
+        images, name = config.data, chosen.get("--data", config.data.name)
+        if name != images.name:  # how the run cut its own data says nothing of others
+            images = DataConfig(name, size=images.size, download=images.download)
+        return Subject(images, model or config.model)
+    if not target.exists():
+        advice = nearest(target) or "give a run folder, or a weights file with --model and --data."
+        raise UserError(f"there is no {target}: {advice}")
+    if model is None or "--data" not in chosen:
+        missing = "--model NAME" if model is None else "--data NAME"
+        run = target.parent
+        instead = f", or give its run's folder {run} instead" if RunFolder(run).config.is_file() else ""
+        raise UserError(f"{target} is a file by itself: say what it is with {missing} (see `uiat list`){instead}.")
+    return Subject(DataConfig(name=chosen["--data"]), model)
+
+
+SubjectField = Annotated[Subject[ModelT], tyro.conf.arg(name="")]
+"""The type of the field `subject` of a command's options: its flags carry no prefix."""
+
+
+def check_file(place: str | None) -> None:
+    """Refuse a place where no file can be written, before hours of work and not after; nothing is left there."""
+    if place is None:
+        return
+    path = Path(place)
+    if not path.name or place.endswith(os.sep) or os.path.isdir(path):
+        raise UserError(f"cannot write {place or 'a file without a name'}: give the path of a file, not of a folder.")
+    if not os.path.isdir(path.absolute().parent):
+        raise UserError(f"cannot write {place}: there is no such folder, make it first.")
+    _try_writing(path, f"cannot write {place}", "choose another place")
+
+
+def out_folder(ready: Ready, out: str | None, name: str) -> Path:
+    """Return the folder for a command's files, which can be made: `out`, else `name` in the run's folder, or here."""
+    default = ready.run.path / name if ready.run is not None else Path(name)
+    folder = Path(out) if out else default
+    check_folder(folder)
+    return folder
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder for files that cannot be made or written; nothing is made yet."""
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    what = f"cannot write the folder {folder}"
+    if not os.path.isdir(existing):
+        raise UserError(f"{what}: {existing} is a file; choose another --out.")
+    _try_writing(existing / "trial", what, "choose another --out")
+
+
+def _try_writing(path: Path, what: str, advice: str) -> None:
+    trial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        trial.touch()
+        trial.unlink()
+    except OSError as error:
+        raise UserError(f"{what}: {reason(error)}; {advice}.") from None
+
+
+def import_kept(run: RunFolder) -> None:
+    """Import what a run names, and say so: only from where its maker had it, and never from the run's own folder.
+
+    The folder may come from somebody else; what lies in it does not get to run.
+    """
+    for each in run.read_imports():
+        if not Path(each.folder).is_absolute() or each.place.is_relative_to(run.path.resolve()):
+            raise UserError(
+                f"{run.config} names the import {each.name} in {each.folder!r}, which lies in the run or nowhere "
+                "certain and is not imported: look at it, and name it yourself with --import."
+            )
+        # Under --processes the launcher has said it already.
+        if os.environ.get("LOCAL_RANK", "0") == "0" and STOP_FILE not in os.environ:
+            print(f"importing {each.name} from {each.folder}, as {run.config} says", file=sys.stderr)
+        each.load()
+
+
+def read_known(run: RunFolder) -> AnyConfig:
+    """Return a run's configuration, whose method has to be known."""
+    config = run.read_config()
+    if isinstance(config.method, UnknownMethod):
+        raise UserError(
+            f"the method {config.method.saved['kind']!r} of {run.path} is not known here: "
+            "name the module that registers it with --import."
+        )
+    return config
