@@ -165,10 +165,15 @@ class LinearModel:
         return nn.Sequential(nn.Flatten(), nn.Linear(data.numel, data.num_classes))
 
 
-@cache
 def passes_per_image(method: MethodConfig, epochs: int, awp: AWP | None = None) -> Passes:
     """Return the passes of all epochs for one image, counted in steps on a linear network."""
-    train = Training(epochs=epochs, fast=False, awp=awp or AWP())
+    hashable: Any = method
+    return _passes_per_image(hashable, epochs, awp or AWP())
+
+
+@cache
+def _passes_per_image(method: Any, epochs: int, awp: AWP) -> Passes:
+    train = Training(epochs=epochs, fast=False, awp=awp)
     setting = BenchSetting(LinearModel(), DataSpec(4, 8, (1, 4, 4)), 8, torch.device("cpu"), train)
     timed = timed_method(type(method).__name__, setting, method)
     total = dict.fromkeys(KINDS, 0.0)

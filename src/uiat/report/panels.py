@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from uiat.report.figure import BLUE, GREEN, GREY, VERMILLION, add_grid, in_levels, new_figure, radius_axis, show_radius
 
 if TYPE_CHECKING:
+    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -63,12 +64,12 @@ def draw_panels(
     for place in axes[len(panels) :]:
         place.set_axis_off()
     figure.suptitle(title, fontsize=10, parse_math=False)
-    entries = {}
+    entries: dict[str, Artist] = {}
     for place in axes:
         handles, labels = place.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     style = {"ncols": min(5, 2 * columns), "frameon": False, "fontsize": 9, "handlelength": 2.8}
-    figure.legend(entries.values(), entries.keys(), loc="outside lower center", **style)  # type: ignore[arg-type]
+    figure.legend(entries.values(), entries.keys(), loc="outside lower center", **style)
     return figure
 
 

@@ -16,7 +16,7 @@ from uiat.bench.timed import BenchSetting, passes_per_image, phases_of, timed_me
 from uiat.config import AnyConfig, Training
 from uiat.io import write_json
 from uiat.methods import METHODS
-from uiat.reproduce.budget import images_per_epoch, pace, sizes
+from uiat.reproduce.budget import images_per_epoch, pace, seconds_of, sizes
 from uiat.reproduce.cell import held_here
 from uiat.runs.card import environment
 from uiat.runs.folder import read_json
@@ -104,7 +104,7 @@ class Timing:
         speed, steps, train = pace(self.model, sizes(self.data).spec, device), [], Training()
         for name in self.methods:
             passes = passes_per_image(METHODS[name], train.epochs)
-            step = speed.of(passes) / train.epochs * self.batch_size
+            step = seconds_of(passes, speed) / train.epochs * self.batch_size
             steps += [step] * len(phases_of(METHODS[name], train))
         return sum(steps) * (2 + self.rounds * steps_a_turn(steps, self.rounds))
 
