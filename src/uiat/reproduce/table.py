@@ -1,4 +1,4 @@
-"""A table of the paper as data: which run and which reading stand in which place, beside the paper's figure.
+"""A table of the paper as data: the run, the reading and the paper's figure of each place.
 
 The figures of the paper's six tables are in paper_tables.csv; `benchmarks/extract_paper_tables.py` extracts them anew.
 """
@@ -174,7 +174,7 @@ class Filled:
         return list(dict.fromkeys((entry.section, entry.row) for entry in self.table.entries))
 
     def row_label(self, row: tuple[str, str]) -> str:
-        """Return what stands before a row."""
+        """Return the label of a row."""
         section, name = row
         return f"{section}, {name}" if section and self.table.name_sections else name
 

@@ -135,7 +135,7 @@ def timing_of(config: AnyConfig, methods: tuple[str, ...], rounds: int) -> Timin
 
 @dataclass(frozen=True)
 class TableRace:
-    """A race that a table asks for, on one device."""
+    """A race whose times a table shows, on one device."""
 
     table: str
     timing: Timing
