@@ -61,7 +61,7 @@ def samples(options: argparse.Namespace) -> dict[str, float]:
         next(batches)  # the order of the epoch is drawn
         method = timed_method("uiat", setting(options, samples=size))
         assert method.state is not None
-        phase = Phase(1.0, method.need, _both(batches, method.state))
+        phase = Phase(1.0, method.phases[0].need, _both(batches, method.state))
         methods.append(TimedMethod(str(size), (phase,)))
     times = raced(methods, options)
     return {method.name: times.ratio(method.name, "50000") for method in methods}

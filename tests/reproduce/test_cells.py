@@ -1,15 +1,23 @@
-"""Equal configurations are one run, others are not; whoever asks first."""
+"""Keys: equal configurations are one run, others are not, and numbers of other code are not taken for this code's."""
 
+import json
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.cli.calls import call
+from tests.reproduce.tiny import TINY, tiny_scale
+from uiat import recipes
+from uiat.config import from_json, to_json
 from uiat.methods import METHODS
-from uiat.reproduce import scales
-from uiat.reproduce.cell import Cell, merge, method_name
+from uiat.reproduce import measures, scales
+from uiat.reproduce.cell import Cell, Store, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.tables import ablated
 from uiat.reproduce.measures import Attacked, Measure, Watch, measure_key
+from uiat.reproduce.output import commits, mixed
 from uiat.reproduce.scales import SCALES, Scale, change_method
 
 SMOKE = scales.get("smoke")
@@ -67,3 +75,75 @@ def test_experiments_share_runs() -> None:
     merged = merge(cells)
     assert len({cell.name for cell in merged}) == len(merged) < len({(c.key, c.measures) for c in cells})
     assert {cell.config.seed for cell in merged} == {0, 1}
+
+
+CONFIG = recipes.get("digits-resnet8-uiat")
+CYCLED = replace(CONFIG, train=replace(CONFIG.train, schedule=replace(CONFIG.train.schedule, low_momentum=0.8)))
+
+
+def test_an_added_field_counts_when_it_is_used() -> None:
+    saved, key = to_json(CONFIG), to_json(CONFIG, key=True)
+    assert saved["train"]["schedule"]["low_momentum"] is None
+    assert "low_momentum" not in key["train"]["schedule"]
+    assert "nesterov" not in key["train"]
+    assert to_json(CYCLED, key=True)["train"]["schedule"]["low_momentum"] == 0.8
+    assert Cell(CONFIG).key != Cell(CYCLED).key
+
+
+def test_a_configuration_without_the_field_is_read() -> None:
+    assert from_json(to_json(CONFIG, key=True)) == CONFIG
+
+
+NATURAL = Attacked("natural", 10)
+
+
+def finished(out: Path, method: str, commit: str | None, measured_by: str | None = None) -> Store:
+    """Put the card of a finished run, and one measurement, where they belong."""
+    store = Store(Cell(TINY.config(method), (NATURAL,)), out)
+    store.measures.mkdir(parents=True)
+    store.run.result.write_text(json.dumps({"config": {}, "environment": facts(commit)}), encoding="utf-8")
+    store.keep(NATURAL, ({"accuracy": 0.5, "environment": facts(measured_by or commit)}, {}))
+    return store
+
+
+def facts(commit: str | None) -> dict[str, Any]:
+    return {"git_commit": commit, "versions": {"uiat": "0.1.0"}}
+
+
+def test_a_new_version_leaves_old_numbers_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = TINY.config("sat")
+    old = (Cell(config).key, measure_key(NATURAL))
+    monkeypatch.setattr(measures, "RESULTS_VERSION", measures.RESULTS_VERSION + 1)
+    new = (Cell(config).key, measure_key(NATURAL))
+    assert all(a != b for a, b in zip(old, new, strict=True))
+    assert new == (Cell(config).key, measure_key(NATURAL))
+
+
+def test_commits_are_counted_by_run(tmp_path: Path) -> None:
+    first = finished(tmp_path, "sat", "a" * 40)
+    assert mixed([first.cell], tmp_path) == ""
+    second = finished(tmp_path, "trades", "a" * 40, "b" * 40)
+    third = finished(tmp_path, "mart", None)
+    unfinished = Cell(TINY.config("natural"))
+    cells = [first.cell, second.cell, third.cell, unfinished]
+    assert commits(cells, tmp_path) == {"a" * 10: 2, "b" * 10: 1, "version 0.1.0": 1}
+    assert mixed(cells, tmp_path).endswith(f"of the code: {'a' * 10} (2), {'b' * 10} (1), version 0.1.0 (1)")
+    assert mixed([unfinished], tmp_path) == ""
+
+
+def test_different_commits_are_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(tmp_path))
+    with tiny_scale():
+        assert "mixed" not in call(capsys, *args).err
+        (card,) = tmp_path.glob("runs/*/result.json")
+        known = json.loads(card.read_text(encoding="utf-8"))
+        known["environment"]["git_commit"] = "0123456789abcdef"
+        card.write_text(json.dumps(known), encoding="utf-8")
+        again = call(capsys, *args)
+        plan = call(capsys, *args, "--plan")
+    for text in (again.err, plan.err):
+        (line,) = [line for line in text.splitlines() if line.startswith("mixed: ")]
+        assert "0123456789 (1)" in line
+    (line,) = [line for line in (tmp_path / "index.md").read_text("utf-8").splitlines() if "table6" in line]
+    assert "; runs by " in line
+    assert "0123456789" in line

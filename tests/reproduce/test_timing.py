@@ -21,7 +21,6 @@ from uiat.bench.race import race as bench_race
 from uiat.bench.timed import passes_per_image
 from uiat.methods import METHODS
 from uiat.reproduce import timing
-from uiat.reproduce.budget import Pace
 from uiat.reproduce.cell import Cell, Store, held_here
 from uiat.reproduce.table import EpochTime
 from uiat.reproduce.timing import MOST, SHORT_SECONDS, TableRace, Timing, steps_a_turn
@@ -94,7 +93,7 @@ def test_times_belong_to_a_device(short: Timing, tmp_path: Path, monkeypatch: py
 
 def test_an_estimate_follows_the_steps(short: Timing, monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass of a second: natural training takes two an image; one-off UIAT is timed in three phases."""
-    monkeypatch.setattr(timing, "pace", lambda *args: Pace(1.0, 1.0, 1.0))
+    monkeypatch.setattr(timing, "pace", lambda *args: (1.0, 1.0, 1.0))
     per_image = {name: sum(passes_per_image(METHODS[name], 100)) / 100 for name in short.methods}
     total = (per_image["natural"] + 3 * per_image["uiat-oneoff"]) * short.batch_size
     assert short.estimate(CPU) == pytest.approx(total * (2 + short.rounds))

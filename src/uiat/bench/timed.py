@@ -75,11 +75,6 @@ class TimedMethod:
     """Bare passes to time beside its steps; none: steps alone are timed."""
 
     @property
-    def need(self) -> Need:
-        """Passes of a step, averaged over a run."""
-        return sum((phase.need * phase.share for phase in self.phases), Need())
-
-    @property
     def stated(self) -> bool:
         """Whether the passes of all phases are stated."""
         return all(phase.stated for phase in self.phases)

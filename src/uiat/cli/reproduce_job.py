@@ -57,7 +57,7 @@ class Reproduce:
 
 @dataclass(frozen=True)
 class Job:
-    """The experiments and runs that a command line asks for."""
+    """The experiments and runs of a command line."""
 
     options: Reproduce
     experiments: tuple[Experiment, ...]

@@ -77,17 +77,13 @@ def measuring_passes(measure: Measure, config: AnyConfig) -> float:
     return n * 20.0
 
 
-@dataclass(frozen=True)
-class Pace:
-    """Seconds of a pass for one image."""
+Pace = tuple[float, float, float]
+"""Seconds of a pass for one image: forward, backward to the input, backward to the weights."""
 
-    forward: float
-    input_backward: float
-    weight_backward: float
 
-    def of(self, passes: Passes) -> float:
-        """Return the seconds of so many passes."""
-        return passes[0] * self.forward + passes[1] * self.input_backward + passes[2] * self.weight_backward
+def seconds_of(passes: Passes, speed: Pace) -> float:
+    """Return the seconds of so many passes."""
+    return sum(count * each for count, each in zip(passes, speed, strict=True))
 
 
 @cache
@@ -98,48 +94,41 @@ def pace(model: Any, spec: DataSpec, device: torch.device) -> Pace:
     passes = bare(BenchSetting(model, spec, rows, device))
     needs = (Need(craft_forward=1), Need(craft_gradient=1), Need(update=1))
     forward, gradient, update = (min(bare_seconds(passes, need, device) for _ in range(3)) / rows for need in needs)
-    return Pace(forward, max(0.0, gradient - forward), max(0.0, update - forward))
+    return forward, max(0.0, gradient - forward), max(0.0, update - forward)
 
 
 def seconds(cell: Cell, device: torch.device) -> tuple[float, float]:
     """Estimate the seconds that the training and the measurements of a cell take, each from nothing."""
     config, size = cell.config, sizes(cell.config.data)
-    speed = pace(config.model, size.spec, device)
-    training = speed.of(training_passes(config))
-    step = speed.forward + speed.input_backward
+    model: Any = config.model
+    speed = pace(model, size.spec, device)
+    training, step = seconds_of(training_passes(config), speed), speed[0] + speed[1]
     if cell.watch is not None:
         watched = (cell.watch.train or size.train) + (cell.watch.test or size.test)
         training += config.train.epochs * watched * cell.watch.steps * step
     return training, step * sum(measuring_passes(measure, config) for measure in cell.measures)
 
 
-class PlanProgress:
-    """How much of a plan is done, read from its folders, so that the work of all processes counts."""
+class PlanProgress(Ticker):
+    """Shows how much of a plan is done, read from its folders, so that the work of all processes counts."""
 
     def __init__(self, cells: Sequence[Cell], out: Path, device: torch.device):
         costs = [seconds(cell, device) for cell in cells]
         self.stores = {Store(cell, out): cost for cell, cost in zip(cells, costs, strict=True)}
-        self.done = dict.fromkeys(self.stores, 0.0)
-        self.ticker = Ticker(sum(a + b for a, b in costs), "")
+        self.known = dict.fromkeys(self.stores, 0.0)
+        super().__init__(sum(a + b for a, b in costs), "")
         self.look(free=True)
-
-    def __enter__(self) -> "PlanProgress":
-        self.ticker.__enter__()
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.ticker.__exit__(None, None, None)
 
     def look(self, *, free: bool = False) -> None:
         """Count what was done since the last look; `free` is what was there before."""
         gained = 0.0
         for store, cost in self.stores.items():
-            if self.done[store] < sum(cost):
-                now = max(work_done(store, cost), self.done[store])
-                gained += now - self.done[store]
-                self.done[store] = now
-        count = sum(self.done[store] >= sum(cost) for store, cost in self.stores.items())
-        self.ticker.advance(gained, f"{count} of {len(self.stores)} runs", free=free)
+            if self.known[store] < sum(cost):
+                now = max(work_done(store, cost), self.known[store])
+                gained += now - self.known[store]
+                self.known[store] = now
+        count = sum(self.known[store] >= sum(cost) for store, cost in self.stores.items())
+        self.advance(gained, f"{count} of {len(self.stores)} runs", free=free)
 
 
 def work_done(store: Store, cost: tuple[float, float]) -> float:

@@ -1,7 +1,6 @@
 """The paper's claims, one by one, and the evidence for each: paired differences that finished runs show."""
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,21 +246,21 @@ def _inverse(scale: Scale) -> Claim:
 # --- evidence ---
 
 
-def _compared(
+def compared(
     cells: Sequence[Cell],
     read: Callable[[Store], Any],
     difference: Callable[..., Tensor],
-    out: Path,
-    seeds: int,
-    *,
     measure: Measure | None = None,
     bound: float = 1.0,
-) -> Difference | None:
+) -> Evidence:
     """Compare cells at every seed at which all are finished; `difference` turns what `read` gives into (examples,)."""
-    rows = common_seeds(cells, out, seeds, measure)
-    if not rows:
-        return None
-    return paired(torch.stack([difference(*(read(store) for store in row)) for row in rows]), bound)
+
+    def evidence(out: Path, seeds: int) -> Difference | None:
+        rows = common_seeds(cells, out, seeds, measure)
+        values = [difference(*(read(store) for store in row)) for row in rows]
+        return paired(torch.stack(values), bound) if values else None
+
+    return evidence
 
 
 def measured_difference(
@@ -269,7 +268,7 @@ def measured_difference(
 ) -> Evidence:
     """Compare runs on the same images, by the tensors of one measurement."""
     cells = [Cell(config) for config in configs]
-    return partial(_compared, cells, lambda store: store.tensors(measure), difference, measure=measure, bound=bound)
+    return compared(cells, lambda store: store.tensors(measure), difference, measure, bound)
 
 
 def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measure: Measure) -> Evidence:
@@ -316,13 +315,11 @@ def faster(timing: Timing, first: str, second: str) -> Evidence:
 
 def milder_overfitting(first: Cell, second: Cell) -> Evidence:
     """Compare how much robust accuracy on the test set falls from its best epoch to the last: second's − first's."""
-    return partial(
-        _compared,
-        [first, second],
-        lambda store: fall_from_best(read_learning(store.path)["test robust"]),
-        lambda mine, other: other - mine,
-        bound=2.0,
-    )
+
+    def fall(store: Store) -> Tensor:
+        return fall_from_best(read_learning(store.path)["test robust"])
+
+    return compared([first, second], fall, lambda mine, other: other - mine, bound=2.0)
 
 
 def fall_from_best(epochs: list[Tensor]) -> Tensor:

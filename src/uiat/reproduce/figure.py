@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from uiat.evaluation.intervals import wilson
-from uiat.io import write_json
 from uiat.report.figure import save_figure
 from uiat.report.panels import Panel, Series, draw_panels
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.output import latex, many_seeds, records_csv, write_text
+from uiat.reproduce.output import latex, many_seeds, write_pages
 from uiat.reproduce.scales import Scale
 
 if TYPE_CHECKING:
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
 
 PAGE = 40
 """Lines of a table that a page of LaTeX holds."""
-ENDINGS = ("svg", "png", "md", "csv", "json", "tex")
+ENDINGS = ("svg", "png", "md", "csv", "tex", "json")
+"""Of its files."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,11 @@ class Figure:
         points = self.points(out, seeds)
         if not points:
             return []
-        paths = {ending: out / f"{self.name}.{ending}" for ending in ENDINGS}
-        heading = f"{self.title} ({self.scale.banner})"
-        save_figure(self.draw(points, out, seeds, heading), paths["svg"], paths["png"])
+        pictures = [out / f"{self.name}.{ending}" for ending in ("svg", "png")]
+        save_figure(self.draw(points, out, seeds, f"{self.title} ({self.scale.banner})"), *pictures)
         records = [{"figure": self.name, "scale": self.scale.name, **asdict(point)} for point in points]
-        write_text(paths["csv"], records_csv(records))
-        facts = {"schema": 1, "name": self.name, "title": self.title, "scale": self.scale.name}
-        write_json(paths["json"], {**facts, "caption": self.caption(points), "points": records})
-        write_text(paths["md"], self._markdown(points))
-        write_text(paths["tex"], self._latex(points))
-        return list(paths.values())
+        pages = (self._markdown(points), self._latex(points))
+        return pictures + write_pages(self, out, self.caption(points), {"points": records}, pages)
 
     def caption(self, points: Sequence[PlottedPoint]) -> str:
         """Say what the points are."""
@@ -90,18 +85,9 @@ class Figure:
         return " ".join([f"Scale {self.scale.name}, {over}; bands: {self.bands or spread}. {ours}", *self.notes])
 
     def _markdown(self, points: Sequence[PlottedPoint]) -> str:
-        lines = [
-            f"# {self.name}: {self.title}",
-            "",
-            f"**{self.scale.banner}**",
-            "",
-            f"![{self.title}]({self.name}.png)",
-        ]
-        lines += [
-            "",
-            f"| panel | line | {self.x_name} | value | low | high |",
-            "| --- | --- | ---: | ---: | ---: | ---: |",
-        ]
+        lines = [f"# {self.name}: {self.title}", "", f"**{self.scale.banner}**", ""]
+        lines += [f"![{self.title}]({self.name}.png)", "", f"| panel | line | {self.x_name} | value | low | high |"]
+        lines += ["| --- | --- | ---: | ---: | ---: | ---: |"]
         lines += [f"| {p.panel} | {p.line} | {p.x:.4g} | {p.value:.2f} | {p.low:.2f} | {p.high:.2f} |" for p in points]
         return "\n".join([*lines, "", self.caption(points), ""])
 

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass, replace
 from math import exp
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from safetensors.torch import load_file
@@ -44,31 +44,6 @@ def stamped(facts: Any) -> Any:
 
 Result = tuple[dict[str, Any], dict[str, Tensor]]
 """The facts of a measurement for its JSON file, and its tensors (the verdict on every example among them)."""
-
-
-class Measure(Protocol):
-    """A measurement: a frozen dataclass, whose fields name its file."""
-
-    @property
-    def title(self) -> str:
-        """A word for file names and plans."""
-
-    @property
-    def n(self) -> int | None:
-        """How many test images, balanced over classes; `None`: all."""
-
-    @property
-    def weights(self) -> str:
-        """Which weights of the run: `best` on the validation split, or `last`."""
-
-    def run(self, ready: Ready, ledger: Ledger) -> Result:
-        """Measure; the ledger keeps what is known so far."""
-
-
-def measure_key(measure: Measure) -> str:
-    """Return the name of a measurement's file, which tells it from all others."""
-    text = json.dumps(stamped(encode(measure, key=True)), sort_keys=True)
-    return f"{measure.title}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)
@@ -142,6 +117,18 @@ class Inverse:
             tensors |= {f"lowered/{loss}/{kind}": by[kind] < by["natural"] for kind in KINDS[1:]}
         facts = {"n": len(found.y), "labels": labels, "p": p, "eps": settings.instance.eps, "z": universal.source}
         return {**facts, **found.table(ready.images.classes)}, tensors
+
+
+Measure = Attacked | Curve | Inverse
+"""A measurement: its fields name its file. `n` is how many test images, balanced over classes (`None`: all); `weights`
+are the `best` on the validation split, or the `last`; `title` is a word for file names and plans; the ledger of `run`
+keeps what is known so far."""
+
+
+def measure_key(measure: Measure) -> str:
+    """Return the name of a measurement's file, which tells it from all others."""
+    text = json.dumps(stamped(encode(measure, key=True)), sort_keys=True)
+    return f"{measure.title}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)

@@ -5,9 +5,10 @@ import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
-from uiat.io import atomic
+from uiat.io import atomic, write_json
 from uiat.reproduce.cell import Cell, Store, merge
 from uiat.reproduce.timing import TableRace
 
@@ -29,16 +30,16 @@ def show(filled: "Filled", entry: "Entry | None", *, bold: str, plus_minus: str 
     paper = f" ({entry.paper})" if entry.paper else ""
     if entry not in filled.numbers:
         return missing + paper
-    number, digits = filled.numbers[entry], entry.reading.digits
-    ours = f"{number.mean:.{digits}f}"
+    values, digits = filled.numbers[entry], entry.reading.digits
+    ours = f"{mean(values):.{digits}f}"
     ours = bold % ours if filled.is_best(entry) else ours
-    return ours + (f"{plus_minus}{number.std:.{digits}f}" if number.std is not None else "") + paper
+    return ours + (f"{plus_minus}{stdev(values):.{digits}f}" if len(values) > 1 else "") + paper
 
 
 def caption(filled: "Filled") -> str:
     """Say what the numbers are."""
     table = filled.table
-    counts = sorted({len(number.values) for entry, number in filled.numbers.items() if entry.cell is not None})
+    counts = sorted({len(values) for entry, values in filled.numbers.items() if entry.cell is not None})
     seeds = f"{many_seeds(counts)}; " if counts else ""
     if counts and counts[-1] > 1:
         seeds = f"mean ± standard deviation over {seeds}"
@@ -78,7 +79,7 @@ def to_records(filled: "Filled") -> list[dict[str, Any]]:
     """Return every place with its number, the paper's, and the runs it was read from."""
     records = []
     for entry in filled.table.entries:
-        number = filled.numbers.get(entry)
+        values = filled.numbers.get(entry, ())
         records.append(
             {
                 "table": filled.table.name,
@@ -87,9 +88,9 @@ def to_records(filled: "Filled") -> list[dict[str, Any]]:
                 "row": entry.row,
                 "group": entry.group,
                 "column": entry.column,
-                "mean": None if number is None else number.mean,
-                "std": None if number is None else number.std,
-                "seeds": 0 if number is None else len(number.values),
+                "mean": mean(values) if values else None,
+                "std": stdev(values) if len(values) > 1 else None,
+                "seeds": len(values),
                 "paper": entry.paper or None,
                 "best": filled.is_best(entry),
                 "runs": [cell.name for cell in entry.runs(filled.seeds)],
@@ -98,12 +99,7 @@ def to_records(filled: "Filled") -> list[dict[str, Any]]:
     return records
 
 
-def to_csv(filled: "Filled") -> str:
-    """Return the places as CSV."""
-    return records_csv(to_records(filled))
-
-
-def records_csv(records: list[dict[str, Any]]) -> str:
+def to_csv(records: list[dict[str, Any]]) -> str:
     """Return records with the same fields as CSV; lists are joined by spaces."""
     stream = io.StringIO()
     names = list(records[0])
@@ -114,27 +110,26 @@ def records_csv(records: list[dict[str, Any]]) -> str:
     return stream.getvalue()
 
 
-def to_json(filled: "Filled") -> dict[str, Any]:
-    """Return the table as JSON."""
-    table = filled.table
-    facts = {"schema": 1, "name": table.name, "title": table.title, "scale": table.scale.name}
-    return {**facts, "caption": caption(filled), "entries": to_records(filled)}
+def write_pages(
+    experiment: "Experiment", out: Path, caption: str, content: dict[str, list[dict[str, Any]]], pages: tuple[str, str]
+) -> list[Path]:
+    """Write NAME.md and NAME.tex (`pages`), .csv and .json of a table or figure; `content` names its records."""
+    paths = {ending: out / f"{experiment.name}.{ending}" for ending in ("md", "csv", "tex", "json")}
+    (records,) = content.values()
+    for ending, text in (("md", pages[0]), ("csv", to_csv(records)), ("tex", pages[1])):
+        write_text(paths[ending], text)
+    facts = {"schema": 1, "name": experiment.name, "title": experiment.title, "scale": experiment.scale.name}
+    write_json(paths["json"], {**facts, "caption": caption, **content})
+    return list(paths.values())
 
 
 WIDE = 5
 """Columns beyond which a table is made as narrow as the page."""
 LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
 LATEX |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "–": "--", "−": "$-$"}
-LATEX |= {
-    "ε": r"$\epsilon$",
-    "α": r"$\alpha$",
-    "β": r"$\beta$",
-    "γ": r"$\gamma$",
-    "λ": r"$\lambda$",
-    "ω": r"$\omega$",
-    "±": r"$\pm$",
-}
-LATEX |= {"×": r"$\times$", "≤": r"$\leq$", "∞": r"$\infty$", "→": r"$\to$", "§": r"\S{}", "’": "'"}
+GREEK = {"ε": "epsilon", "α": "alpha", "β": "beta", "γ": "gamma", "λ": "lambda", "ω": "omega"}
+LATEX |= {letter: rf"$\{name}$" for letter, name in GREEK.items()}
+LATEX |= {"±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "∞": r"$\infty$", "→": r"$\to$", "§": r"\S{}", "’": "'"}
 LATEX |= {"“": "``", "”": "''", "…": r"\dots{}"}
 
 
@@ -207,9 +202,8 @@ def write_index(experiments: "Sequence[Experiment]", races: Sequence[TableRace],
         if files:
             links = ", ".join(f"[{name.rpartition('.')[2]}]({name})" for name in files)
             made_by = ", ".join(commits(merge(experiment.cells(seeds)), out))
-            lines.append(
-                f"- {experiment.name}, {experiment.title}: {links}" + (f"; runs by {made_by}" if made_by else "")
-            )
+            by = f"; runs by {made_by}" if made_by else ""
+            lines.append(f"- {experiment.name}, {experiment.title}: {links}{by}")
     if (out / "claims.md").exists():
         lines.append("- claims, what the runs show of the paper's claims: [md](claims.md), [json](claims.json)")
     known = [(race, path) for race in races if (path := race.timing.known(out)) is not None]

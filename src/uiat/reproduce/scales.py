@@ -1,4 +1,4 @@
-"""The scales: which runs stand for the paper's (data, networks, epochs), and what is measured on them."""
+"""The scales: which runs replace the paper's (data, networks, epochs), and what is measured on them."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -59,11 +59,11 @@ class Scale:
     data: Mapping[str, str]
     """The paper's data sets that are measured, and what they are called here."""
     networks: Mapping[str, str]
-    """The paper's networks, and what stands in for them."""
+    """The paper's networks, and the networks that replace them here."""
     generated_networks: Mapping[str, str]
-    """The networks of Table 4, and what stands in for them."""
+    """The networks of Table 4, and the networks that replace them here."""
     eps: float
-    """What stands in for ε = 8/255."""
+    """The radius that replaces ε = 8/255."""
     worth: str
     """What its numbers say of the paper's claims."""
     seeds: int
@@ -94,11 +94,11 @@ class Scale:
     """The grid of Figure 5."""
 
     def radius(self, levels: float) -> float:
-        """Return what stands in for the paper's radius of so many levels of 255."""
+        """Return the radius that replaces the paper's `levels`/255."""
         return self.eps * (levels / 8) if self.eps != PAPER_EPS else levels / 255
 
     def show_radius(self, levels: float) -> str:
-        """Write that radius the way this scale's data asks for."""
+        """Return that radius as text: in levels of 255 where they are the paper's, else as a decimal."""
         return f"{levels:g}/255" if self.eps == PAPER_EPS else f"{self.radius(levels):g}"
 
     def config(self, method: str, data: str = "CIFAR-10", network: str = "ResNet-18") -> AnyConfig:
@@ -186,7 +186,7 @@ _TINY: dict[str, ModelConfig] = {
 }
 SMOKE_EPOCHS = 8
 SMOKE_EPS = 0.1
-"""Small enough that twice of it (Table 3's 16/255) can still be learned in so few epochs."""
+"""Small enough that twice this radius (Table 3's 16/255) can still be learned in few epochs."""
 
 
 def smoke(method: str, data: str, network: str) -> AnyConfig:

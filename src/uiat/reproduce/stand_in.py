@@ -18,7 +18,7 @@ from uiat.rng import generator
 PREFIX = "digits_stand_in"
 COUNT = 2000
 SHIFT, NOISE = 1, 24
-"""At most so many pixels, and so many levels of 255."""
+"""The largest shift in pixels, and the largest noise in levels of 255."""
 SEED = 0
 
 
@@ -33,7 +33,7 @@ def _originals(config: DataConfig) -> DataConfig:
 
 
 def ensure_generated(config: DataConfig, data_dir: str | None) -> None:
-    """Put the stand-in into the data folder, if it is what a run asks for and not there; the same bytes every time."""
+    """Write the stand-in into the data folder, if the run needs it and it is missing; always the same bytes."""
     name = config.generated.file
     path = data_folder(data_dir) / name
     if name != stand_in_name(config) or path.exists():

@@ -1,4 +1,4 @@
-"""A table of the paper as data: which run and which reading stand in which place, beside the paper's figure.
+"""A table of the paper as data: the run, the reading and the paper's figure of each place.
 
 The figures of the paper's six tables are in paper_tables.csv; `benchmarks/extract_paper_tables.py` extracts them anew.
 """
@@ -8,16 +8,15 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any, Protocol
 
 import torch
 
 from uiat.bench.timed import passes_per_image
-from uiat.io import write_json
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.measures import Attacked, Measure
-from uiat.reproduce.output import to_csv, to_json, to_latex, to_markdown, write_text
+from uiat.reproduce.output import caption, to_latex, to_markdown, to_records, write_pages
 from uiat.reproduce.scales import Scale
 from uiat.reproduce.timing import TableRace, Timing
 
@@ -138,6 +137,8 @@ class Table:
     """What is timed for it, beside the runs."""
     name_sections: bool = True
     """Whether the sections have names to show; else they only say which rows are compared."""
+    one_seed: bool = False
+    """Whether its runs have one seed, however many the others have."""
 
     def cells(self, seeds: int) -> Iterator[Cell]:
         """Return the runs it needs."""
@@ -146,33 +147,13 @@ class Table:
             section = entry.section if self.name_sections else ""
             words = (section, entry.row, entry.group if len(groups) > 1 else "")
             label = f"{self.name}: {', '.join(filter(None, words))}"
-            yield from (cell.labelled(label) for cell in entry.runs(seeds))
+            yield from (cell.labelled(label) for cell in entry.runs(1 if self.one_seed else seeds))
 
     def write(self, out: Path, seeds: int) -> list[Path]:
         """Write the four files, with the numbers of the runs that are finished."""
         filled = fill(self, out, seeds)
-        paths = {ending: out / f"{self.name}.{ending}" for ending in ("md", "csv", "tex", "json")}
-        for ending, text in (("md", to_markdown(filled)), ("csv", to_csv(filled)), ("tex", to_latex(filled))):
-            write_text(paths[ending], text)
-        write_json(paths["json"], to_json(filled))
-        return list(paths.values())
-
-
-@dataclass(frozen=True)
-class Number:
-    """Mean and spread over the seeds that are finished."""
-
-    values: tuple[float, ...]
-
-    @property
-    def mean(self) -> float:
-        """The mean."""
-        return mean(self.values)
-
-    @property
-    def std(self) -> float | None:
-        """The standard deviation (n − 1); `None` for a single seed."""
-        return stdev(self.values) if len(self.values) > 1 else None
+        pages = (to_markdown(filled), to_latex(filled))
+        return write_pages(self, out, caption(filled), {"entries": to_records(filled)}, pages)
 
 
 @dataclass(frozen=True)
@@ -180,7 +161,8 @@ class Filled:
     """A table with the numbers of the runs that are finished."""
 
     table: Table
-    numbers: dict[Entry, Number]
+    numbers: dict[Entry, tuple[float, ...]]
+    """A value for each seed that is finished; entries without one are left out."""
     seeds: int
     devices: tuple[str, ...] = ()
     """What its times were taken on."""
@@ -192,7 +174,7 @@ class Filled:
         return list(dict.fromkeys((entry.section, entry.row) for entry in self.table.entries))
 
     def row_label(self, row: tuple[str, str]) -> str:
-        """Return what stands before a row."""
+        """Return the label of a row."""
         section, name = row
         return f"{section}, {name}" if section and self.table.name_sections else name
 
@@ -214,8 +196,8 @@ class Filled:
         rivals = [e for e in self.numbers if (e.section, e.group, e.column) == place]
         if entry not in self.numbers or not entry.best or len(rivals) < 2:
             return False
-        means = [round(self.numbers[e].mean, entry.reading.digits) for e in rivals]
-        mine = round(self.numbers[entry].mean, entry.reading.digits)
+        means = [round(mean(self.numbers[e]), entry.reading.digits) for e in rivals]
+        mine = round(mean(self.numbers[entry]), entry.reading.digits)
         return mine == (max(means) if entry.best == "most" else min(means))
 
 
@@ -227,10 +209,7 @@ def races_of(experiments: Iterable[object], out: Path, device: torch.device, *, 
 
 def fill(table: Table, out: Path, seeds: int) -> Filled:
     """Read the numbers of a table from finished runs."""
-    numbers: dict[Entry, Number] = {}
-    for entry in table.entries:
-        values = tuple(entry.reading.values(entry.cell, out, seeds))
-        if values:
-            numbers[entry] = Number(values)
+    found = {entry: tuple(entry.reading.values(entry.cell, out, seeds)) for entry in table.entries}
+    numbers = {entry: values for entry, values in found.items() if values}
     devices, doubts = [t.device(out) for t in table.timings], [t.doubt(out) for t in table.timings]
     return Filled(table, numbers, seeds, *(tuple(dict.fromkeys(filter(None, words))) for words in (devices, doubts)))

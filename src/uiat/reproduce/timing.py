@@ -16,7 +16,7 @@ from uiat.bench.timed import BenchSetting, passes_per_image, phases_of, timed_me
 from uiat.config import AnyConfig, Training, encode
 from uiat.io import write_json
 from uiat.methods import METHODS
-from uiat.reproduce.budget import images_per_epoch, pace, sizes
+from uiat.reproduce.budget import images_per_epoch, pace, seconds_of, sizes
 from uiat.reproduce.cell import held_here
 from uiat.runs.card import environment
 from uiat.runs.folder import read_json
@@ -103,7 +103,7 @@ class Timing:
         speed, steps, train = pace(self.model, sizes(self.data).spec, device), [], Training()
         for name in self.methods:
             passes = passes_per_image(METHODS[name], train.epochs)
-            step = speed.of(passes) / train.epochs * self.batch_size
+            step = seconds_of(passes, speed) / train.epochs * self.batch_size
             steps += [step] * len(phases_of(METHODS[name], train))
         return sum(steps) * (2 + self.rounds * steps_a_turn(steps, self.rounds))
 
@@ -134,7 +134,7 @@ def timing_of(config: AnyConfig, methods: tuple[str, ...], rounds: int) -> Timin
 
 @dataclass(frozen=True)
 class TableRace:
-    """A race that a table asks for, on one device."""
+    """A race whose times a table shows, on one device."""
 
     table: str
     timing: Timing

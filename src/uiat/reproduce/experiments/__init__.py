@@ -1,32 +1,13 @@
 """Every table and figure by its name: a function from a scale to what it is made of."""
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import Protocol
+from collections.abc import Callable
 
-from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import beyond, figures, sweeps, tables
+from uiat.reproduce.figure import Figure
 from uiat.reproduce.scales import Scale
+from uiat.reproduce.table import Table
 
-
-class Experiment(Protocol):
-    """A table or a figure at one scale."""
-
-    @property
-    def name(self) -> str:
-        """Its name, which its files have."""
-
-    @property
-    def title(self) -> str:
-        """What it shows."""
-
-    def cells(self, seeds: int) -> Iterator[Cell]:
-        """Return the runs it needs."""
-
-    def write(self, out: Path, seeds: int) -> list[Path]:
-        """Write its files from the runs that are finished."""
-
-
+Experiment = Table | Figure
 EXPERIMENTS: dict[str, Callable[[Scale], Experiment]] = {
     "table1": tables.table1,
     "table2": tables.table2,

@@ -1,6 +1,5 @@
 """Tables that the paper does not have: open questions, boosters, and the tuning budget of the `cpu` scale."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -95,15 +94,6 @@ def _words(config: AnyConfig) -> str:
     return ", ".join(f"{sign} {value:g}" for sign, value in {"lr": config.train.schedule.lr, **found}.items() if value)
 
 
-@dataclass(frozen=True)
-class Tuning(Table):
-    """A table whose runs have one seed only."""
-
-    def cells(self, seeds: int) -> Iterator[Cell]:
-        """Return the runs it needs."""
-        yield from super().cells(1)
-
-
 def tuning(scale: Scale) -> Table:
     """Return the tuning budget, a section for each method; only the `cpu` scale is tuned, the paper gives its own."""
     entries = [
@@ -116,4 +106,5 @@ def tuning(scale: Scale) -> Table:
         "Seed 0; accuracy of the best epoch on the validation split, robust under the attack that watches the run. The "
         "run with the highest robust accuracy gives the setting of all other tables at this scale.",
     )
-    return Tuning("tuning", "Tuning budget: three runs a method", scale, tuple(entries), notes, label="setting")
+    title = "Tuning budget: three runs a method"
+    return Table("tuning", title, scale, tuple(entries), notes, label="setting", one_seed=True)

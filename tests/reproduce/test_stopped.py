@@ -1,0 +1,180 @@
+"""What is stopped, fails, vanishes or was published: jobs, tables, races and notes."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.cli.calls import call
+from tests.engine.moments import STEP
+from tests.reproduce.forks import fork
+from tests.reproduce.tiny import TINY, tiny_scale
+from uiat.cli.reproduce import STOPPED
+from uiat.cli.reproduce_job import default_folder
+from uiat.cli.reproduce_output import Attempts
+from uiat.engine.signals import StopSignal
+from uiat.errors import UserError
+from uiat.io import write_json
+from uiat.reproduce.cell import Cell, Store
+from uiat.reproduce.figure import Figure
+from uiat.reproduce.runner import Runner, Stopped
+from uiat.reproduce.table import Table
+from uiat.reproduce.timing import Timing
+from uiat.reproduce.workers import SlurmJob
+
+
+def failing(original: Any, name: str, error: Exception) -> Any:
+    def act(self: Any, *args: Any, **named: Any) -> Any:
+        if getattr(self, "name", type(getattr(self, "model", None)).__name__) == name:
+            raise error
+        return original(self, *args, **named)
+
+    return act
+
+
+def test_what_cannot_be_written_stops_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Table, "write", failing(Table.write, "table6", IndexError("list index\nout of range")))
+    monkeypatch.setattr(Figure, "write", failing(Figure.write, "fig3", UserError("cannot write fig3.svg: no room.")))
+    args = ("reproduce", "table1", "table6", "fig3", "fig1", "--only", "natural", "--jobs", "0", "--out", str(tmp_path))
+    with tiny_scale():
+        found = call(capsys, *args)
+    assert found.code == 1
+    assert "failed: table6: IndexError: list index out of range" in found.err.splitlines()
+    assert "failed: fig3: cannot write fig3.svg: no room." in found.err.splitlines()
+    assert "Traceback" not in found.err
+    assert (tmp_path / "logs" / "output.txt").read_text(encoding="utf-8").count("Traceback") == 1
+    assert (tmp_path / "table1.md").exists()
+    assert (tmp_path / "index.md").exists()
+    assert "table1: table1.md" in found.out
+    assert "table6" not in found.out
+
+
+def test_a_race_that_fails_leaves_its_places_empty(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(self: Timing, *args: Any, **named: Any) -> None:
+        raise torch.OutOfMemoryError("there is no memory left")
+
+    monkeypatch.setattr(Timing, "measure", measure)
+    with tiny_scale():
+        found = call(capsys, "reproduce", "table2", "--jobs", "0", "--out", str(tmp_path))
+    assert found.code == 1
+    lines = [line for line in found.err.splitlines() if line.startswith("failed: times of table2 on ResNet")]
+    assert len(lines) == 3
+    assert all("no memory left" in line for line in lines)
+    row = next(r for r in (tmp_path / "table2.md").read_text("utf-8").splitlines() if r.startswith("| UIAT |"))
+    assert row.count("–") == 3
+
+
+@pytest.mark.parametrize("error", [Stopped(), KeyboardInterrupt()])
+def test_a_stop_is_no_failure(error: BaseException, tmp_path: Path) -> None:
+    def act() -> None:
+        raise error
+
+    attempt = Attempts(tmp_path / "log.txt")
+    with pytest.raises(type(error)):
+        attempt("this", act)
+    assert attempt.failed == []
+
+
+def test_a_note_of_a_failure_that_another_command_removes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(Cell(TINY.config("sat")), tmp_path)
+    store.path.mkdir(parents=True)
+    worker = Runner(tmp_path, torch.device("cpu"), None, StopSignal(), print, "this call")
+    assert worker.failures([store.cell]) == {}
+    write_json(store.failure, {"reason": "fire", "call": "this call"})
+    assert worker.failures([store.cell]) == {store.path.name: "fire"}
+    read = Path.read_text
+
+    def read_text(self: Path, *args: Any, **named: Any) -> str:
+        if self.name == store.failure.name and self.exists():
+            os.unlink(self)  # right between a look and the reading
+        return read(self, *args, **named)
+
+    monkeypatch.setattr(Path, "read_text", read_text)
+    assert worker.failures([store.cell]) == {}
+
+
+def planned(capsys: pytest.CaptureFixture[str], *args: str) -> list[str]:
+    """Return the one command that a plan prints."""
+    with tiny_scale():
+        found = call(capsys, "reproduce", *args, "--plan")
+    (command,) = [line.split() for line in found.out.splitlines() if line.startswith("uiat reproduce")]
+    return command[1:]
+
+
+def test_a_stopped_cell_is_a_temporary_failure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A real SIGTERM in the second epoch."""
+    out = tmp_path / "out"
+    command = planned(capsys, "fig1", "--only", "natural", "--out", str(out))
+    code, words = fork(tmp_path / "1.txt", *command, stop_at=f"{STEP}:3").end()
+    assert (code, STOPPED) == (os.EX_TEMPFAIL, 75), words
+    assert "the same command goes on" in words
+    (checkpoint,) = out.glob("runs/*/checkpoint.pt")
+    assert not (checkpoint.parent / "result.json").exists()
+    code, words = fork(tmp_path / "2.txt", *command).end()
+    assert code == 0, words
+    assert "going on in epoch 2, after step 1" in words
+
+
+def test_a_stopped_plan_has_the_code_of_its_signal(tmp_path: Path) -> None:
+    args = ("reproduce", "fig1", "--only", "natural", "--jobs", "0", "--out", str(tmp_path / "out"))
+    code, words = fork(tmp_path / "1.txt", *args, stop_at=f"{STEP}:3").end()
+    assert code == 128 + signal.SIGTERM, words
+    assert "the same command goes on" in words
+
+
+def test_a_job_is_done_when_its_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, codes = Store(Cell(TINY.config("sat")), tmp_path), [0, 75, 0]
+
+    def run(words: list[str], *, check: bool) -> None:
+        if code := codes.pop(0):
+            raise subprocess.CalledProcessError(code, words)
+
+    monkeypatch.setattr("uiat.reproduce.workers.subprocess", SimpleNamespace(run=run))
+    job = SlurmJob(["uiat", "reproduce"], store.cell, tmp_path)
+    with pytest.raises(RuntimeError, match="is not finished"):
+        job()
+    with pytest.raises(subprocess.CalledProcessError):
+        job()
+    store.path.mkdir(parents=True)
+    store.run.result.write_text('{"config": {}}', encoding="utf-8")
+    assert job() == 0
+    again = job.checkpoint().function
+    assert (again.words, again.cell, again.out) == (job.words, job.cell, job.out)
+
+
+def test_published_runs_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert default_folder("cpu") == Path("runs/reproduce-cpu")
+    Path("results/cpu").mkdir(parents=True)
+    assert default_folder("cpu") == Path("results/cpu")
+    assert default_folder("smoke") == Path("runs/reproduce-smoke")
+
+
+def test_a_run_without_weights_is_made_again_only_to_measure_more(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = ("reproduce", "table1", "--only", "sat", "--jobs", "0", "--out", str(tmp_path))
+    last = ("reproduce", "table1-last", "--only", "sat", "--jobs", "0", "--out", str(tmp_path))
+    with tiny_scale():
+        assert call(capsys, *table).code == 0
+        before = (tmp_path / "table1.md").read_text("utf-8")
+        for pattern in ("*.pt", "best*", "last*"):
+            for file in tmp_path.glob(f"runs/*/{pattern}"):
+                file.unlink()
+        again = call(capsys, *table)
+        assert (again.code, (tmp_path / "table1.md").read_text("utf-8")) == (0, before)
+        assert "run 1 of" not in again.err
+        more = call(capsys, *last)
+        assert more.code == 0
+        assert "has no weights to measure: it is trained again" in more.err
+        assert call(capsys, *table).code == 0
+    assert (tmp_path / "table1.md").read_text("utf-8") == before
