@@ -11,7 +11,7 @@ from tests.engine.processes import finish, spawn
 from tests.engine.runs import TINY
 from uiat import UserError, methods
 from uiat.cli import main
-from uiat.cli.launch import check_processes
+from uiat.cli.train import check_processes
 from uiat.runs.folder import RunFolder
 
 
@@ -53,7 +53,7 @@ def test_an_unknown_name(words: str, sentence: str, out: Path, capsys: pytest.Ca
 def test_a_number_of_processes(
     words: str, sentence: str, out: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("uiat.cli.launch.cores", lambda: 3)
+    monkeypatch.setattr("uiat.cli.train.cores", lambda: 3)
     assert refused_run(capsys, out, *words.split()) == sentence
 
 

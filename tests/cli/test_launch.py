@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from uiat.cli.launch import launch
-from uiat.cli.refusal import raise_refusal, refuse
+from uiat.cli.launch import launch, raise_refusal, refuse
 from uiat.errors import Resumable, UserError
 
 HEARD = 'while [ ! -e "$UIAT_STOP_FILE" ]; do sleep 0.05; done; '

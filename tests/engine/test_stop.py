@@ -12,8 +12,7 @@ from tests.engine.moments import STEP, at_call
 from tests.engine.processes import finish, spawn
 from tests.engine.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, tiny
 from uiat.cli import main
-from uiat.cli.launch import stopped
-from uiat.cli.refusal import refuse
+from uiat.cli.launch import refuse, stopped
 from uiat.engine.signals import STOP_FILE, StopSignal
 from uiat.errors import UserError
 from uiat.runs.folder import RunFolder

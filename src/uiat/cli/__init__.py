@@ -36,7 +36,7 @@ AFTER_INTERRUPT = {
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code; a `UserError` is one sentence and code 2."""
     importing = Imports()
-    from uiat.cli.refusal import refuse, refused
+    from uiat.cli.launch import refuse, refused
     from uiat.errors import PeerLost, UserError
 
     words = sys.argv[1:] if args is None else args

@@ -12,16 +12,7 @@ from rich.table import Table
 from uiat.cli.options import SubjectField, out_folder, parse
 from uiat.config import ModelT
 from uiat.errors import UserError
-from uiat.evaluation.inverses import (
-    LOSSES,
-    InverseSettings,
-    Universal,
-    inverse_settings,
-    make_inverses,
-    make_z,
-    read_z,
-    shown_places,
-)
+from uiat.evaluation.inverses import LOSSES, find_z, inverse_settings, make_inverses, shown_places
 from uiat.evaluation.subject import Ready, prepare
 from uiat.report.inverse import InverseResult, write_inverses
 
@@ -64,7 +55,7 @@ def main(args: list[str]) -> int:
     method = ready.run.read_config().method if ready.run is not None else None
     settings = inverse_settings(method, ready.base, eps=options.inverse_eps, beta=options.beta)
     folder = out_folder(ready, options.out, "inverse")
-    universal = _find_z(ready, options, settings, None if method is None else method.inverse)
+    universal = find_z(ready, settings, passes=options.passes, count=options.z_images)
     shown = shown_places(ready.images.y, options.rows, options.per_class)
     inverses = make_inverses(
         ready.model,
@@ -82,25 +73,6 @@ def main(args: list[str]) -> int:
     write_inverses(folder, ready, result)
     _show(ready, result, folder)
     return 0
-
-
-def _find_z(ready: Ready, options: Inverse[Any], settings: InverseSettings, trained: object) -> Universal:
-    """Read the z that belongs to the weights, settings and images at hand, or make it."""
-    spec = ready.images.spec
-    if ready.run is not None and ready.weights_file == ready.run.last and settings.universal == trained:
-        universal = read_z(ready.run)
-        same = ready.run.read_config().data.name == ready.options.data.name
-        if universal is not None and same and universal.z.shape == (spec.num_classes, *spec.shape):
-            return universal
-    return make_z(
-        ready.model,
-        ready.train,
-        settings,
-        passes=options.passes,
-        count=options.z_images,
-        seed=options.subject.seed,
-        device=ready.device,
-    )
 
 
 def _show(ready: Ready, result: InverseResult, folder: Path) -> None:

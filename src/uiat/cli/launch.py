@@ -1,4 +1,8 @@
-"""`uiat train --processes K`: the run on several processes of this machine, started by torchrun."""
+"""`uiat train --processes K`: the run on several processes of this machine, started by torchrun.
+
+A mistake that one of the processes meets is said once, and torchrun does not try the same again. Nothing slow is
+imported here: `main` needs it before any command.
+"""
 
 import os
 import signal
@@ -7,11 +11,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import torch
-
-from uiat.cli.refusal import raise_refusal
 from uiat.engine.signals import STOP_FILE, StopSignal
-from uiat.errors import UserError
+from uiat.errors import Resumable, UserError
 
 GRACE_SECONDS = 120.0
 """How long processes that were asked to stop may take for their step and their checkpoint."""
@@ -20,16 +21,6 @@ GRACE_SECONDS = 120.0
 def cores() -> int:
     """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def check_processes(processes: int, restarts: int, device: torch.device) -> None:
-    """Refuse numbers that cannot be meant, before there is a run folder."""
-    for flag, value, least in (("processes", processes, 1), ("restarts", restarts, 0)):
-        if value < least:
-            raise UserError(f"--{flag} is {value}: give at least {least}.")
-    most, kind = (torch.cuda.device_count(), "GPU(s)") if device.type == "cuda" else (cores(), "core(s)")
-    if processes > most:
-        raise UserError(f"--processes is {processes}, and there are {most} {kind} here: give at most {most}.")
 
 
 def launch(run: Path, processes: int, restarts: int, flags: list[str]) -> int:
@@ -86,3 +77,46 @@ def stopped(stop: StopSignal) -> int:
     if os.path.isdir(os.path.dirname(stop_file)):  # else the launcher was interrupted a second time, and is gone
         stopped_file(stop_file).touch()
     return 0
+
+
+def refusal_file(stop_file: str) -> Path:
+    """Return the file, beside the one that asks for a stop, which tells that the run cannot go on as it is."""
+    return Path(f"{stop_file}.refused")
+
+
+def refused() -> bool:
+    """Whether a process of this launch has met a mistake that a person must mend, or the launcher is gone."""
+    stop_file = os.environ.get(STOP_FILE)
+    return stop_file is not None and (refusal_file(stop_file).exists() or not Path(stop_file).parent.exists())
+
+
+def refuse(error: UserError) -> int:
+    """Say what is wrong and return the exit code.
+
+    Under `uiat train --processes` the first process leaves the sentence for the launcher, which says it and ends with
+    code 2; the processes end with 0, because torchrun takes any other code for a death and starts them again. Under
+    torchrun alone the first process of each machine speaks: machines may differ in their files.
+    """
+    stop_file = os.environ.get(STOP_FILE)
+    if stop_file is None or "LOCAL_RANK" not in os.environ:  # no launch, or a worker of `uiat reproduce`
+        if os.environ.get("LOCAL_RANK", "0") == "0":
+            print(f"uiat: {error}", file=sys.stderr)
+        return 2
+    try:
+        with refusal_file(stop_file).open("x", encoding="utf-8") as file:
+            file.write(f"{'resumable' if isinstance(error, Resumable) else ''}\n{error}")
+    except (FileExistsError, FileNotFoundError):  # another process has said it, or the launcher is gone
+        pass
+    except OSError:  # a full disk
+        print(f"uiat: {error}", file=sys.stderr)
+    return 0
+
+
+def raise_refusal(stop_file: Path) -> None:
+    """Raise the mistake that a process of a launch has met, if one has."""
+    file = refusal_file(str(stop_file))
+    if file.exists():
+        kind, _, sentence = file.read_text(encoding="utf-8").partition("\n")
+        if not sentence:
+            raise Resumable("a process of this run could not go on, and could not write why: its words are above.")
+        raise (Resumable if kind else UserError)(sentence)

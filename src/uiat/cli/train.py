@@ -11,7 +11,7 @@ import torch
 import tyro
 
 from uiat import data, models, recipes
-from uiat.cli.launch import check_processes, launch, stopped
+from uiat.cli.launch import cores, launch, stopped
 from uiat.cli.options import REGISTRY, import_kept, parse_number, read_known, take, too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_own
@@ -98,6 +98,16 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
                 PipeSafeConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
             keep_identity(run, splits, config)
             return _train(config, run, splits, device, where)
+
+
+def check_processes(processes: int, restarts: int, device: torch.device) -> None:
+    """Refuse numbers that cannot be meant, before there is a run folder."""
+    for flag, value, least in (("processes", processes, 1), ("restarts", restarts, 0)):
+        if value < least:
+            raise UserError(f"--{flag} is {value}: give at least {least}.")
+    most, kind = (torch.cuda.device_count(), "GPU(s)") if device.type == "cuda" else (cores(), "core(s)")
+    if processes > most:
+        raise UserError(f"--processes is {processes}, and there are {most} {kind} here: give at most {most}.")
 
 
 def _few_steps(config: AnyConfig, splits: data.Splits) -> str:

@@ -19,6 +19,7 @@ from uiat.data.images import Images, stratified
 from uiat.data.loader import Loader, plain
 from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
+from uiat.evaluation.subject import Ready
 from uiat.fields import check_radius
 from uiat.methods import Method, MethodConfig
 from uiat.objectives.inverse import inverse_loss
@@ -135,6 +136,19 @@ def make_z(
 
 KINDS = ("natural", "inverse", "universal")
 LOSSES = ("cross_entropy", "l_inv")
+
+
+def find_z(ready: Ready, settings: InverseSettings, *, passes: int, count: int) -> Universal:
+    """Return the z that belongs to the weights, settings and images of a subject: the run's own, or a new one."""
+    spec, run = ready.images.spec, ready.run
+    if run is not None and ready.weights_file == run.last:
+        config = run.read_config()
+        universal = read_z(run) if settings.universal == config.method.inverse else None
+        same = config.data.name == ready.options.data.name
+        if universal is not None and same and universal.z.shape == (spec.num_classes, *spec.shape):
+            return universal
+    seed = ready.options.seed
+    return make_z(ready.model, ready.train, settings, passes=passes, count=count, seed=seed, device=ready.device)
 
 
 @dataclass(frozen=True)
