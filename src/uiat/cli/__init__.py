@@ -14,6 +14,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "curves": ("uiat.cli.curves", "accuracy against ε for easier and harder images, as numbers and pictures"),
     "inverse": ("uiat.cli.inverse", "inverse and universal inverse examples, and how often they lower the loss"),
     "reproduce": ("uiat.cli.reproduce", "the paper's tables and figures, at a scale of one's choice"),
+    "compare": ("uiat.cli.compare", "runs side by side: accuracies, paired tests, cost, differing settings"),
     "export": ("uiat.cli.export", "write a run's network as a folder that loads without uiat"),
     "bench": ("uiat.cli.bench", "what a step of each method costs here: seconds, passes, memory"),
     "data": ("uiat.cli.data", "look at data, pack a folder of images, or download a data set"),

@@ -23,6 +23,7 @@ from uiat.evaluation.evaluate import per_class, present, suite_card
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.suite import SuiteResult, run_suite
+from uiat.evaluation.verdicts import pack
 from uiat.io import write_json, write_tensors
 from uiat.models.layout import keeps_channels_last
 from uiat.ranges import show_number
@@ -129,7 +130,8 @@ def _save(ready: Ready, options: Evaluate[Any], result: dict[str, Any], found: S
         facts = {k: result[k] for k in ("weights", "data", "sample", "exact", "processes")}
         with ready.run.changed_card() as card:
             for name, attack in result["attacks"].items():
-                entry = {**facts, "attack": name, **attack, "environment": result["environment"]}
+                verdicts = pack(found.attacks[name].correct)
+                entry = {**facts, "attack": name, **attack, "verdicts": verdicts, "environment": result["environment"]}
                 entries = card["evaluations"]
                 entries[:] = [old for old in entries if _identity(old) != _identity(entry)] + [entry]
     if options.json:
@@ -142,7 +144,7 @@ def _save(ready: Ready, options: Evaluate[Any], result: dict[str, Any], found: S
 
 def _identity(entry: dict[str, Any]) -> dict[str, Any]:
     """Return what an entry was measured with: all but what it found, and where."""
-    found = ("accuracy", "interval95", "seconds", "after", "per_class", "environment")
+    found = ("accuracy", "interval95", "seconds", "after", "per_class", "verdicts", "environment")
     return {k: v for k, v in entry.items() if k not in found}
 
 
