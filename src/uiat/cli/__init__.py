@@ -15,6 +15,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "inverse": ("uiat.cli.inverse", "inverse and universal inverse examples, and how often they lower the loss"),
     "reproduce": ("uiat.cli.reproduce", "the paper's tables and figures, at a scale of one's choice"),
     "compare": ("uiat.cli.compare", "runs side by side: accuracies, paired tests, cost, differing settings"),
+    "report": ("uiat.cli.report", "one HTML page for some runs: from friend to enemy, accuracies, curves, settings"),
     "export": ("uiat.cli.export", "write a run's network as a folder that loads without uiat"),
     "bench": ("uiat.cli.bench", "what a step of each method costs here: seconds, passes, memory"),
     "data": ("uiat.cli.data", "look at data, pack a folder of images, or download a data set"),
@@ -30,6 +31,7 @@ AFTER_INTERRUPT = {
     "curves": GOES_ON,
     "reproduce": GOES_ON,
     "inverse": "; the same command begins again",
+    "report": "; the same command begins again",
 }
 """How to go on with a command that Ctrl-C interrupted."""
 

@@ -33,6 +33,12 @@ class Row:
     notes: tuple[str, ...]
     """What a reader must know of the numbers."""
 
+    @property
+    def ranges(self) -> list[dict[str, Any]]:
+        """The accuracies and their intervals, for a chart."""
+        both = (("natural", self.natural), ("robust", self.robust))
+        return [{"kind": kind, "value": e.accuracy, "low": e.low, "high": e.high} for kind, e in both if e]
+
 
 @dataclass(frozen=True)
 class Comparison:

@@ -66,7 +66,7 @@ def show_threat(threat: tuple[str, float, str]) -> str:
     return attack if attack == "natural" else f"{attack}, ε = {show_number(eps)}{sign}"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Run:
     """One run, as far as it has come."""
 
