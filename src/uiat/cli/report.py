@@ -75,4 +75,5 @@ def look_at(runs: list[Run], options: LookOptions) -> tuple[list[Look], torch.Te
 def _no_pictures(runs: list[Run], most: int) -> str:
     if not most:
         return "Pictures were left out (--pictures 0)."
-    return f"There are no weights to look at: {'no epoch is finished yet' if len(runs) == 1 else 'none of the runs has any'}."
+    what = "no epoch is finished yet" if len(runs) == 1 else "none of the runs has any"
+    return f"There are no weights to look at: {what}."
