@@ -10,6 +10,7 @@ import traceback
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("uiat.cli.train", "train a robust classifier, or go on with a run"),
+    "watch": ("uiat.cli.watch", "a run in the terminal while it trains: progress, curves, last checkpoint"),
     "evaluate": ("uiat.cli.evaluate", "measure a run on its test set, natural and attacked"),
     "curves": ("uiat.cli.curves", "accuracy against ε for easier and harder images, as numbers and pictures"),
     "inverse": ("uiat.cli.inverse", "inverse and universal inverse examples, and how often they lower the loss"),
@@ -31,6 +32,7 @@ AFTER_INTERRUPT = {
     "curves": GOES_ON,
     "reproduce": GOES_ON,
     "inverse": "; the same command begins again",
+    "watch": "; the run goes on",
     "report": "; the same command begins again",
 }
 """How to go on with a command that Ctrl-C interrupted."""

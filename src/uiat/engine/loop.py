@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from uiat.crafting import crafting_copy
 from uiat.data import Splits
 from uiat.data.ahead import ahead
 from uiat.distributed import anywhere, is_main, world
+from uiat.engine.callbacks import Callback, Moment, make_pictures
 from uiat.engine.guards import respond
 from uiat.engine.helper import get_helper, given_helper
 from uiat.engine.initial import initial_model, keep_initial
@@ -37,9 +37,6 @@ from uiat.runs.folder import RunFolder, read_json
 from uiat.serialize import to_json
 from uiat.types import Clock
 
-AfterEpoch = Callable[[State], None]
-"""What else to do at the end of an epoch."""
-
 
 def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
     """Build what a run is made of, try the network, and forget both: a mistake shows before there is a run folder."""
@@ -54,16 +51,17 @@ def train(
     run: RunFolder,
     splits: Splits,
     device: torch.device,
-    after_epoch: AfterEpoch | None = None,
+    callback: Callback | None = None,
     stop: StopSignal | None = None,
 ) -> bool:
     """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal).
 
-    `after_epoch` may look at the state when an epoch is validated, before it is saved: once for each epoch, and once
-    more for one that is repeated after a kill. `stop` is the caller's own ear for signals, entered already.
+    `callback` is called with every line of metrics.jsonl: after some steps, and at the end of each epoch before that is
+    saved; on every process, and once more for what is repeated after a kill. `stop` is the caller's own ear for
+    signals, entered already.
     """
     with run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal() as heard:
-        return _train(config, run, splits, device, after_epoch, heard)
+        return _train(config, run, splits, device, callback, heard)
 
 
 def _train(
@@ -71,7 +69,7 @@ def _train(
     run: RunFolder,
     splits: Splits,
     device: torch.device,
-    after_epoch: AfterEpoch | None,
+    callback: Callback | None,
     stop: StopSignal,
 ) -> bool:
     plan = config.train
@@ -92,6 +90,11 @@ def _train(
         saved = time.monotonic()
         state.seconds = saved - began
         checkpoints.save(state)
+
+    def log(record: dict[str, Any], at: int) -> None:
+        _append(run, record)
+        if callback is not None:
+            callback(Moment(record, at, state, lambda: make_pictures(config, splits, state)))
 
     with Reporter(run.log, plan.epochs, steps, done) as report:
         if resumed and state.epoch <= plan.epochs:
@@ -123,7 +126,7 @@ def _train(
                 log_now = plan.log_every > 0 and (now + 1) % plan.log_every == 0
                 means = state.meter.means() if log_now else None
                 if means is not None:
-                    _append(run, {"kind": "step", "epoch": state.epoch, "step": step + 1, "lr": lr, **means})
+                    log({"kind": "step", "epoch": state.epoch, "step": step + 1, "lr": lr, **means}, now + 1)
                 report.step(state.epoch, step, means)
                 late = is_main() and time.monotonic() - saved > 60 * plan.checkpoint_minutes
                 stopping, saving = anywhere(stop.requested, late)
@@ -142,10 +145,9 @@ def _train(
                 _keep(run.best, run.best_averaged, state)
             _keep(run.last, run.last_averaged, state)
             _warn(record, state, steps, report)
-            _append(run, {"kind": "epoch", **record, "seconds": round(time.monotonic() - began, 3)})
+            seconds = round(time.monotonic() - began, 3)
+            log({"kind": "epoch", **record, "seconds": seconds}, state.epoch * steps)
             report.epoch(record, better)
-            if after_epoch is not None:
-                after_epoch(state)
             state.epoch, state.step, state.skipped, state.meter = state.epoch + 1, 0, 0, type(state.meter)()
             save()
         card = _card(config, splits, state, device)

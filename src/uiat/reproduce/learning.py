@@ -13,7 +13,7 @@ from torch import Tensor
 from uiat.config import AnyConfig
 from uiat.data import Splits
 from uiat.data.images import Images, balanced
-from uiat.engine.state import State
+from uiat.engine.callbacks import Moment
 from uiat.evaluation.accuracy import accuracy
 from uiat.io import write_tensors
 
@@ -41,8 +41,11 @@ class Watcher:
         self.images = {"train": _some(splits.train, watch.train), "test": _some(splits.test, watch.test)}
         self.path, self.device, self.config = folder / FILE, device, config
 
-    def __call__(self, state: State) -> None:
-        """Measure; an epoch that is repeated after a kill gives the same verdicts again."""
+    def __call__(self, moment: Moment) -> None:
+        """Measure at the end of an epoch; one that is repeated after a kill gives the same verdicts again."""
+        if moment.record["kind"] != "epoch":
+            return
+        state = moment.state
         counts = dict(state.passes.counts)
         known = load_file(self.path) if self.path.exists() else {}
         size = self.config.validate.batch_size
