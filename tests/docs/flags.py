@@ -6,16 +6,20 @@ from typing import Any
 
 from uiat import recipes
 from uiat.cli.bench import Bench
+from uiat.cli.compare import Compare
 from uiat.cli.curves import Curves
 from uiat.cli.data import Fetch, Info, Pack
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.inverse import Inverse
+from uiat.cli.report import Report
 from uiat.cli.reproduce_job import Reproduce
 from uiat.cli.train import Resume
+from uiat.cli.watch import Watch
 from uiat.evaluation.subject import Subject
 from uiat.models import MODELS
 from uiat.plugins import FLAG
+from uiat.report.page.look import LookOptions
 
 
 def known_flags() -> set[str]:
@@ -35,6 +39,10 @@ def known_flags() -> set[str]:
         Fetch,
         Reproduce,
         Bench,
+        Compare,
+        Report,
+        LookOptions,
+        Watch,
     )
     return flags | {FLAG} | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
 

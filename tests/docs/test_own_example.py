@@ -9,7 +9,7 @@ import pytest
 
 from tests.cli.calls import call
 from tests.data.pictures import CLASSES, fill
-from tests.docs.pages import README, ROOT, blocks
+from tests.docs.pages import ROOT, blocks
 
 
 @pytest.fixture(autouse=True)
@@ -37,10 +37,11 @@ def run(page: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
     return done
 
 
-def test_the_readme(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_about_data(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "my_net", raising=False)
-    done = run(README, capsys)
+    done = run(ROOT / "docs" / "data.md", capsys)
     monkeypatch.delitem(sys.modules, "my_net", raising=False)
+    assert len(done) == 9
     assert any(line.startswith("train --data ./photos") for line in done)
     assert any("--model my_net:build" in line for line in done)
     for name in ("photos", "my-net"):
@@ -50,10 +51,6 @@ def test_the_readme(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Monk
         assert [entry["attack"] for entry in card["evaluations"]] == ["natural", "pgd-20"]
         assert card["evaluations"][0]["accuracy"] > 0.6  # colours are easy to tell apart, and chance is 0.33
     assert Path("my-net-handover/network.py").is_file()
-
-
-def test_the_page_about_data(capsys: pytest.CaptureFixture[str]) -> None:
-    assert len(run(ROOT / "docs" / "data.md", capsys)) == 3
     assert json.loads(Path("photos.json").read_text(encoding="utf-8"))["classes"] == list(CLASSES)
     assert Path("photos-24/manifest.json").is_file()
     assert Path("photos-test.npz").is_file()

@@ -1,7 +1,9 @@
-"""The README's commands and blocks, run as they stand; runs are only made tiny."""
+"""Commands and blocks of the README and of the pages it leads to, run as they stand; runs are only made tiny."""
 
 import re
+import sys
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -16,23 +18,55 @@ from uiat.data import SOURCES
 from uiat.models import MODELS
 
 TINY = ["--train.epochs", "1", "--data.subset", "200", "--validate.steps", "2"]
+RUN = [README, *(ROOT / "docs" / f"{name}.md" for name in ("plugin", "cli", "runs", "data"))]
+MADE = {
+    "README.md": {"sat", "uiat"},
+    "plugin.md": set[str](),
+    "cli.md": {"digits-resnet8-uiat-s0", "b", "c", "d"},
+    "runs.md": {"logged", "sat", "uiat"},
+    "data.md": {"mine"},
+}
+"""The runs that the blocks of each page make."""
 DOWNLOADED = ("cifar10", "cifar100", "svhn", "fashion-mnist")
 
 
-def test_the_blocks_run_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
+def test_the_blocks_run_in_their_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One folder, from top to bottom, as a reader would do it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
-    for block in blocks(README):
+    for block in blocks(page):
         if "photos" in block.text or block.text.startswith("# my_net.py"):
             continue  # in tests/docs/test_own_example.py, without anything made tiny
-        if block.language == "python":
-            exec(compile(block.text, "README.md", "exec"), yours())
+        if block.language == "python" and not block.text.startswith("# log_"):
+            exec(compile(block.text, page.name, "exec"), yours())
         elif block.language == "bash":
             for words in block.commands():
                 run(words)
-    assert {path.name for path in Path("runs").iterdir()} >= {"digits-resnet8-uiat-s0", "b", "c", "mine"}
-    assert Path("b.json").is_file()
+    runs = {path.name for path in Path("runs").iterdir()} if Path("runs").is_dir() else set()
+    assert runs >= MADE[page.name]
+
+
+def test_the_logger_of_the_page_about_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten lines for Weights & Biases, run with a stand-in for its package."""
+    (block,) = [b for b in blocks(ROOT / "docs" / "runs.md") if b.text.startswith("# log_wandb.py")]
+    assert len([line for line in block.text.splitlines() if line.strip()]) <= 12
+    logged: list[tuple[dict[str, object], int]] = []
+    stand_in = ModuleType("wandb")
+    one = SimpleNamespace(log=lambda numbers, step: logged.append((numbers, step)))
+    stand_in.init = lambda **_: one  # type: ignore[attr-defined]
+    stand_in.Image = lambda x: tuple(x.shape)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", stand_in)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("log_wandb.py").write_text(block.text, encoding="utf-8")
+    flags = ["--log", "log_wandb:make", "--out", "run", "--train.log-every", "2"]
+    assert main(["train", "digits-resnet8-natural", *TINY, "--model.width", "4", *flags]) == 0
+    last, step = logged[-1]
+    assert step == logged[-1][1] > 0
+    assert "epoch/val_robust" in last
+    assert last["inverse, natural, adversarial"] == [(1, 8, 8)] * 24
+    assert any("step/lr" in numbers for numbers, _ in logged)
 
 
 def yours() -> dict[str, object]:
@@ -60,6 +94,8 @@ def run(words: list[str]) -> None:
             return
         width = ["--model.width", "4"] if "--model" not in args else []
         args = [*args, *TINY, *width]
+    if args[0] == "report":
+        args = [*args, "--n", "20", "--examples", "4", "--attack", "pgd-2"]
     assert main(args) == 0, words
 
 
@@ -79,8 +115,8 @@ def test_it_opens_with_the_two_commands() -> None:
     assert [words[:2] for words in first.commands()] == [["make", "demo"], ["make", "test"]]
 
 
-def test_overrides_do_what_the_readme_says() -> None:
-    line = next(w for b in blocks(README) for w in b.commands() if "cifar10-resnet18-uiat" in w)
+def test_overrides_do_what_the_page_says() -> None:
+    line = next(w for b in blocks(ROOT / "docs" / "cli.md") for w in b.commands() if "cifar10-resnet18-uiat" in w)
     config = parsed(line[2:])
     method = config.method
     assert method == type(method)(lam=4.0, inverse=type(method.inverse)(beta=0.0))  # type: ignore[call-arg,misc]
@@ -89,8 +125,9 @@ def test_overrides_do_what_the_readme_says() -> None:
 
 @pytest.mark.parametrize("name", [*METHODS, *MODELS, *SOURCES])
 def test_everything_there_is_has_a_place_in_a_table(name: str) -> None:
-    rows = [line for line in README.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
-    assert any(f"`{name}`" in row.split(" | ")[0] for row in rows), f"the README does not name {name}"
+    pages = [(ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("cli", "data")]
+    rows = [line for page in pages for line in page.splitlines() if line.startswith("| `")]
+    assert any(f"`{name}`" in row.split(" | ")[0] for row in rows), f"neither docs/cli.md nor docs/data.md names {name}"
 
 
 def test_contributing_shows_commands_that_exist() -> None:
@@ -103,3 +140,10 @@ def test_contributing_shows_commands_that_exist() -> None:
             assert parsed(args[1:]).train.epochs == 4
         else:
             assert program == "cmp"
+
+
+def test_the_readme_fits_its_first_screens() -> None:
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 130
+    pictures = sorted((ROOT / "docs" / "pictures").glob("*.png"))
+    assert {path.name for path in pictures} == {"friend-to-enemy.png", "phone.png", "slider.png"}
+    assert all(path.stat().st_size < 300_000 for path in pictures)

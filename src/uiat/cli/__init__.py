@@ -10,10 +10,13 @@ import traceback
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("uiat.cli.train", "train a robust classifier, or go on with a run"),
+    "watch": ("uiat.cli.watch", "a run in the terminal while it trains: progress, curves, last checkpoint"),
     "evaluate": ("uiat.cli.evaluate", "measure a run on its test set, natural and attacked"),
     "curves": ("uiat.cli.curves", "accuracy against ε for easier and harder images, as numbers and pictures"),
     "inverse": ("uiat.cli.inverse", "inverse and universal inverse examples, and how often they lower the loss"),
     "reproduce": ("uiat.cli.reproduce", "the paper's tables and figures, at a scale of one's choice"),
+    "compare": ("uiat.cli.compare", "runs side by side: accuracies, paired tests, cost, differing settings"),
+    "report": ("uiat.cli.report", "one HTML page for some runs: from friend to enemy, accuracies, curves, settings"),
     "export": ("uiat.cli.export", "write a run's network as a folder that loads without uiat"),
     "bench": ("uiat.cli.bench", "what a step of each method costs here: seconds, passes, memory"),
     "data": ("uiat.cli.data", "look at data, pack a folder of images, or download a data set"),
@@ -29,6 +32,8 @@ AFTER_INTERRUPT = {
     "curves": GOES_ON,
     "reproduce": GOES_ON,
     "inverse": "; the same command begins again",
+    "watch": "; the run goes on",
+    "report": "; the same command begins again",
 }
 """How to go on with a command that Ctrl-C interrupted."""
 

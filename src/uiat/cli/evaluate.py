@@ -25,6 +25,7 @@ from uiat.evaluation.intervals import wilson
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.suite import SuiteResult
+from uiat.evaluation.verdicts import pack
 from uiat.fields import show_number
 from uiat.io import write_json
 from uiat.models.layout import keeps_channels_last
@@ -80,7 +81,8 @@ def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: Cons
     result = subject_card(ready, measured)
     if is_main():
         if ready.run is not None:
-            add_evaluation(ready.run, result)
+            verdicts = {name: pack(accuracy.correct) for name, accuracy in measured.attacks.items()}
+            add_evaluation(ready.run, result, verdicts)
         if options.json:
             write_json(Path(options.json), result)
         if options.save_adversaries:

@@ -16,6 +16,7 @@ from uiat.cli.options import REGISTRY, import_kept, parse_number, read_known, ta
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_own
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
+from uiat.engine.callbacks import open_callback
 from uiat.engine.loop import rehearse, train
 from uiat.engine.setup import build_loader
 from uiat.engine.signals import StopSignal
@@ -46,6 +47,8 @@ class Where:
     """Processes of this machine that share the run, at most one a core or GPU; each batch is divided between them."""
     restarts: int = 3
     """With several processes: how often one that died is started again, from the last checkpoint."""
+    log: str = ""
+    """Where numbers and pictures go beside metrics.jsonl: `tensorboard`, or `MODULE:FUNCTION` of one's own."""
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,8 @@ def _load(config: AnyConfig, where: Where) -> data.Splits:
 
 def _flags(where: Where) -> list[str]:
     moved = ["--data", where.data] if isinstance(where, Resume) and where.data else []
-    return ["--device", where.device, *(["--data-dir", where.data_dir] if where.data_dir else []), *moved]
+    log = ["--log", where.log] if where.log else []
+    return ["--device", where.device, *(["--data-dir", where.data_dir] if where.data_dir else []), *moved, *log]
 
 
 def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
@@ -225,8 +229,9 @@ def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch
             raise UserError("the processes of this run ended before its first step: what they said is above.")
         return code
     console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
+    callback = open_callback(where.log, run, config) if is_main() else None
     with StopSignal() as stop:
-        finished = train(config, run, splits, device, stop=stop)
+        finished = train(config, run, splits, device, callback, stop)
     if finished:
         console.print(f"done; next: uiat evaluate {quoted(run.path)}", markup=False, soft_wrap=True)
         return 0

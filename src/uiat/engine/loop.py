@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from uiat.config import AnyConfig
 from uiat.data import Splits
 from uiat.data.loader import ahead
 from uiat.distributed import anywhere, is_main
+from uiat.engine.callbacks import Callback, Moment, make_pictures
 from uiat.engine.guards import respond
 from uiat.engine.overfitting import is_single_step, one_step
 from uiat.engine.setup import (
@@ -39,9 +39,6 @@ from uiat.runs.checkpoint import Checkpointer
 from uiat.runs.folder import RunFolder
 from uiat.types import Clock
 
-AfterEpoch = Callable[[State], None]
-"""What else to do at the end of an epoch."""
-
 
 def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
     """Build what a run is made of, try the network, and forget both: a mistake shows before there is a run folder."""
@@ -56,16 +53,17 @@ def train(
     run: RunFolder,
     splits: Splits,
     device: torch.device,
-    after_epoch: AfterEpoch | None = None,
+    callback: Callback | None = None,
     stop: StopSignal | None = None,
 ) -> bool:
     """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal).
 
-    `after_epoch` may look at the state when an epoch is validated, before it is saved: once for each epoch, and once
-    more for one that is repeated after a kill. `stop` is the caller's `StopSignal`, entered already.
+    `callback` is called with every line of metrics.jsonl: after some steps, and at the end of each epoch before that is
+    saved; on every process, and once more for what is repeated after a kill. `stop` is the caller's `StopSignal`,
+    entered already.
     """
     with run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal() as signal:
-        return _train(config, run, splits, device, after_epoch, signal)
+        return _train(config, run, splits, device, callback, signal)
 
 
 def _train(
@@ -73,7 +71,7 @@ def _train(
     run: RunFolder,
     splits: Splits,
     device: torch.device,
-    after_epoch: AfterEpoch | None,
+    callback: Callback | None,
     stop: StopSignal,
 ) -> bool:
     plan = config.train
@@ -94,6 +92,11 @@ def _train(
         saved = time.monotonic()
         state.seconds = saved - began
         checkpoints.save(state)
+
+    def log(record: dict[str, Any], at: int) -> None:
+        _append(run, record)
+        if callback is not None:
+            callback(Moment(record, at, state, lambda: make_pictures(config, splits, state)))
 
     with Reporter(run.log, plan.epochs, steps, done) as report:
         if resumed and state.epoch <= plan.epochs:
@@ -125,7 +128,7 @@ def _train(
                 log_now = plan.log_every > 0 and (now + 1) % plan.log_every == 0
                 means = state.meter.means() if log_now else None
                 if means is not None:
-                    _append(run, {"kind": "step", "epoch": state.epoch, "step": step + 1, "lr": lr, **means})
+                    log({"kind": "step", "epoch": state.epoch, "step": step + 1, "lr": lr, **means}, now + 1)
                 report.step(state.epoch, step, means)
                 late = is_main() and time.monotonic() - saved > 60 * plan.checkpoint_minutes
                 stopping, saving = anywhere(stop.requested, late)
@@ -144,10 +147,9 @@ def _train(
                 _keep(run.best, run.best_averaged, state)
             _keep(run.last, run.last_averaged, state)
             _warn(record, state, steps, report)
-            _append(run, {"kind": "epoch", **record, "seconds": round(time.monotonic() - began, 3)})
+            seconds = round(time.monotonic() - began, 3)
+            log({"kind": "epoch", **record, "seconds": seconds}, state.epoch * steps)
             report.epoch(record, better)
-            if after_epoch is not None:
-                after_epoch(state)
             state.epoch, state.step, state.skipped, state.meter = state.epoch + 1, 0, 0, type(state.meter)()
             save()
         facts = {

@@ -18,7 +18,7 @@ from torch import Tensor
 from uiat.config import AnyConfig, encode
 from uiat.data import Splits
 from uiat.data.images import Images, balanced
-from uiat.engine.state import State
+from uiat.engine.callbacks import Moment
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.curves import measure, plan_points
@@ -154,8 +154,11 @@ class Watcher:
         }
         self.path, self.device, self.config = folder / FILE, device, config
 
-    def __call__(self, state: State) -> None:
-        """Measure; an epoch that is repeated after a kill gives the same verdicts again."""
+    def __call__(self, moment: Moment) -> None:
+        """Measure at the end of an epoch; one that is repeated after a kill gives the same verdicts again."""
+        if moment.record["kind"] != "epoch":
+            return
+        state = moment.state
         counts = dict(state.passes.counts)
         known = load_file(self.path) if self.path.exists() else {}
         size = self.config.validate.batch_size

@@ -15,7 +15,7 @@ from uiat.distributed import world
 from uiat.runs.folder import RunFolder
 
 SCHEMA = 1
-MEASURED = ("accuracy", "interval95", "seconds", "after", "per_class", "environment")
+MEASURED = ("accuracy", "interval95", "seconds", "after", "per_class", "verdicts", "environment")
 """Fields of an evaluation that were found; all others say what was measured, and how."""
 SUBJECT = ("weights", "data", "sample", "exact", "processes")
 """Fields that all attacks of an evaluation share, and that tell it from another."""
@@ -70,12 +70,16 @@ def evaluation_card(
     }
 
 
-def add_evaluation(run: RunFolder, result: dict[str, Any]) -> None:
-    """Add an evaluation to a run's card, an entry for each attack; a repeated measurement replaces its entry."""
+def add_evaluation(run: RunFolder, result: dict[str, Any], verdicts: Mapping[str, str]) -> None:
+    """Add an evaluation to a run's card, an entry for each attack; a repeated measurement replaces its entry.
+
+    `verdicts` has the packed verdicts on single images, by attack.
+    """
     shared = {name: result[name] for name in SUBJECT}
     with run.changed_card() as card:
         for name, attack in result["attacks"].items():
-            entry = {**shared, "attack": name, **attack, "environment": result["environment"]}
+            facts = {"verdicts": verdicts[name], "environment": result["environment"]}
+            entry = {**shared, "attack": name, **attack, **facts}
             others = [old for old in card["evaluations"] if _setting(old) != _setting(entry)]
             card["evaluations"] = [*others, entry]
 

@@ -1,0 +1,92 @@
+"""`uiat compare RUN…`: runs side by side, sorted by robust accuracy."""
+
+import os
+from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
+from rich import box
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from uiat.cli.options import REGISTRY
+from uiat.errors import UserError
+from uiat.report.page.compare import HEADINGS, Comparison, cells, compare_runs, notes, to_csv, to_markdown
+from uiat.report.page.runs import read_runs
+
+MOST_COLUMNS = 5
+"""Runs that the table of differing settings shows side by side; more are listed one below the other."""
+WIDTH = 100
+"""Columns that the whole table needs; a narrower terminal gets fewer columns of it."""
+
+
+@dataclass(frozen=True)
+class Compare:
+    """Compare runs: accuracies with 95 % intervals, a paired test against the best, cost, and differing settings."""
+
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional]
+    """Run folders, or folders that `uiat reproduce` wrote."""
+    attack: str | None = None
+    """The attack to sort by; else the strongest one that most runs were measured with."""
+    csv: bool = False
+    """Print CSV with every digit."""
+    markdown: bool = False
+    """Print Markdown."""
+
+
+def main(args: list[str]) -> int:
+    """Run the command."""
+    with REGISTRY:
+        options = tyro.cli(Compare, args=args, prog="uiat compare", description=Compare.__doc__)
+    if not options.runs:
+        raise UserError("uiat compare needs run folders: uiat compare RUN RUN.")
+    if options.csv and options.markdown:
+        raise UserError("--csv and --markdown cannot be given together: choose one.")
+    found = compare_runs(read_runs(options.runs), options.attack)
+    if options.csv or options.markdown:
+        print(to_csv(found) if options.csv else to_markdown(found), end="")
+        return 0
+    _show(found)
+    return 0
+
+
+def _show(found: Comparison) -> None:
+    console = Console(highlight=False)
+    if not console.is_terminal and "COLUMNS" not in os.environ:
+        console.width = WIDTH
+    table = _table(f"robust: {found.title}")
+    left_out = (
+        ("method",) if console.width >= WIDTH else ("method", "minus best")
+    )  # the method is a setting that differs
+    shown = [k for k, heading in enumerate(HEADINGS) if heading not in left_out]
+    for k in shown:
+        table.add_column(HEADINGS[k], justify="right" if k else "left", no_wrap=k > 0, overflow="fold")
+    for row in found.rows:
+        texts = cells(row)
+        table.add_row(*(escape(texts[k]) for k in shown))
+    table.caption = "[…]: 95 % intervals; minus best: on the same images, in points; p: McNemar"
+    console.print(table)
+    if found.differences:
+        _show_differences(console, found)
+    for note in notes(found):
+        console.print(f"note: {note}", markup=False, soft_wrap=True)
+
+
+def _show_differences(console: Console, found: Comparison) -> None:
+    names = [row.run.name for row in found.rows]
+    if len(names) > MOST_COLUMNS:
+        for k, name in enumerate(names):
+            values = [f"{key} {value[k]}" for key, value in found.differences.items()]
+            console.print(f"{name}: {', '.join(values)}", markup=False, soft_wrap=True)
+        return
+    table = _table("settings that differ")
+    for heading in ("setting", *names):
+        table.add_column(escape(heading), overflow="fold")
+    for key, values in found.differences.items():
+        table.add_row(escape(key), *map(escape, values))
+    console.print(table)
+
+
+def _table(title: str) -> Table:
+    return Table(title=escape(title), box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title_justify="left")

@@ -1,0 +1,94 @@
+"""`uiat watch RUN`: a run in the terminal while it trains."""
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from uiat.cli.options import REGISTRY
+from uiat.errors import UserError
+from uiat.progress import clock_time
+from uiat.report.page.runs import Run, read_runs
+
+LEVELS = "▁▂▃▄▅▆▇█"
+BAR = 60
+"""Columns of the bar."""
+SHOWN = {"val_natural": "natural", "val_robust": "attacked", "train_accuracy": "training", "loss": "loss"}
+
+
+@dataclass(frozen=True)
+class Watch:
+    """Watch a run: how far it is, its curves, and its last checkpoint; Ctrl-C ends the watching, not the run."""
+
+    run: Annotated[str, tyro.conf.Positional]
+    """The run's folder."""
+    every: float = 2.0
+    """Seconds between two looks."""
+    once: bool = False
+    """Look once and end."""
+
+
+def main(args: list[str]) -> int:
+    """Run the command."""
+    with REGISTRY:
+        options = tyro.cli(Watch, args=args, prog="uiat watch", description=Watch.__doc__)
+    if not 0.1 <= options.every <= 3600:
+        raise UserError(f"--every is {options.every}: give 0.1 to 3600 seconds.")
+    (run, *others) = read_runs([options.run])
+    if others:
+        raise UserError(f"{options.run} holds {1 + len(others)} runs: name one of them.")
+    console = Console(highlight=False)
+    if options.once or not console.is_terminal:
+        console.print(picture(run, console.width))
+        return 0
+    with Live(picture(run, console.width), console=console, auto_refresh=False) as live:
+        while run.state == "training":
+            time.sleep(options.every)
+            (run,) = read_runs([options.run])
+            live.update(picture(run, console.width), refresh=True)
+    return 0
+
+
+def picture(run: Run, width: int) -> Group:
+    """Return what is shown of a run at this moment."""
+    total = run.config.train.epochs
+    steps = [line for line in run.steps if line["epoch"] > len(run.epochs)]
+    per_epoch = max((int(line["step"]) for line in run.steps), default=0)
+    done = len(run.epochs) + (steps[-1]["step"] / per_epoch if steps and len(run.epochs) and per_epoch else 0)
+    seconds = run.epochs[-1]["seconds"] / len(run.epochs) if run.epochs else 0
+    left = f", about {clock_time(seconds * (total - done))} left" if run.state == "training" and seconds else ""
+    title = Text.assemble((run.name, "bold"), f"  {run.method} on {run.data_name}: {run.progress or 'finished'}{left}")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, label in SHOWN.items():
+        values = [float(line[name]) for line in run.epochs if name in line]
+        if values:
+            last = f"{values[-1]:.3f}" if name == "loss" else f"{values[-1]:.1%}"
+            table.add_row(label, last, curve(values, max(10, width - 30), 0.0 if name == "loss" else 1.0))
+    filled = round(BAR * done / total)
+    lines: list[Text | Table] = [title, Text("━" * filled + "─" * (BAR - filled))]
+    lines += [table] if run.epochs else [Text("no epoch is finished yet")]
+    best = max(run.epochs, key=lambda line: line[f"val_{run.config.train.select}"], default=None)
+    if best is not None:
+        accuracies = f"{best['val_natural']:.1%} natural, {best['val_robust']:.1%} attacked"
+        lines.append(Text(f"best epoch {best['epoch']}: {accuracies}"))
+    return Group(*lines, Text(_checkpoint(run.folder.checkpoint)))
+
+
+def curve(values: list[float], width: int, top: float) -> str:
+    """Return values as a line of blocks, from 0 to `top` or to the largest; of more than fit, the last ones."""
+    most = top or max(values) or 1.0
+    return "".join(LEVELS[min(7, max(0, int(8 * value / most)))] for value in values[-width:])
+
+
+def _checkpoint(path: Path) -> str:
+    try:
+        age = time.time() - path.stat().st_mtime
+    except OSError:
+        return "no checkpoint yet"
+    return f"last checkpoint: {clock_time(age)} ago ({path})"

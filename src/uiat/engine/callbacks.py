@@ -1,0 +1,104 @@
+"""What hears of a run while it trains: one function, called with every line of metrics.jsonl.
+
+`uiat train --log tensorboard` uses it, and so does anyone's own logger: `uiat train --log my_log:make`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from uiat.config import AnyConfig
+from uiat.crafting import crafting
+from uiat.data import Splits
+from uiat.data.images import to_unit
+from uiat.engine.state import State
+from uiat.errors import UserError
+from uiat.plugins import import_from
+from uiat.rng import SampleDraws
+from uiat.runs.folder import RunFolder
+from uiat.targets import InstanceInverse
+
+PICTURES = 8
+"""How many validation images an epoch's pictures show."""
+
+
+@dataclass(frozen=True)
+class Moment:
+    """A moment of a run: some steps, or an epoch, are done."""
+
+    record: dict[str, Any]
+    """The line of metrics.jsonl: `kind` is "step" or "epoch"; losses, accuracies, learning rate."""
+    at: int
+    """Steps made since the run began."""
+    state: State
+    """The network and everything else that changes; to be looked at only."""
+    pictures: Callable[[], Tensor]
+    """Makes (3, images, C, H, W) in [0, 1]: validation images as inverse adversaries, natural, and as adversaries."""
+
+
+Callback = Callable[[Moment], None]
+
+
+def make_pictures(config: AnyConfig, splits: Splits, state: State) -> Tensor:
+    """Craft inverse adversaries (cross-entropy alone) and adversaries of a few validation images.
+
+    Nothing of the run changes by it: its draws are keyed, statistics stand still, and passes are not counted.
+    """
+    counts = dict(state.passes.counts)
+    attack = replace(config.validate.attack(config.method), steps=10)
+    inverse = InstanceInverse(attack.eps, attack.eps / 4, 10, beta=0.0, start="none", norm=attack.norm)
+    images = splits.validation.part(0, min(PICTURES, len(splits.validation)))
+    x, y = to_unit(images.x.to(state.device)), images.y.to(state.device)
+    with crafting(state.model, "eval") as network, torch.no_grad():
+        x_adv = attack(network, x, y, SampleDraws(config.seed, index=tuple(range(len(y)))))
+        found = torch.stack([inverse(network, x, y, x), x, x_adv]).cpu()
+    state.passes.counts.update(counts)
+    return found
+
+
+class TensorBoard:
+    """Writes scalars, and the pictures of each epoch, to `tensorboard` in the run's folder."""
+
+    def __init__(self, folder: Path):
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise UserError("--log tensorboard needs the package: pip install 'uiat[tensorboard]'.") from None
+        self.folder, self.make = folder / "tensorboard", SummaryWriter
+        self.writer: SummaryWriter | None = None
+
+    def __call__(self, moment: Moment) -> None:
+        """Write a line, and its pictures if it ends an epoch."""
+        if self.writer is None:  # with the first line: a resumed run writes over what it repeats
+            self.writer = self.make(str(self.folder), purge_step=moment.at)
+        kind = moment.record["kind"]
+        for name, value in moment.record.items():
+            if isinstance(value, int | float) and isfinite(value):
+                self.writer.add_scalar(f"{kind}/{name}", value, moment.at)
+        if kind == "epoch":
+            rows = torch.cat([torch.cat(list(row), dim=2) for row in moment.pictures()], dim=1)
+            self.writer.add_image("inverse, natural, adversarial", rows, moment.at)
+        self.writer.flush()
+
+
+def open_callback(log: str, run: RunFolder, config: AnyConfig) -> Callback | None:
+    """Return what `--log` names: `tensorboard`, or `module:function` called with the run's folder and configuration."""
+    if not log:
+        return None
+    if log == "tensorboard":
+        return TensorBoard(run.path)
+    module, colon, name = log.partition(":")
+    if not colon:
+        raise UserError(f"--log {log!r} is not known: give tensorboard, or MODULE:FUNCTION of your own.")
+    make = getattr(import_from(Path.cwd(), module, f"--log {log}"), name, None)
+    if not callable(make):
+        raise UserError(f"{module!r} has no function {name!r} for --log {log}.")
+    callback = make(run.path, config)
+    if not callable(callback):
+        raise UserError(f"{log} returned {type(callback).__name__}: it must return a function that takes a Moment.")
+    return callback  # type: ignore[no-any-return]

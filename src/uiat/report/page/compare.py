@@ -1,0 +1,235 @@
+"""Runs side by side: which attack they share, how they rank, how surely they differ, and in what they were set."""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import mean, stdev
+from typing import Any
+
+from uiat.errors import UserError
+from uiat.evaluation.verdicts import Paired, compare_verdicts
+from uiat.fields import show_number
+from uiat.progress import clock_time
+from uiat.report.page.runs import Evaluation, Run, show_threat
+
+Threat = tuple[str, float, str]
+SILENT = ("schema", "kind", "imports", "train.log_every", "train.checkpoint_minutes", "data.download")
+"""Fields of a configuration that decide no result."""
+NONE = "–"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run in the comparison."""
+
+    run: Run
+    natural: Evaluation | None
+    robust: Evaluation | None
+    paired: Paired | None
+    """Against the best run, on the same images; `None` for the best itself, and where the images are not the same."""
+    notes: tuple[str, ...]
+    """What a reader must know of the numbers."""
+
+    @property
+    def ranges(self) -> list[dict[str, Any]]:
+        """The accuracies and their intervals, for a chart."""
+        both = (("natural", self.natural), ("robust", self.robust))
+        return [{"kind": kind, "value": e.accuracy, "low": e.low, "high": e.high} for kind, e in both if e]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All runs, the one with the best robust accuracy first."""
+
+    rows: tuple[Row, ...]
+    threat: Threat | None
+    """The attack that the ranking is made with."""
+    differences: dict[str, list[str]]
+    """The value of each differing hyper-parameter, for each row."""
+    seeds: tuple[str, ...]
+    """A sentence for each group of runs that differ only in their seed."""
+
+    @property
+    def title(self) -> str:
+        """The attack, for people."""
+        return show_threat(self.threat) if self.threat else "no attack measured"
+
+
+def compare_runs(runs: Sequence[Run], attack: str | None = None) -> Comparison:
+    """Rank the runs by their accuracy under the strongest attack that most of them were measured with."""
+    threat = common_threat(runs, attack)
+    order = sorted(runs, key=lambda run: -(found.accuracy if (found := run.under(threat)) else -1.0))
+    best = order[0].under(threat) if order else None
+    data = Counter(run.data for run in order).most_common(1)[0][0] if order else ()
+    rows = tuple(_row(run, threat, best, data, first=not k) for k, run in enumerate(order))
+    return Comparison(rows, threat, differences(order), tuple(_seeds(rows)))
+
+
+def common_threat(runs: Sequence[Run], attack: str | None = None) -> Threat | None:
+    """Return the attack to rank by: measured on as many runs as possible, then the strongest, then the largest ε."""
+    threats = Counter(threat for run in runs for threat in {e.threat for e in run.evaluations if e.eps or attack})
+    if attack is not None:
+        chosen = {threat: count for threat, count in threats.items() if threat[0] == attack}
+        if not chosen:
+            known = sorted({threat[0] for threat in threats}) or ["none"]
+            raise UserError(f"no run was measured with {attack!r}; measured were {', '.join(known)}: choose one.")
+        threats = Counter(chosen)
+    return max(threats, key=lambda t: (threats[t], strength(t[0]), t[1]), default=None)
+
+
+def strength(attack: str) -> tuple[int, int]:
+    """Return a rough order of attacks: AutoAttack, its parts, CW and PGD by their passes, FGSM, none."""
+    numbers = [int(word) for word in re.findall(r"\d+", attack)] or [1]
+    passes = numbers[0] * (numbers[1] if len(numbers) > 1 else 1)
+    kinds = ("natural", "fgsm", "pgd", "cw", "square", "fab", "apgd", "autoattack")
+    kind = max((k for k, word in enumerate(kinds) if word in attack), default=0)
+    return kind, passes
+
+
+def _row(run: Run, threat: Threat | None, best: Evaluation | None, data: tuple[Any, ...], *, first: bool) -> Row:
+    natural, robust = run.natural(), run.under(threat)
+    notes = [run.progress] if run.progress else []
+    if run.data != data:
+        notes.append(f"other data than most ({run.data_name}): not comparable")
+    if natural is None and robust is None:
+        notes.append("not evaluated")
+    elif robust is None and threat is not None:
+        notes.append(f"not measured with {show_threat(threat)}")
+    pair = None
+    if not first and robust and best:
+        if robust.images != best.images:
+            notes.append("measured on other images than the first: no paired test")
+        elif robust.verdicts is None or best.verdicts is None:
+            notes.append("its card keeps no verdicts: evaluate again for a paired test")
+        else:
+            pair = compare_verdicts(robust.verdicts, best.verdicts)
+    return Row(run, natural, robust, pair, tuple(notes))
+
+
+def _seeds(rows: Sequence[Row]) -> Iterable[str]:
+    groups: dict[str, list[Row]] = {}
+    for row in rows:
+        groups.setdefault(str({k: v for k, v in flatten(row.run.saved).items() if k != "seed"}), []).append(row)
+    for group in groups.values():
+        found = {row.run.saved.get("seed"): 100 * row.robust.accuracy for row in group if row.robust}
+        if len(found) > 1:
+            names, values = ", ".join(row.run.name for row in group), list(found.values())
+            spread = f"robust {mean(values):.2f} ± {stdev(values):.2f} % (mean, sd)"
+            yield f"{names}: {len(found)} seeds of one setting, {spread}"
+
+
+def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
+    """Return the leaves of a saved configuration by their dotted names; a part's kind goes by the part's name."""
+    if not isinstance(value, dict):
+        return {prefix: value}
+    found = {prefix: value["kind"]} if prefix.count(".") == 0 and prefix and "kind" in value else {}
+    for name, part in value.items():
+        path = f"{prefix}.{name}" if prefix else name
+        if name not in SILENT and path not in SILENT:
+            found |= flatten(part, path)
+    return found
+
+
+def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
+    """Return what differs between configurations.
+
+    A field that only some methods have is left out, unless runs that have it differ among themselves.
+    """
+    flat = [flatten(run.saved) for run in runs]
+    names = dict.fromkeys(name for one in flat for name in one)
+    found = {}
+    for name in names:
+        values = [show(one[name]) if name in one else NONE for one in flat]
+        if len({value for value in values if value != NONE}) > 1:
+            found[name] = values
+    return found
+
+
+def show(value: Any) -> str:
+    """Write a value of a configuration."""
+    if isinstance(value, bool) or value is None:
+        return {True: "yes", False: "no", None: "none"}[value]
+    if isinstance(value, list):
+        return ", ".join(map(show, value)) or "none"
+    return show_number(value) if isinstance(value, float) else str(value) or "none"
+
+
+HEADINGS = ("run", "method", "natural %", "robust %", "minus best", "p", "time", "passes")
+
+
+def percent(found: Evaluation | None) -> str:
+    """Write an accuracy and its interval, in percent."""
+    return f"{100 * found.accuracy:.2f} [{100 * found.low:.1f}–{100 * found.high:.1f}]" if found else NONE
+
+
+def cells(row: Row) -> list[str]:
+    """Return what a table shows of a run."""
+    pair, run = row.paired, row.run
+    minus = f"{100 * pair.difference:+.2f} [{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]" if pair else NONE
+    return [
+        run.name,
+        run.method,
+        percent(row.natural),
+        percent(row.robust),
+        minus.replace("-", "−"),
+        show_p(pair.p) if pair else NONE,
+        clock_time(run.seconds) if run.seconds else NONE,
+        show_count(run.passes) if run.passes else NONE,
+    ]
+
+
+def show_p(p: float) -> str:
+    """Write a probability."""
+    return f"{p:.3f}" if p >= 0.001 else "<0.001"
+
+
+def show_count(count: int) -> str:
+    """Write a large number with three digits."""
+    for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= size:
+            return f"{count / size:.3g} {unit}"
+    return str(count)
+
+
+def to_csv(found: Comparison) -> str:
+    """Return the comparison as CSV with every digit."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    ends = ("", "_low", "_high", "_n")
+    accuracies = [f"{kind}{end}" for kind in ("natural", "robust") for end in ends]
+    pairs = ("minus_best", "minus_best_low", "minus_best_high", "mcnemar_p")
+    writer.writerow(["run", "method", *accuracies, "attack", *pairs, "seconds", "passes", *found.differences, "notes"])
+    for k, row in enumerate(found.rows):
+        numbers = [n for e in (row.natural, row.robust) for n in ((e.accuracy, e.low, e.high, e.n) if e else [""] * 4)]
+        pair = row.paired
+        paired = (pair.difference, pair.low, pair.high, pair.p) if pair else ("",) * 4
+        others = [values[k] for values in found.differences.values()]
+        cost = [row.run.seconds or "", row.run.passes or ""]
+        attack = row.robust.title if row.robust else ""
+        names = [row.run.name, row.run.method]
+        writer.writerow([*names, *numbers, attack, *paired, *cost, *others, "; ".join(row.notes)])
+    return file.getvalue()
+
+
+def to_markdown(found: Comparison) -> str:
+    """Return the comparison as Markdown: the table, what differs, and the notes."""
+    lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS)), *(_line(cells(row)) for row in found.rows)]
+    lines += ["", f"robust: {found.title}"]
+    if found.differences:
+        heads = ["setting", *(row.run.name for row in found.rows)]
+        lines += ["", _line(heads), _line(["---"] * len(heads))]
+        lines += [_line([name, *values]) for name, values in found.differences.items()]
+    lines += ["", *(f"- {note}" for note in notes(found))] if notes(found) else []
+    return "\n".join(lines) + "\n"
+
+
+def notes(found: Comparison) -> list[str]:
+    """Return everything that a reader must know beside the numbers."""
+    return [*(f"{row.run.name}: {note}" for row in found.rows for note in row.notes), *found.seeds]
+
+
+def _line(texts: Iterable[str]) -> str:
+    return "| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in texts) + " |"

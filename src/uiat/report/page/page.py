@@ -1,0 +1,223 @@
+"""One self-contained HTML file for some runs: everything is computed here, and nothing is loaded later."""
+
+import base64
+import hashlib
+import io
+import zlib
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+from PIL import Image
+from torch import Tensor
+
+from uiat import __version__
+from uiat.report.figure import in_levels, show_radius, ticks
+from uiat.report.page.charts import Chart, Series, epoch_ticks, percent_ticks, value_ticks
+from uiat.report.page.compare import Comparison, cells, flatten, notes, show
+from uiat.report.page.frames import FRIENDS
+from uiat.report.page.look import GROUPS, Look, LookOptions
+from uiat.report.page.runs import Run
+from uiat.report.page.story import STRIP, caveats, headline, hero, opponent
+
+MOST_CLASSES = 12
+"""Classes that bars and confusion show all of; of more, an example shows its likeliest."""
+GRID_ROWS = 6
+
+
+def render(
+    found: Comparison, looks: Sequence[Look], examples: Tensor, easier: Tensor, options: LookOptions, *, reason: str
+) -> str:
+    """Return the page.
+
+    Args:
+        found: the runs side by side.
+        looks: what was found for the runs that were looked at; all have frames of the same examples.
+        examples: the places of these examples among the images.
+        easier: which of them are in the easier half.
+        options: what was looked at.
+        reason: why there are no looks; empty where there are some.
+    """
+    environment = Environment(
+        loader=PackageLoader("uiat.report.page"),
+        autoescape=select_autoescape(["j2"]),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters: dict[str, Any] = {"percent": lambda share: f"{100 * share:.1f}", "png": png, "radius": show_eps}
+    environment.filters |= filters
+    templates = files("uiat.report.page").joinpath("templates")
+    script, style = (templates.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
+    looked_at = [look.run for look in looks]
+    context: dict[str, Any] = {
+        "version": __version__,
+        "script": Markup(script),
+        "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        "style": Markup(style),
+        "headline": headline(found),
+        "caveats": caveats(found),
+        "found": found,
+        "rows": [(row, cells(row)) for row in found.rows],
+        "notes": notes(found),
+        "learning": [(row.run, _learning(row.run)) for row in found.rows],
+        "configs": [(row.run, {k: show(v) for k, v in flatten(row.run.saved).items()}) for row in found.rows],
+        "options": options,
+        "looks": looks,
+        "reason": reason,
+        "left_out": [row.run.name for row in found.rows if row.run not in looked_at] if looks else [],
+    }
+    if looks:
+        context |= _pictures(looks, examples, easier)
+    return environment.get_template("page.html.j2").render(context)
+
+
+def show_eps(eps: float) -> str:
+    """Write a radius as k/255 or as a short decimal."""
+    return show_radius(eps, in_levels((eps,)))
+
+
+def png(pixels: Tensor) -> str:
+    """Return a uint8 image (C, H, W) as the address of a PNG."""
+    array = pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).contiguous().numpy()
+    stream = io.BytesIO()
+    Image.fromarray(array).save(stream, "PNG", optimize=True)
+    return f"data:image/png;base64,{base64.b64encode(stream.getvalue()).decode()}"
+
+
+def _learning(run: Run) -> list[Chart]:
+    """Return the charts of a run's training so far."""
+    if not run.epochs:
+        return []
+    batches = "training batches" if run.kind == "Natural" else "training batches, attacked"
+    names = {"val_natural": "validation, natural", "val_robust": "validation, attacked", "train_accuracy": batches}
+    parts = {name: name.removeprefix("loss_") for line in run.epochs for name in line if name.startswith("loss")}
+    charts = [
+        _chart(run, "Accuracy", _series(run, names), percent_ticks(), "accuracy"),
+        _chart(run, "Loss and its terms, unweighted", _series(run, {**parts, "loss": "total"}), None, "loss"),
+    ]
+    if run.steps:
+        last = max(int(line["step"]) for line in run.steps)
+        x = [line["epoch"] - 1 + line["step"] / last for line in run.steps]
+        rate = [Series("learning rate", x, [float(line["lr"]) for line in run.steps])]
+        charts.append(_chart(run, "Learning rate", rate, None, "learning rate"))
+    return charts
+
+
+def _series(run: Run, names: dict[str, str]) -> list[Series]:
+    found = []
+    for style, (name, label) in enumerate(names.items()):
+        lines = [line for line in run.epochs if name in line]
+        x, y = [float(line["epoch"]) for line in lines], [float(line[name]) for line in lines]
+        found.append(Series(label, x, y, style=style))
+    return found
+
+
+def _chart(run: Run, title: str, lines: list[Series], y_ticks: Any, y_label: str) -> Chart:
+    most = max((value for line in lines for value in line.y), default=1.0)
+    marks = {name: float(epoch) for name, epoch in run.marks().items()}
+    about = f"{run.name}, last values: " + ", ".join(f"{line.label} {line.y[-1]:.3g}" for line in lines if line.y)
+    across = epoch_ticks(run.config.train.epochs)
+    return Chart(title, across, y_ticks or value_ticks(most), "epoch", y_label, lines, about, marks)
+
+
+def _pictures(looks: Sequence[Look], examples: Tensor, easier: Tensor) -> dict[str, Any]:
+    """Return everything that shows images, and the numbers that belong to them."""
+    first, other = looks[0], opponent(looks)
+    labels = first.images.y[examples].tolist()
+    radii = [show_radius(eps, in_levels(first.frames.grid)) for eps in first.frames.grid]
+    best = hero(first, labels)
+    return {
+        "labels": labels,
+        "radii": radii,
+        "strip": [FRIENDS + k for k in STRIP],
+        "hero": best,
+        "hero_place": int(examples[best]),
+        "side_by_side": [first] if other is None else [first, looks[other]],
+        "columns": [("inverse", FRIENDS // 2), ("natural", FRIENDS), ("adversarial", 2 * FRIENDS)],
+        "firsts": [labels.index(label) for label in sorted(set(labels))][:GRID_ROWS],
+        "curve": _curve(looks),
+        "payload": _payload(looks, examples, easier, labels, radii) | {"hero": best, "right": other},
+        "few": len(first.images.classes) <= MOST_CLASSES,
+        "mistakes": mistakes,
+    }
+
+
+def _curve(looks: Sequence[Look]) -> Chart:
+    grid = max((look.curve.grid for look in looks), key=len)
+    levels = in_levels(grid)
+    shown = sorted({grid[0], grid[-1], *ticks(grid)})
+    lines = [
+        Series(look.run.name, look.curve.grid, look.curve.accuracy[group], look.curve.interval[group], k, group)
+        for group in GROUPS
+        for k, look in enumerate(looks)
+    ]
+    about = "; ".join(f"{line.label} {line.y[0]:.0%} to {line.y[-1]:.0%}" for line in lines if line.group == "all")
+    x_ticks = [(eps, show_radius(eps, levels)) for eps in shown]
+    return Chart(
+        "Accuracy against ε", x_ticks, percent_ticks(), "ε (below 0: inverse)", "accuracy", lines, about, {"natural": 0}
+    )
+
+
+def mistakes(counts: Tensor, classes: tuple[str, ...]) -> list[tuple[str, str, int]]:
+    """Return the most frequent mistakes of a confusion: true class, predicted class, how often."""
+    wrong = counts.clone().fill_diagonal_(0).flatten()
+    places = wrong.argsort(descending=True, stable=True)[:6].tolist()
+    size = len(classes)
+    return [(classes[p // size], classes[p % size], int(wrong[p])) for p in places if wrong[p]]
+
+
+def _payload(
+    looks: Sequence[Look], examples: Tensor, easier: Tensor, labels: list[int], radii: list[str]
+) -> dict[str, Any]:
+    """Return what the page's script needs: frames as differences of pixel levels, and probabilities as numbers."""
+    natural, classes = looks[0].frames.pixels[:, FRIENDS], looks[0].images.classes
+    shown = [_shown(looks, k, label) for k, label in enumerate(labels)]
+    return {
+        "classes": list(classes),
+        "shape": list(natural.shape[1:]),
+        "radii": radii,
+        "zero": FRIENDS,
+        "grid": list(looks[0].frames.grid),
+        "examples": [
+            {"y": label, "place": int(place), "easier": bool(easy), "shown": some, "pixels": _packed(pixels)}
+            for label, place, easy, some, pixels in zip(labels, examples, easier, shown, natural, strict=True)
+        ],
+        "runs": [
+            {
+                "name": look.run.name,
+                "method": look.run.method,
+                "frames": [_packed(_steps(frames)) for frames in look.frames.pixels],
+                "p": [_rounded(p[:, some]) for p, some in zip(look.frames.p, shown, strict=True)],
+                "guess": look.frames.p.argmax(dim=2).tolist(),
+                "curve": {"grid": list(look.curve.grid), **look.curve.accuracy},
+            }
+            for look in looks
+        ],
+    }
+
+
+def _shown(looks: Sequence[Look], example: int, label: int) -> list[int]:
+    """Return the classes whose bars an example has, in the order of the classes."""
+    most = torch.stack([look.frames.p[example].amax(dim=0) for look in looks]).amax(dim=0)
+    if len(most) <= MOST_CLASSES:
+        return list(range(len(most)))
+    return sorted({label, *most.topk(MOST_CLASSES - 2).indices.tolist()})
+
+
+def _rounded(p: Tensor) -> list[list[int]]:
+    """Return probabilities in ten-thousandths."""
+    return [[round(10_000 * value) for value in row] for row in p.tolist()]
+
+
+def _steps(frames: Tensor) -> Tensor:
+    """Return the change of each frame from its neighbour nearer to the natural image, modulo 256, friends first."""
+    friends = [frames[k] - frames[k + 1] for k in range(FRIENDS - 1, -1, -1)]
+    return torch.stack([*friends, *(frames[k] - frames[k - 1] for k in range(FRIENDS + 1, len(frames)))])
+
+
+def _packed(pixels: Tensor) -> str:
+    return base64.b64encode(zlib.compress(pixels.contiguous().numpy().tobytes(), 9)).decode()

@@ -1,0 +1,264 @@
+"""What is known of runs: the one place where this package reads run folders, cards and metrics."""
+
+import json
+import os
+import platform
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from uiat.config import AnyConfig
+from uiat.data.files import nearest
+from uiat.errors import UserError
+from uiat.evaluation.intervals import wilson
+from uiat.evaluation.verdicts import unpack
+from uiat.fields import show_number
+from uiat.runs.folder import RunFolder, read_json
+from uiat.types import Clock
+
+LABELS = {"Natural": "natural training", "UIATOneOff": "one-off UIAT", "SingleStep": "single step"}
+"""Names of methods for people, where the class has another."""
+State = Literal["finished", "training", "not finished"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """The accuracy of one run on test images, natural or under one attack."""
+
+    attack: str
+    eps: float
+    """0 for natural images."""
+    norm: str
+    accuracy: float
+    low: float
+    high: float
+    n: int
+    weights: str
+    images: tuple[Any, ...]
+    """Equal for two evaluations of the same images."""
+    verdicts: Tensor | None = None
+    """Whether each image was classified right; `None` where the card does not say."""
+    per_class: dict[str, float] | None = None
+
+    @property
+    def threat(self) -> tuple[str, float, str]:
+        """What two evaluations must have in common to be compared."""
+        return self.attack, self.eps, self.norm
+
+    @property
+    def title(self) -> str:
+        """The attack and its radius, for people."""
+        return show_threat(self.threat)
+
+
+def show_threat(threat: tuple[str, float, str]) -> str:
+    """Write an attack and its radius for people."""
+    attack, eps, norm = threat
+    sign = "" if norm == "linf" else " (L2)"
+    return attack if attack == "natural" else f"{attack}, ε = {show_number(eps)}{sign}"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """One run, as far as it has come."""
+
+    folder: RunFolder
+    name: str
+    """A short name that no other run of the same report has."""
+    config: AnyConfig
+    saved: dict[str, Any]
+    """The configuration as JSON."""
+    card: dict[str, Any]
+    epochs: tuple[dict[str, Any], ...]
+    """The epoch lines of metrics.jsonl."""
+    steps: tuple[dict[str, Any], ...]
+    """Its step lines."""
+    evaluations: tuple[Evaluation, ...]
+    state: State
+
+    @property
+    def method(self) -> str:
+        """The method's name, for people."""
+        kind = str(self.saved["method"]["kind"])
+        plug_in = " + UIAT" if self.saved["method"].get("uiat", {}).get("enabled") else ""
+        return LABELS.get(kind, kind) + plug_in
+
+    @property
+    def kind(self) -> str:
+        """The class of the method."""
+        return str(self.saved["method"]["kind"])
+
+    @property
+    def progress(self) -> str:
+        """How far a run is that has no card yet; empty for a finished one."""
+        if self.state == "finished":
+            return ""
+        done = self.epochs[-1]["epoch"] if self.epochs else 0
+        state = "still training" if self.state == "training" else "not finished"
+        return f"{state}: {done} of {self.config.train.epochs} epochs"
+
+    @property
+    def seconds(self) -> float | None:
+        """Training time so far."""
+        return self.card.get("training_seconds") or (self.epochs[-1].get("seconds") if self.epochs else None)
+
+    @property
+    def passes(self) -> int | None:
+        """Forward and backward passes of single images in training, together."""
+        found = self.card.get("training_passes")
+        return sum(found.values()) if isinstance(found, dict) else None
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether there is a network to look at."""
+        return self.folder.weights("best").is_file()
+
+    @cached_property
+    def data(self) -> tuple[Any, ...]:
+        """What the data is: runs with equal values can be compared on the same images."""
+        found = read_json(self.folder.data) if self.folder.data.exists() else {}
+        known = found if isinstance(found, dict) else {}
+        config = self.config.data
+        parts: list[Any] = [config.name, config.size, config.test_subset]
+        return (*parts, json.dumps([known.get("classes"), known.get("shape"), known.get("test")]))
+
+    @property
+    def data_name(self) -> str:
+        """The data set's name; of data of one's own, the last part of its path."""
+        return Path(self.config.data.name).name
+
+    def natural(self) -> Evaluation | None:
+        """Return the accuracy on natural images."""
+        return next((e for e in self.evaluations if e.attack == "natural"), None)
+
+    def under(self, threat: tuple[str, float, str] | None) -> Evaluation | None:
+        """Return the accuracy under an attack."""
+        return next((e for e in self.evaluations if e.threat == threat), None)
+
+    def marks(self) -> dict[str, int]:
+        """Return the epochs T and T' of the method, where it has them."""
+        method, epochs = self.saved["method"], self.config.train.epochs
+        part = {**method, **(method.get("uiat") or {})} if (method.get("uiat") or {}).get("enabled") else method
+        momentum, one_off = part.get("momentum") or {}, part.get("one_off") or {}
+        moments = {"T": momentum.get("start") if momentum.get("enabled") else None, "T'": one_off.get("epoch")}
+        return {name: Clock(1, 0, epochs).epoch_at(when) for name, when in moments.items() if when is not None}
+
+
+def read_runs(paths: Sequence[str]) -> list[Run]:
+    """Read every run that the paths name: run folders, or folders that `uiat reproduce` wrote."""
+    folders = list(dict.fromkeys(folder for path in paths for folder in _folders(Path(path))))
+    return [replace(run, name=name) for run, name in zip(map(_read, folders), _names(folders), strict=True)]
+
+
+def _folders(path: Path) -> Iterable[Path]:
+    if RunFolder(path).config.is_file():
+        return [path]
+    inner = [file.parent for pattern in ("*", "runs/*") for file in sorted(path.glob(f"{pattern}/config.json"))]
+    if not inner:
+        near = "" if path.exists() else nearest(path)
+        raise UserError(
+            f"{path} holds no run: {near or 'give folders of `uiat train`, or one that `uiat reproduce` wrote.'}"
+        )
+    return inner
+
+
+def _names(folders: Sequence[Path]) -> list[str]:
+    """Return the shortest ends of the paths that tell them apart."""
+    parts = [path.absolute().parts for path in folders]
+    for length in range(1, max(map(len, parts), default=1) + 1):
+        names = ["/".join(part[-length:]) for part in parts]
+        if max(Counter(names).values(), default=1) == 1:
+            break
+    return names
+
+
+def _read(path: Path) -> Run:
+    folder = RunFolder.open(path)
+    saved, config, card = read_json(folder.config), folder.read_config(), folder.read_card()
+    lines = read_lines(folder)
+    finished = "config" in card
+    state: State = "finished" if finished else "training" if is_training(folder) else "not finished"
+    run = Run(
+        folder,
+        path.name,
+        config,
+        saved,
+        card,
+        tuple(line for line in lines if line.get("kind") == "epoch"),
+        tuple(line for line in lines if line.get("kind") == "step"),
+        (),
+        state,
+    )
+    return replace(run, evaluations=(*_from_card(run), *_from_measures(run)))
+
+
+def read_lines(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the whole lines of metrics.jsonl; a process may be writing the last one."""
+    found: list[dict[str, Any]] = []
+    with suppress(OSError):
+        for line in folder.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
+            with suppress(ValueError, RecursionError):
+                record = json.loads(line)
+                if isinstance(record, dict):
+                    found.append(record)
+    return found
+
+
+def is_training(folder: RunFolder) -> bool:
+    """Whether a process of this machine that holds the run's lock is alive."""
+    try:
+        words = (folder.path / "lock").read_text(encoding="utf-8", errors="replace")
+        match = re.fullmatch(r"process (\d+) on (.*)", words.strip())
+        if match is None or match[2] != platform.node():
+            return False
+        os.kill(int(match[1]), 0)
+    except PermissionError:  # another user's process, but alive
+        return True
+    except (OSError, OverflowError):
+        return False
+    return True
+
+
+def _from_card(run: Run) -> Iterable[Evaluation]:
+    """Return the evaluations in result.json, of the best weights on the run's own data; the latest first."""
+    for entry in reversed(run.card["evaluations"]):
+        if str(entry.get("weights", "")).startswith("best") and entry.get("data") == run.config.data.name:
+            with suppress(KeyError, TypeError, ValueError):
+                verdicts = unpack(entry.get("verdicts", ""), int(entry["n"]))
+                sample = entry["sample"]
+                seed = entry.get("seed", 0) if sample == "balanced" else 0
+                images = (run.data, sample, seed, entry["n"])
+                yield _evaluation(entry, entry["attack"], entry["weights"], images, verdicts)
+
+
+def _from_measures(run: Run) -> Iterable[Evaluation]:
+    """Return the accuracies that `uiat reproduce` keeps beside a run: files `ATTACK-KEY.json` with verdicts."""
+    for path in sorted((run.folder.path / "measures").glob("*.json")):
+        entry = read_json(path)
+        if not isinstance(entry, dict) or "accuracy" not in entry or isinstance(entry["accuracy"], dict):
+            continue
+        attack, _, _ = path.stem.rpartition("-")
+        verdicts = None
+        with suppress(OSError, SafetensorError), safe_open(path.with_suffix(".safetensors"), framework="pt") as file:
+            verdicts = file.get_tensor("correct").bool()
+        with suppress(KeyError, TypeError, ValueError):
+            yield _evaluation(entry, attack, "", (run.data, "reproduce", entry["n"]), verdicts)
+
+
+def _evaluation(
+    entry: dict[str, Any], attack: str, weights: str, images: tuple[Any, ...], verdicts: Tensor | None
+) -> Evaluation:
+    n, accuracy = int(entry["n"]), float(entry["accuracy"])
+    low, high = entry.get("interval95") or wilson(round(accuracy * n), n)
+    eps, norm = float(entry.get("eps", 0.0)), str(entry.get("norm", "linf"))
+    return Evaluation(
+        attack, eps, norm, accuracy, float(low), float(high), n, weights, images, verdicts, entry.get("per_class")
+    )

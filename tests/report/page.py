@@ -1,0 +1,82 @@
+"""The report of three runs, made once for all tests of a process, and what its script is given."""
+
+import base64
+import json
+import re
+import zlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tests.report.runs import copy_of, paths, three_runs
+from uiat.cli import main
+from uiat.data.images import to_unit
+from uiat.evaluation.subject import Ready, Subject, prepare
+from uiat.runs.folder import RunFolder
+
+EXAMPLES = 12
+FLAGS = ["--n", "60", "--examples", str(EXAMPLES), "--attack", "pgd-5", "--device", "cpu"]
+EVIL = "<img src=x onerror=alert(1)>"
+
+
+@cache
+def report() -> Path:
+    """Return the page of the three runs; one of them has a hostile name."""
+    evil = three_runs().parent / f"{three_runs().name}-copies" / EVIL
+    if not evil.exists():
+        copy_of("sat", evil)
+    out = three_runs() / "report.html"
+    assert main(["report", paths()[0], str(evil), paths()[2], *FLAGS, "-o", str(out)]) == 0
+    return out
+
+
+def payload(page: Path) -> dict[str, Any]:
+    """Return what the page's script reads."""
+    match = re.search(r'<script type="application/json" id="payload">(.*?)</script>', page.read_text(encoding="utf-8"))
+    assert match is not None
+    found: dict[str, Any] = json.loads(match[1])
+    return found
+
+
+def unpacked(text: str, shape: list[int]) -> Tensor:
+    """Return the bytes of the payload as images."""
+    content = bytearray(zlib.decompress(base64.b64decode(text)))
+    return torch.frombuffer(content, dtype=torch.uint8).reshape(-1, *shape)
+
+
+def frames(data: dict[str, Any], run: int, example: int) -> Tensor:
+    """Return all frames of an example, put together as the page's script does it, in plain Python."""
+    natural = unpacked(data["examples"][example]["pixels"], data["shape"])[0]
+    changes = unpacked(data["runs"][run]["frames"][example], data["shape"])
+    zero, found = data["zero"], {data["zero"]: natural}
+    for k in range(zero):
+        found[zero - 1 - k] = found[zero - k] + changes[k]  # uint8 wraps around
+    for k in range(zero, len(changes)):
+        found[k + 1] = found[k] + changes[k]
+    return torch.stack([found[k] for k in range(len(found))])
+
+
+@cache
+def opened(run: Path) -> Ready:
+    """Return a run's network and test images."""
+    config = RunFolder.open(run).read_config()
+    return prepare(run, Subject(config.data, config.model, device="cpu"))
+
+
+def folder(name: str) -> Path:
+    """Return the folder of a run on the page."""
+    return (
+        three_runs() / name
+        if name in ("natural", "uiat")
+        else three_runs().parent / f"{three_runs().name}-copies" / EVIL
+    )
+
+
+def probabilities(run: Path, pixels: Tensor) -> Tensor:
+    """Return what a run's network says of some uint8 images."""
+    with torch.no_grad():
+        found: Tensor = opened(run).model(to_unit(pixels)).double().softmax(dim=1)
+    return found

@@ -1,0 +1,155 @@
+"""`uiat compare`: the numbers of the cards, the ranking, paired tests, settings, and what is missing."""
+
+import csv
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from scipy.stats import binomtest
+
+from tests.cli.calls import call, refused
+from tests.report.runs import METHODS, copy_of, paths, three_runs
+from uiat.evaluation.intervals import wilson
+from uiat.evaluation.verdicts import compare_verdicts, pack, unpack
+from uiat.report.page.compare import compare_runs, strength
+from uiat.report.page.runs import read_runs
+
+
+def entry(method: str, attack: str) -> dict[str, Any]:
+    card = json.loads((three_runs() / method / "result.json").read_text(encoding="utf-8"))
+    (found,) = [e for e in card["evaluations"] if e["attack"] == attack]
+    return dict(found)
+
+
+def test_the_table_fits_100_columns_and_agrees_with_the_cards(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    found = call(capsys, "compare", *paths())
+    assert found.code == 0
+    assert max(map(len, found.out.splitlines())) <= 100
+    for method in METHODS:
+        (line,) = [row for row in found.out.splitlines() if row.startswith(f"{method} ") and "[" in row]
+        for attack in ("natural", "pgd-20"):
+            card = entry(method, attack)
+            low, high = card["interval95"]
+            assert f"{100 * card['accuracy']:.2f} [{100 * low:.1f}–{100 * high:.1f}]" in line
+    assert "method.lam" not in found.out  # only UIAT has it
+    assert "train.select" in found.out
+
+
+def test_rows_are_sorted_and_csv_has_every_digit(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = list(csv.DictReader(io.StringIO(call(capsys, "compare", *paths(), "--csv").out)))
+    robust = [float(row["robust"]) for row in rows]
+    assert robust == sorted(robust, reverse=True)
+    for row in rows:
+        for kind, attack in (("natural", "natural"), ("robust", "pgd-20")):
+            card = entry(row["run"], attack)
+            assert float(row[kind]) == card["accuracy"]
+            assert [float(row[f"{kind}_low"]), float(row[f"{kind}_high"])] == card["interval95"]
+            assert int(row[f"{kind}_n"]) == card["n"]
+        card = json.loads((three_runs() / row["run"] / "result.json").read_text(encoding="utf-8"))
+        assert float(row["seconds"]) == card["training_seconds"]
+        assert int(row["passes"]) == sum(card["training_passes"].values())
+    assert rows[0]["mcnemar_p"] == ""
+
+
+def test_the_paired_test_is_mcnemars(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = compare_runs(read_runs(paths())).rows
+    first, last = rows[0].robust, rows[-1].robust
+    assert first is not None
+    assert last is not None
+    assert first.verdicts is not None
+    assert last.verdicts is not None
+    assert float(first.verdicts.double().mean()) == first.accuracy
+    gained, lost = int((last.verdicts & ~first.verdicts).sum()), int((first.verdicts & ~last.verdicts).sum())
+    pair = rows[-1].paired
+    assert pair is not None
+    assert pair.difference == pytest.approx(last.accuracy - first.accuracy)
+    assert pair.p == binomtest(gained, gained + lost, 0.5).pvalue
+    assert pair.low < pair.difference < pair.high
+
+
+def test_markdown_has_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = call(capsys, "compare", *paths(), "--markdown").out.splitlines()
+    assert [line.split(" | ")[0].strip("| ") for line in lines[2:5]] == [
+        row.run.name for row in compare_runs(read_runs(paths())).rows
+    ]
+    assert "robust: pgd-20, ε = 0.2" in lines
+
+
+def test_verdicts_survive_a_round_trip() -> None:
+    for n in (1, 7, 8, 9, 120):
+        correct = torch.arange(n) % 3 == 0
+        found = unpack(pack(correct), n)
+        assert found is not None
+        assert torch.equal(found, correct)
+    assert unpack("zz", 4) is None
+    assert unpack(pack(torch.ones(9, dtype=torch.bool)), 40) is None
+    same = torch.ones(5, dtype=torch.bool)
+    assert compare_verdicts(same, same).p == 1.0
+
+
+def test_attacks_have_an_order() -> None:
+    names = ["natural", "fgsm", "pgd-10", "pgd-20", "pgd-50-10", "cw", "apgd-ce", "autoattack"]
+    assert sorted(names, key=strength) == names
+
+
+def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare, going, other = (copy_of("sat", tmp_path / name) for name in ("bare", "going", "other"))
+    card = json.loads((bare / "result.json").read_text())
+    (bare / "result.json").write_text(json.dumps({**card, "evaluations": []}))
+    (going / "result.json").unlink()
+    (going / "lock").unlink()  # it names this very process
+    (going / "metrics.jsonl").write_text((going / "metrics.jsonl").read_text()[:-40])  # a line half written
+    data = json.loads((other / "data.json").read_text())
+    (other / "data.json").write_text(json.dumps({**data, "test": {"images": 120, "digest": "another"}}))
+    out = call(capsys, "compare", *paths(), str(bare), str(going), str(other)).out
+    assert "note: bare: not evaluated" in out
+    assert "note: going: not finished: 3 of 4 epochs" in out
+    assert "note: other: other data than most (digits): not comparable" in out
+    assert "note: other: measured on other images than the first: no paired test" in out
+
+
+def test_old_cards_have_no_paired_test(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    old = copy_of("uiat", tmp_path / "old")
+    card = json.loads((old / "result.json").read_text())
+    for each in card["evaluations"]:
+        del each["verdicts"]
+    (old / "result.json").write_text(json.dumps(card))
+    out = call(capsys, "compare", str(old), str(three_runs() / "natural"), str(three_runs() / "sat")).out
+    assert "keeps no verdicts: evaluate again for a paired test" in out
+
+
+def test_seeds_of_one_setting_are_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    copies = [copy_of("sat", tmp_path / name) for name in ("a", "b")]
+    for k, path in enumerate(copies):
+        saved = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps({**saved, "seed": k}))
+    accuracy = 100 * entry("sat", "pgd-20")["accuracy"]
+    out = call(capsys, "compare", *map(str, copies)).out
+    assert f"a, b: 2 seeds of one setting, robust {accuracy:.2f} ± 0.00 % (mean, sd)" in out
+
+
+def test_a_folder_of_reproduce_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for method in ("sat", "uiat"):
+        run = copy_of(method, tmp_path / "out" / "runs" / method)
+        card = json.loads((run / "result.json").read_text())
+        (run / "result.json").write_text(json.dumps({**card, "evaluations": []}))
+        (run / "measures").mkdir()
+        facts = {"accuracy": 0.25, "n": 120, "eps": 0.2, "norm": "linf", "seconds": 1.0}
+        (run / "measures" / "pgd-20-0123abcd.json").write_text(json.dumps(facts))
+        (run / "measures" / "curve-pgd-20-0123abcd.json").write_text(json.dumps({"accuracy": {"all": []}}))
+    out = call(capsys, "compare", str(tmp_path / "out")).out
+    low, high = wilson(30, 120)
+    assert out.count(f"25.00 [{100 * low:.1f}–{100 * high:.1f}]") == 2
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "needs run folders" in refused(capsys, "compare")
+    assert "holds no run" in refused(capsys, "compare", str(tmp_path))
+    assert "no run was measured with 'cw'" in refused(capsys, "compare", *paths(), "--attack", "cw")
+    assert "cannot be given together" in refused(capsys, "compare", *paths(), "--csv", "--markdown")

@@ -1,0 +1,161 @@
+"""`uiat report`: what the page shows is what the networks say; what is missing is said; names are text."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.cli.calls import call, refused
+from tests.report.page import EVIL, EXAMPLES, FLAGS, folder, frames, opened, payload, probabilities, report
+from tests.report.runs import copy_of, paths, three_runs
+from uiat.report.page.compare import compare_runs
+from uiat.report.page.frames import FRIENDS, Walk, make_frames
+from uiat.report.page.look import Looker, LookOptions
+from uiat.report.page.page import mistakes, render
+from uiat.report.page.runs import read_runs
+
+
+def test_every_probability_is_that_of_the_picture_shown() -> None:
+    data = payload(report())
+    assert {run["name"] for run in data["runs"]} == {"natural", "uiat", EVIL}
+    assert data["runs"][0]["method"] == "UIAT"
+    for k, run in enumerate(data["runs"]):
+        images = opened(folder(run["name"])).images
+        for example, facts in enumerate(data["examples"]):
+            pixels = frames(data, k, example)
+            assert torch.equal(pixels[data["zero"]], images.x[facts["place"]])
+            assert facts["y"] == int(images.y[facts["place"]])
+            p = probabilities(folder(run["name"]), pixels)
+            shown = torch.tensor(run["p"][example]) / 10_000
+            assert torch.allclose(shown.double(), p[:, facts["shown"]], atol=1e-4)
+            assert run["guess"][example] == p.argmax(dim=1).tolist()
+
+
+def test_frames_stay_in_their_ball_and_keep_their_promise() -> None:
+    data = payload(report())
+    for k in range(3):
+        for example, facts in enumerate(data["examples"]):
+            pixels = frames(data, k, example).int()
+            change = (pixels - pixels[data["zero"]]).abs().flatten(1).amax(dim=1)
+            assert (change <= 255 * torch.tensor(data["grid"]).abs() + 1e-2).all()
+            own = torch.tensor(data["runs"][k]["p"][example])[:, facts["shown"].index(facts["y"])]
+            assert (own[:-1] >= own[1:] - 1).all(), "p of the true class falls from friend to enemy"
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_equation_4_and_l2(norm: str) -> None:
+    ready = opened(three_runs() / "uiat")
+    images = ready.images.part(0, 4)
+    eps = 0.2 if norm == "linf" else 1.0
+    plain = make_frames(ready.model, ready.fast, images, Walk(eps, norm), ready.device)
+    eq4 = make_frames(ready.model, ready.fast, images, Walk(eps, norm, beta=1.0), ready.device)
+    assert torch.equal(plain.pixels[:, FRIENDS:], eq4.pixels[:, FRIENDS:])
+    assert not torch.equal(plain.pixels, eq4.pixels)
+    if norm == "l2":
+        lengths = (plain.pixels.int() - images.x[:, None].int()).double().flatten(2).norm(dim=2) / 255
+        assert (lengths <= torch.tensor(plain.grid).abs() + 1e-3).all()
+
+
+def test_examples_come_from_all_classes_and_both_halves() -> None:
+    looker = Looker(LookOptions(n=100, examples=20, device="cpu"))
+    run = read_runs([paths()[2]])[0]
+    ready = looker.open(run)
+    places, easier = looker.choose(ready)
+    assert len(places.unique()) == 20
+    assert (ready.images.y[places].bincount(minlength=10) >= 1).all()
+    assert 5 <= int(easier.sum()) <= 15
+
+
+def test_by_class_and_confusion_agree() -> None:
+    looker = Looker(LookOptions(n=60, examples=2, attack="pgd-5", device="cpu"))
+    run = read_runs([paths()[1]])[0]
+    ready = looker.open(run)
+    look = looker.look(run, ready, looker.choose(ready)[0])
+    assert int(look.natural.sum()) == int(look.attacked.sum()) == 60
+    with torch.no_grad():
+        right = ready.model(ready.images.x / 255).argmax(dim=1) == ready.images.y
+    assert int(look.natural.diag().sum()) == int(right.sum())
+    at_eps = look.curve.accuracy["all"][look.curve.grid.index(look.eps)]
+    assert int(look.attacked.diag().sum()) == round(60 * at_eps)
+    assert sum(n for _, n, _, _ in look.by_class()) == 60
+    assert all(count > 0 for _, _, count in mistakes(look.attacked, look.images.classes))
+
+
+def test_names_are_text_and_nothing_is_loaded() -> None:
+    text = report().read_text(encoding="utf-8")
+    assert "<img src=x" not in text
+    assert "&lt;img src=x onerror=alert(1)&gt;" in text
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", "")
+    assert "https://" not in text
+    assert len(text.encode()) < 8e6
+
+
+def test_a_class_that_closes_the_script_is_harmless(tmp_path: Path) -> None:
+    found = compare_runs(read_runs([paths()[2]]))
+    looker = Looker(LookOptions(n=20, examples=2, attack="pgd-2", device="cpu"))
+    ready = looker.open(found.rows[0].run)
+    classes = ("</script><script>alert(1)</script>", EVIL, *ready.images.classes[2:])
+    ready = replace(ready, images=replace(ready.images, classes=classes))
+    places, easier = looker.choose(ready)
+    look = looker.look(found.rows[0].run, ready, places)
+    text = render(found, [look], places, easier, looker.options, reason="")
+    assert text.count("<script") == 2
+    assert "<script>alert" not in text
+    assert EVIL not in text
+    out = tmp_path / "page.html"
+    out.write_text(text, encoding="utf-8")
+    assert payload(out)["classes"] == list(classes)
+
+
+def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bare, going, empty = tmp_path / "bare", tmp_path / "going", tmp_path / "empty"
+    for path in (bare, going, empty):
+        copy_of("uiat", path)
+        (path / "lock").unlink()
+    card = json.loads((bare / "result.json").read_text())
+    (bare / "result.json").write_text(json.dumps({**card, "evaluations": []}))
+    (going / "result.json").unlink()
+    for name in ("result.json", "metrics.jsonl", "best.safetensors", "last.safetensors"):
+        (empty / name).unlink()
+    out = str(tmp_path / "page.html")
+    words = {
+        bare: ("No robust accuracy has been measured", "not evaluated"),
+        going: ("not finished: 4 of 4 epochs", "not evaluated"),
+        empty: ("no epoch is finished yet", "there are no curves", "not finished: 0 of 4 epochs"),
+    }
+    for path, sentences in words.items():
+        found = call(capsys, "report", str(path), *FLAGS, "-o", out)
+        assert found.code == 0, found.err
+        text = Path(out).read_text(encoding="utf-8")
+        assert all(sentence in text for sentence in sentences), path
+    assert call(capsys, "report", *paths(), "--pictures", "0", "-o", out).code == 0
+    assert "Pictures were left out" in Path(out).read_text(encoding="utf-8")
+
+
+def test_a_kept_curve_is_used_and_other_data_is_set_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept, other = copy_of("sat", tmp_path / "kept"), copy_of("natural", tmp_path / "other")
+    assert call(capsys, "curves", str(kept), "--n", "40", "--attack", "pgd-5").code == 0
+    data = json.loads((other / "data.json").read_text())
+    (other / "data.json").write_text(json.dumps({**data, "test": {"images": 120, "digest": "another"}}))
+    out = tmp_path / "page.html"
+    found = call(capsys, "report", str(kept), paths()[2], str(other), *FLAGS, "-o", str(out))
+    assert found.code == 0, found.err
+    text = out.read_text(encoding="utf-8")
+    assert "kept: 40 images, from `uiat curves`" in text
+    assert "other data than most (digits): not comparable" in text
+    assert "Without pictures: other." in text
+    curve = json.loads((kept / "curves" / "curves.json").read_text())
+    shown = next(run for run in payload(out)["runs"] if run["name"] == "kept")["curve"]
+    assert shown["all"] == curve["accuracy"]["all"]
+    assert len(payload(out)["examples"]) == EXAMPLES
+
+
+def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "a.html")
+    assert "needs run folders" in refused(capsys, "report")
+    assert "holds no run" in refused(capsys, "report", str(tmp_path), "-o", out)
+    assert "--examples is 0" in refused(capsys, "report", *paths(), "--examples", "0", "-o", out)
+    assert "there is no such folder" in refused(capsys, "report", *paths(), "-o", str(tmp_path / "no" / "a.html"))
+    assert not Path(out).exists()
