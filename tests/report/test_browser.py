@@ -34,7 +34,8 @@ class Opened:
 
     def __init__(self, browser: Any, path: Path, hash: str = "", **options: Any):
         self.context = browser.new_context(offline=True, **options)
-        self.page, self.errors = self.context.new_page(), []
+        self.page = self.context.new_page()
+        self.errors: list[str] = []
         self.page.on("console", lambda message: self.errors.append(message.text) if message.type == "error" else None)
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.on("request", lambda request: self.errors.append(request.url) if request.url[:4] == "http" else None)

@@ -61,7 +61,8 @@ def main(args: list[str]) -> int:
 
 def look_at(runs: list[Run], options: LookOptions) -> tuple[list[Look], torch.Tensor, torch.Tensor]:
     """Look at each run; all get frames of the same examples, which the first network's losses divide into halves."""
-    looker, looks, console = Looker(options), [], PipeSafeConsole(stderr=True, highlight=False)
+    looker, console = Looker(options), PipeSafeConsole(stderr=True, highlight=False)
+    looks: list[Look] = []
     places = easier = torch.empty(0, dtype=torch.long)
     for k, run in enumerate(runs):
         console.print(f"looking at {run.name} ({k + 1} of {len(runs)})", markup=False, soft_wrap=True)

@@ -48,7 +48,8 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": lambda share: f"{100 * share:.1f}", "png": png, "radius": show_eps}
+    environment.filters["percent"] = lambda share: f"{100 * share:.1f}"
+    environment.filters["png"], environment.filters["radius"] = png, show_eps
     templates = files("uiat.report.page").joinpath("templates")
     script, style = (templates.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
     looked_at = [look.run for look in looks]
