@@ -52,7 +52,7 @@ def take_screenshots(runs: list[str], out: Path) -> None:
             sys.exit(code)
         browser = driver.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name, width, height, scheme in (("slider", 1280, 860, "light"), ("phone", 390, 1180, "dark")):
-            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+            context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
             shown = context.new_page()
             shown.goto(page.as_uri())
             shown.locator("#explorer").scroll_into_view_if_needed()

@@ -76,14 +76,14 @@ class TensorBoard:
         """Write a line, and its pictures if it ends an epoch."""
         if self.writer is None:  # with the first line: a resumed run writes over what it repeats
             self.writer = self.make(str(self.folder), purge_step=moment.at)
-        kind = moment.record["kind"]
+        kind, writer = moment.record["kind"], self.writer
         for name, value in moment.record.items():
             if isinstance(value, int | float) and isfinite(value):
-                self.writer.add_scalar(f"{kind}/{name}", value, moment.at)
+                writer.add_scalar(f"{kind}/{name}", value, moment.at)
         if kind == "epoch":
             rows = torch.cat([torch.cat(list(row), dim=2) for row in moment.pictures()], dim=1)
-            self.writer.add_image("inverse, natural, adversarial", rows, moment.at)
-        self.writer.flush()
+            writer.add_image("inverse, natural, adversarial", rows, moment.at)
+        writer.flush()
 
 
 def open_callback(log: str, run: RunFolder, config: AnyConfig) -> Callback | None:

@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from uiat import __version__
-from uiat.report.figure import in_levels, show_radius, ticks
+from uiat.report.axis import in_levels, show_radius, ticks
 from uiat.report.page.charts import Chart, Series, epoch_ticks, percent_ticks, value_ticks
 from uiat.report.page.compare import Comparison, cells, flatten, notes, show
 from uiat.report.page.frames import FRIENDS
@@ -48,8 +48,8 @@ def render(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters: dict[str, Any] = {"percent": lambda share: f"{100 * share:.1f}", "png": png, "radius": show_eps}
-    environment.filters |= filters
+    environment.filters["percent"] = lambda share: f"{100 * share:.1f}"
+    environment.filters["png"], environment.filters["radius"] = png, show_eps
     templates = files("uiat.report.page").joinpath("templates")
     script, style = (templates.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
     looked_at = [look.run for look in looks]
