@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor
 
 from uiat import __version__
-from uiat.report.axis import in_levels, show_radius, ticks
+from uiat.report.figure import in_levels, show_radius, ticks
 from uiat.report.page.charts import Chart, Series, epoch_ticks, percent_ticks, value_ticks
 from uiat.report.page.compare import Comparison, cells, flatten, notes, show
 from uiat.report.page.frames import FRIENDS
