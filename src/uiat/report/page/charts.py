@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-LEFT, RIGHT, TOP, BOTTOM = 60, 406, 10, 216
+LEFT, RIGHT, TOP, BOTTOM = 60, 394, 10, 216
 """The box of the lines within the picture."""
 Ticks = Sequence[tuple[float, str]]
 
