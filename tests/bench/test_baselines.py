@@ -22,6 +22,8 @@ from uiat.methods.passes import Need
 from uiat.models import ResNet
 from uiat.models.compiled import Compiled
 from uiat.models.fast import FastModel
+from uiat.models.features import Features
+from uiat.models.folding import folded_copy
 from uiat.types import Batch, Clock
 
 
@@ -58,7 +60,8 @@ def test_bare_passes_run_through_what_is_compiled(monkeypatch: pytest.MonkeyPatc
     calls: list[int] = []
     compiled = Compiled(state.model, "it")
     compiled.register_forward_hook(lambda module, args, output: calls.append(len(args[0])))
-    fast = FastModel(state.model.train(), compiled=compiled)
+    folded = folded_copy(state.model, batch.x, Features())
+    fast = FastModel(state.model.train(), folded=folded, compiled=compiled)
     for kind, run in bare_passes(fast, batch.x, batch.y).items():
         calls.clear()
         with run.within() as network:
