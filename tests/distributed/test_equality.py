@@ -34,7 +34,7 @@ def test_processes_equal_one(world: int, micro_batch: int, alone: dict[str, Any]
     found = train(world, tmp_path / "out", NAMES, micro_batch)
     check(found, alone)
     if world == 2 and not micro_batch:
-        assert all(found[name]["passes"] == alone[name]["passes"] for name in NAMES)
+        assert {name: found[name]["passes"] for name in NAMES} == {name: alone[name]["passes"] for name in NAMES}
     other = torch.load(tmp_path / "out.1", weights_only=True)
     for name in NAMES:
         for key, value in found[name]["tensors"].items():
