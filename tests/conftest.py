@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, settings
 
-from tests.engine.runs import begin, tiny
+from tests.support.runs import begin, tiny
 from uiat.runs.folder import RunFolder
 
 torch.set_num_threads(1)

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import uiat.methods.method as module
-from tests.bench.setting import CPU, SETTING
+from tests.support.bench_setting import CPU, SETTING
 from uiat.bench.baselines import BarePass, bare_passes, literal_hat, literal_natural, literal_trades
 from uiat.bench.race import race
 from uiat.bench.timed import Phase, TimedMethod, bare

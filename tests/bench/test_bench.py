@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.bench.setting import CPU, SETTING
-from tests.cli.calls import call, refused
+from tests.support.bench_setting import CPU, SETTING
+from tests.support.calls import call, refused
 from uiat.bench.baselines import BarePass
 from uiat.bench.costs import peak_bytes
 from uiat.bench.race import race

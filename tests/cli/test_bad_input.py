@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from tests.cli.calls import call, refused
-from tests.engine.processes import finish, spawn
-from tests.engine.runs import TINY
+from tests.support.calls import call, refused
+from tests.support.processes import finish, spawn
+from tests.support.runs import TINY
 from uiat import UserError, methods
 from uiat.cli import main
 from uiat.cli.train import check_processes

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from matplotlib.image import imread
 
-from tests.cli.calls import call, refused
-from tests.evaluation.uiat_run import DATA, EPS, trained
+from tests.support.calls import call, refused
+from tests.support.uiat_run import DATA, EPS, trained
 from uiat.evaluation.intervals import wilson
 from uiat.runs.folder import RunFolder, read_json
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.cli.calls import call, stopped
-from tests.engine.runs import CPU, DATA, begin, splits, tiny
+from tests.support.calls import call, stopped
+from tests.support.runs import CPU, DATA, begin, splits, tiny
 from uiat.attacks import PGD
 from uiat.engine.setup import build_model
 from uiat.evaluation.accuracy import accuracy

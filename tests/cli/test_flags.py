@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import call, refused_flag
+from tests.support.calls import call, refused_flag
 from uiat import recipes
 from uiat.cli.train import _choose, parse
 from uiat.config import AnyConfig

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import call, refused, stopped
-from tests.engine.runs import tiny
+from tests.support.calls import call, refused, stopped
+from tests.support.runs import tiny
 from uiat import methods, recipes
 from uiat.config import Config, UnknownMethod, Validation, encode, from_json, to_json
 from uiat.errors import UserError

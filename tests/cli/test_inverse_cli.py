@@ -11,9 +11,9 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.cli.calls import call, refused
-from tests.engine.runs import load_checkpoint
-from tests.evaluation.uiat_run import CONFIG, DATA, INNER, images, network, trained
+from tests.support.calls import call, refused
+from tests.support.runs import load_checkpoint
+from tests.support.uiat_run import CONFIG, DATA, INNER, images, network, trained
 from uiat.data.images import balanced
 from uiat.evaluation.inverses import shown_places
 from uiat.report.inverse import PictureRow, draw_inverses, stretched

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.calls import call, refused
+from tests.support.calls import call, refused
 from uiat import data, recipes
 from uiat.attacks import ATTACKS
 from uiat.evaluation import suite

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 import uiat
-from tests.cli.calls import call, refused
-from tests.engine.processes import finish, spawn
+from tests.support.calls import call, refused
+from tests.support.processes import finish, spawn
 from uiat.cli import COMMANDS
 
 
@@ -88,7 +88,7 @@ def test_a_mistake_in_a_process_of_its_own() -> None:
 
 
 def test_help_does_not_wait_for_the_engine() -> None:
-    code, out, _ = finish(spawn("tests.cli.imports", "--help"))
+    code, out, _ = finish(spawn("tests.support.import_modules", "--help"))
     assert code == 0
     assert not {"torch", "numpy", "uiat.engine.loop"} & set(out.split())
     assert "uiat.cli" in out.split()

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import call, refused, refused_flag, stopped
-from tests.data.pictures import fill
+from tests.support.calls import call, refused, refused_flag, stopped
+from tests.support.pictures import fill
 from uiat.cli import main
 from uiat.errors import UserError, quoted
 from uiat.runs.folder import RunFolder

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import call, refused
-from tests.data.pictures import fill, picture
+from tests.support.calls import call, refused
+from tests.support.pictures import fill, picture
 from uiat.runs.folder import RunFolder
 
 SMALL = ["--train.epochs", "1", "--method.attack.steps", "1", "--validate.steps", "1"]

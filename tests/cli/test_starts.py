@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.cli.calls import call, refused, stopped
-from tests.engine.runs import TINY
+from tests.support.calls import call, refused, stopped
+from tests.support.runs import TINY
 from uiat import recipes
 from uiat.cli import main, train
 from uiat.config import check

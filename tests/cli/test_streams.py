@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.cli.calls import call
-from tests.engine.processes import ROOT
-from tests.engine.runs import TINY
+from tests.support.calls import call
+from tests.support.processes import ROOT
+from tests.support.runs import TINY
 from uiat import progress
 from uiat.runs.folder import RunFolder
 

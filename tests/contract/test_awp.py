@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests import twins
-from tests.contract.mutate import Mutation
-from tests.contract.setting import CONFIGS, TWIN_NAMES, Pair, check_table, state_entry, steps, twin_settings
+from tests.support.contract_setting import CONFIGS, TWIN_NAMES, Pair, check_table, state_entry, steps, twin_settings
+from tests.support.mutate import Mutation
 from tests.twins.awp import OUTER, update
 from tests.twins.basics import Step
 from uiat.config import AWP, Averaging

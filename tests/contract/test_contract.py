@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.contract.setting import CONFIGS, DATA, build, network, samples, steps
+from tests.support.contract_setting import CONFIGS, DATA, build, network, samples, steps
 from uiat.errors import UserError
 from uiat.methods import METHODS
 from uiat.models.features import penultimate

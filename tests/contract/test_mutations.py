@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.contract.mutate import Mutation
-from tests.contract.setting import CONFIGS, check_against_twin
 from tests.contract.test_twins import OPTIONS
+from tests.support.contract_setting import CONFIGS, check_against_twin
+from tests.support.mutate import Mutation
 from uiat.methods.method import Method
 from uiat.objectives.divergence import kl_divergence
 from uiat.objectives.inverse import inverse_loss

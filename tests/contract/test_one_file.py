@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from examples.uiat_in_one_file import Hyper, Net, State, uiat_step
-from tests.contract.setting import DATA, samples, state_entry, update
+from tests.support.contract_setting import DATA, samples, state_entry, update
 from uiat.attacks import PGD
 from uiat.methods import UIAT, UIATOneOff
 from uiat.rng import Draws

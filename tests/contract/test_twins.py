@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests import twins
-from tests.contract.setting import CONFIGS, TWIN_NAMES, check_against_twin, twin_settings
+from tests.support.contract_setting import CONFIGS, TWIN_NAMES, check_against_twin, twin_settings
 from uiat.attacks import PGD
 from uiat.methods import METHODS
 from uiat.models import ResNet

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.data.pictures import fill
+from tests.support.pictures import fill
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.cli.calls import call
+from tests.support.calls import call
 from uiat.data.augment import Windows, draw_cutmix, draw_cutout
 from uiat.data.images import Images
 from uiat.data.loader import Loader

@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL.Image import Image
 
-from tests.data.pictures import packed, picture, read, refused
+from tests.support.pictures import packed, picture, read, refused
 from uiat.data import DataConfig, Loader, load
 from uiat.data import packed as packed_set
 from uiat.data.decode import pixels

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from tests.data.pictures import fill, picture, read, refused
 from tests.data.test_decode import bomb
+from tests.support.pictures import fill, picture, read, refused
 from uiat.data import DataConfig, load
 from uiat.errors import UserError
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.data import formats
 from tests.data.test_npz import save
+from tests.support import data_formats as formats
 from uiat.data import SOURCES, DataConfig, Images, load
 from uiat.errors import UserError
 

@@ -31,7 +31,7 @@ def measure(folder: Path, count: int, steps: int) -> dict[str, float]:
     np.savez(folder / "originals.npz", image=image, label=np.arange(600) % 10)
     generated = zeros_npz(folder / "generated.npz", count)
     files = [str(folder / "originals.npz"), str(generated), str(steps)]
-    command = [sys.executable, "-m", "tests.data.million", *files]
+    command = [sys.executable, "-m", "tests.support.million", *files]
     done = subprocess.run(
         command,
         capture_output=True,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.distributed.processes import train
+from tests.support.ranks import train
 from uiat.methods import METHODS
 
 NAMES = [*METHODS, "sat+", "trades+", "uiat+", "uiat-oneoff+", "uiat*", "uiat-oneoff*"]

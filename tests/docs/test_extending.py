@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import Call, call
-from tests.docs.pages import ROOT, blocks
-from tests.engine.processes import finish, spawn
+from tests.support.calls import Call, call
+from tests.support.doc_pages import ROOT, blocks
+from tests.support.processes import finish, spawn
 from uiat import attacks, data, methods, models, recipes
 from uiat.cli import main
 from uiat.config import from_json, to_json

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cli.calls import call
-from tests.data.pictures import CLASSES, fill
-from tests.docs.pages import ROOT, blocks
+from tests.support.calls import call
+from tests.support.doc_pages import ROOT, blocks
+from tests.support.pictures import CLASSES, fill
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.docs.pages import README, ROOT, blocks
+from tests.support.doc_pages import README, ROOT, blocks
 from uiat import METHODS, recipes
 from uiat.cli import main
 from uiat.cli import train as train_command

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.flags import known_flags
-from tests.docs.pages import PAGES, ROOT, prose, quoted
+from tests.support.doc_pages import PAGES, ROOT, prose, quoted
+from tests.support.flags import known_flags
 
 METHOD = ROOT / "docs" / "method.md"
 DECISIONS = ROOT / "docs" / "decisions.md"

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.engine.moments import at_call, die
-from tests.engine.runs import STEPS, begin, snapshot, tiny
+from tests.support.moments import at_call, die
+from tests.support.runs import STEPS, begin, snapshot, tiny
 from uiat.config import AnyConfig, Schedule
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State

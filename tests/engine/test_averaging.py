@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from tests.cli.calls import call
-from tests.engine.moments import STEP, at_call
-from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from tests.engine.test_resume import stopped_and_resumed
+from tests.support.calls import call
+from tests.support.moments import STEP, at_call
+from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.config import AnyConfig, Averaging, check
 from uiat.engine.averaging import Average
 from uiat.engine.setup import build_model, build_state

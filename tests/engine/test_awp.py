@@ -8,10 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from tests.engine.faults import Faulty, script
-from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
 from tests.engine.test_accumulation import BATCH, EPOCHS, SPEC, network, z_of
 from tests.engine.test_resume import stopped_and_resumed
+from tests.support.fault_points import Faulty, script
+from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
 from uiat.config import AWP, AnyConfig, Averaging, check
 from uiat.engine import loop
 from uiat.engine.awp import perturbed

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.calls import call, stopped
-from tests.engine.runs import CPU, STEPS, TINY, assert_same, begin, snapshot, splits, tiny
+from tests.support.calls import call, stopped
+from tests.support.runs import CPU, STEPS, TINY, assert_same, begin, snapshot, splits, tiny
 from uiat.engine.callbacks import Moment
 from uiat.engine.loop import train
 from uiat.runs.folder import RunFolder

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.moments import RENAME, STEP, Killed, at_call, die
-from tests.engine.runs import CPU, STEPS, begin, go_on, splits, tiny
-from tests.faults.states import differences, final_state
+from tests.support.moments import RENAME, STEP, Killed, at_call, die
+from tests.support.runs import CPU, STEPS, begin, go_on, splits, tiny
+from tests.support.states import differences, final_state
 from uiat.engine.setup import build_state
 from uiat.errors import UserError
 from uiat.runs.checkpoint import Checkpointer

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.cli.calls import call, refused
-from tests.engine.runs import CPU, TINY, assert_same, begin, snapshot, splits, tiny
+from tests.support.calls import call, refused
+from tests.support.runs import CPU, TINY, assert_same, begin, snapshot, splits, tiny
 from uiat.config import AnyConfig
 from uiat.engine import loop
 from uiat.engine.setup import build_state
@@ -28,7 +28,7 @@ DROPPED = "attacks run through the network as it is from now on: its folded copy
 
 def own(name: str, **changes: Any) -> AnyConfig:
     """Return a run of one of the ordinary networks."""
-    return replace(tiny("uiat", **changes), model=Imported(f"tests.models.ordinary:{name}"))
+    return replace(tiny("uiat", **changes), model=Imported(f"tests.support.ordinary:{name}"))
 
 
 def said(run: RunFolder) -> list[str]:

@@ -11,9 +11,9 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from tests.cli.calls import call, refused
-from tests.engine.moments import STEP, Killed, at_call, die
-from tests.engine.runs import CPU, DATA, STEPS, TINY, assert_same, load_checkpoint, snapshot, tiny
+from tests.support.calls import call, refused
+from tests.support.moments import STEP, Killed, at_call, die
+from tests.support.runs import CPU, DATA, STEPS, TINY, assert_same, load_checkpoint, snapshot, tiny
 from uiat import data
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.data.config import DataConfig, Generated

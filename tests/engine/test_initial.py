@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.cli.calls import call, refused
-from tests.engine.moments import STEP, Killed, at_call, die
-from tests.engine.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from tests.support.calls import call, refused
+from tests.support.moments import STEP, Killed, at_call, die
+from tests.support.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.config import AnyConfig, Averaging
 from uiat.engine.setup import head_of, initial_model
 from uiat.errors import UserError

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.moments import LINE, RENAME, STEP
-from tests.engine.processes import finish, spawn
-from tests.engine.runs import STEPS, TINY, assert_same, load_checkpoint, snapshot
+from tests.support.moments import LINE, RENAME, STEP
+from tests.support.processes import finish, spawn
+from tests.support.runs import STEPS, TINY, assert_same, load_checkpoint, snapshot
 from uiat.cli import main
 from uiat.runs.folder import RunFolder
 
@@ -46,7 +46,7 @@ def test_a_killed_run_ends_in_the_same_bits(method: str, tmp_path: Path) -> None
     commands = [command(method, job[0], out) for job, out in zip(jobs, folders, strict=True)]
     lines = [json.dumps([*job[1:], args]) for job, args in zip(jobs, commands, strict=True)]
     first = command(method, "by-epoch", tmp_path / "first")
-    code, ends, err = finish(spawn("tests.engine.child", "kill", *first), "\n".join(lines))
+    code, ends, err = finish(spawn("tests.support.run_child", "kill", *first), "\n".join(lines))
     assert code == 0, err
     codes = [line.split()[1] for line in ends.splitlines() if line.startswith("ended ")]
     assert codes == [str(-signal.SIGKILL)] * len(jobs)

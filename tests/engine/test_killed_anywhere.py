@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.moments import LINE, RENAME, STEP, Killed, at_call, die
-from tests.engine.runs import CPU, STEPS, assert_same, go_on, snapshot, splits, tiny
+from tests.support.moments import LINE, RENAME, STEP, Killed, at_call, die
+from tests.support.runs import CPU, STEPS, assert_same, go_on, snapshot, splits, tiny
 from uiat.config import AnyConfig
 from uiat.engine.loop import train
 from uiat.runs.folder import RunFolder

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.contract.setting import network, samples
-from tests.engine.moments import STEP, Killed, at_call, die
-from tests.engine.runs import STEPS, begin, go_on, tiny
+from tests.support.contract_setting import network, samples
+from tests.support.moments import STEP, Killed, at_call, die
+from tests.support.runs import STEPS, begin, go_on, tiny
 from uiat.attacks import FGSM, PGD
 from uiat.engine import loop
 from uiat.engine.overfitting import Overfitting, is_single_step, one_step

@@ -195,7 +195,7 @@ def test_a_counter_keeps_no_network_alive() -> None:
 
 
 def test_validation_is_not_a_cost_of_training(tmp_path_factory: pytest.TempPathFactory) -> None:
-    from tests.engine.runs import begin, load_checkpoint, tiny
+    from tests.support.runs import begin, load_checkpoint, tiny
 
     run = begin(tiny("sat"), tmp_path_factory.mktemp("runs") / "run")
     assert load_checkpoint(run)["passes"] == {"forward": 540, "input_backward": 360, "weight_backward": 180}

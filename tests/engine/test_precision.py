@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.engine.beside import Trace, side_by_side
-from tests.engine.moments import STEP, Killed, at_call, die
-from tests.engine.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
+from tests.support.beside import Trace, side_by_side
+from tests.support.moments import STEP, Killed, at_call, die
+from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
 from uiat import recipes
 from uiat.config import AnyConfig
 from uiat.engine.setup import build_loader, build_state

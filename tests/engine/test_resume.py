@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.engine.moments import STEP, Killed, at_call, die
-from tests.engine.runs import STEPS, assert_same, begin, go_on, snapshot, tiny
+from tests.support.moments import STEP, Killed, at_call, die
+from tests.support.runs import STEPS, assert_same, begin, go_on, snapshot, tiny
 from uiat.config import AnyConfig
 from uiat.methods import HAT, METHODS
 from uiat.models import MODELS

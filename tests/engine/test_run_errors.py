@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.calls import stopped
-from tests.engine.moments import STEP
-from tests.engine.processes import finish, spawn
-from tests.engine.runs import TINY, load_checkpoint
+from tests.support.calls import stopped
+from tests.support.moments import STEP
+from tests.support.processes import finish, spawn
+from tests.support.runs import TINY, load_checkpoint
 from uiat.cli import main
 from uiat.runs.folder import RunFolder
 
@@ -18,7 +18,7 @@ from uiat.runs.folder import RunFolder
 def test_a_folder_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, ready, go = tmp_path / "run", tmp_path / "ready", tmp_path / "go"
     words = ["wait", STEP, "2", "train", "digits-resnet8-natural", *TINY, "--out", str(out)]
-    first = spawn("tests.engine.child", *words, READY=str(ready), GO=str(go))
+    first = spawn("tests.support.run_child", *words, READY=str(ready), GO=str(go))
     while not ready.exists():
         assert first.poll() is None, finish(first)
         time.sleep(0.02)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.engine.runs import CPU, STEPS, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.cli import main
 from uiat.engine import loop
 from uiat.engine.setup import build_model

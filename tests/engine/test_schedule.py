@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.moments import STEP
-from tests.engine.runs import STEPS, begin, tiny
+from tests.support.moments import STEP
+from tests.support.runs import STEPS, begin, tiny
 from uiat.config import Schedule
 from uiat.engine.state import State
 from uiat.engine.step import train_step

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.moments import STEP, at_call
-from tests.engine.processes import finish, spawn
-from tests.engine.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, tiny
+from tests.support.moments import STEP, at_call
+from tests.support.processes import finish, spawn
+from tests.support.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, tiny
 from uiat.cli import main
 from uiat.cli.launch import refuse, stopped
 from uiat.engine.signals import STOP_FILE, StopSignal
@@ -24,7 +24,7 @@ COMMAND = ["train", "digits-resnet8-uiat", *TINY, "--method.attack.steps", "2", 
 def test_a_signal_to_a_process(number: signal.Signals, tmp_path: Path) -> None:
     out, ready, go = tmp_path / "run", tmp_path / "ready", tmp_path / "go"
     words = ["wait", STEP, str(STEPS + 2), *COMMAND, "--out", str(out)]
-    process = spawn("tests.engine.child", *words, READY=str(ready), GO=str(go))
+    process = spawn("tests.support.run_child", *words, READY=str(ready), GO=str(go))
     while not ready.exists():
         assert process.poll() is None, finish(process)
         time.sleep(0.02)

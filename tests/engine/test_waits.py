@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from tests.engine.runs import CPU, splits, tiny
+from tests.support.runs import CPU, splits, tiny
 from uiat.config import AWP
 from uiat.engine import step
 from uiat.engine.setup import build_loader, build_state

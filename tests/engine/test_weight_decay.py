@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.engine.runs import assert_same, begin, snapshot, tiny
 from tests.engine.test_resume import stopped_and_resumed
+from tests.support.runs import assert_same, begin, snapshot, tiny
 from uiat.engine.step import make_optimizer
 
 

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tests.cli.calls import call, refused
-from tests.export.checkpoints import RENAMED, WRAPPED, Command, Own, save_as_on_gpu
-from tests.models.helpers import data, settle
+from tests.support.calls import call, refused
+from tests.support.checkpoints import RENAMED, WRAPPED, Command, Own, save_as_on_gpu
+from tests.support.model_helpers import data, settle
 from uiat import UserError
 from uiat.models import MODELS, WideResNet
 from uiat.runs.weights import load_weights, read_weights

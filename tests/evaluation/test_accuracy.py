@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.engine.runs import splits
+from tests.support.runs import splits
 from uiat.attacks import PGD
 from uiat.evaluation.accuracy import Accuracy, accuracy
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.evaluation.uiat_run import EPS, images, precise
+from tests.support.uiat_run import EPS, images, precise
 from uiat.attacks import PGD
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import accuracy

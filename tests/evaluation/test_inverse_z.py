@@ -8,8 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.engine.runs import load_checkpoint
-from tests.evaluation.uiat_run import CONFIG, EPS, INNER, images, network, precise, trained
+from tests.support.runs import load_checkpoint
+from tests.support.uiat_run import CONFIG, EPS, INNER, images, network, precise, trained
 from uiat.attacks import PGD
 from uiat.attacks.start import GAUSSIAN
 from uiat.errors import UserError

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.evaluation.uiat_run import CONFIG, EPS, INNER, images, precise
+from tests.support.uiat_run import CONFIG, EPS, INNER, images, precise
 from uiat.attacks import PGD
 from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.evaluation.uiat_run import Precise
+from tests.support.uiat_run import Precise
 from uiat.attacks import PGD
 from uiat.data import Splits
 from uiat.data.images import Images, balanced

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 import uiat
-from tests.cli.calls import call
-from tests.engine.runs import begin, tiny
-from tests.export.folders import COLOUR, FAMILIES, make_run
+from tests.support.calls import call
+from tests.support.export_folders import COLOUR, FAMILIES, make_run
+from tests.support.runs import begin, tiny
 from uiat.config import encode
 from uiat.export.card import BIBTEX
 from uiat.export.folder import write_folder

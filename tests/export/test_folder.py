@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import call, refused
-from tests.export.folders import FAMILIES, GREY, make_run
+from tests.support.calls import call, refused
+from tests.support.export_folders import FAMILIES, GREY, make_run
 from uiat.models import ResNet
 from uiat.runs.folder import RunFolder, read_json
 

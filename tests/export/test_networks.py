@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.export.folders import COLOUR, FAMILIES, GREY, images, make_run
-from tests.export.readers import read_logits
+from tests.support.export_folders import COLOUR, FAMILIES, GREY, images, make_run
+from tests.support.export_readers import read_logits
 from uiat.export.folder import write_folder
 from uiat.export.script import write_scripts
 from uiat.export.subject import load_subject

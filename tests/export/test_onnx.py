@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.cli.calls import call, refused
-from tests.export.folders import FAMILIES, GREY, images, make_run
+from tests.support.calls import call, refused
+from tests.support.export_folders import FAMILIES, GREY, images, make_run
 from uiat import UserError
 from uiat.export import folder
 from uiat.export.folder import write_onnx

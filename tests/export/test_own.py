@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.calls import call, refused
-from tests.export.folders import GREY, images, make_run
-from tests.export.readers import read_logits
+from tests.support.calls import call, refused
+from tests.support.export_folders import GREY, images, make_run
+from tests.support.export_readers import read_logits
 from uiat import UserError
 from uiat.export.folder import write_folder
 from uiat.export.subject import load_subject

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.jobs import Warm, train
-from tests.faults.lives import COUNTED, TIMES, Tally, Unbroken
+from tests.support.jobs import Warm, train
+from tests.support.lives import COUNTED, TIMES, Tally, Unbroken
 
 
 @pytest.fixture

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.engine.moments import STEP
-from tests.faults.jobs import TINY, Warm
-from tests.faults.lives import Tally, compare, count
-from tests.faults.states import final_state
+from tests.support.jobs import TINY, Warm
+from tests.support.lives import Tally, compare, count
+from tests.support.moments import STEP
+from tests.support.states import final_state
 from uiat.cli import main
 from uiat.runs.folder import RunFolder
 

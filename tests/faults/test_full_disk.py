@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.moments import LINE, at_call
-from tests.faults.jobs import SYNC, Warm, train
-from tests.faults.lives import LARGEST, Tally, Unbroken, compare
+from tests.support.jobs import SYNC, Warm, train
+from tests.support.lives import LARGEST, Tally, Unbroken, compare
+from tests.support.moments import LINE, at_call
 from uiat.cli import main
 from uiat.runs.folder import RunFolder
 

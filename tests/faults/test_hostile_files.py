@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.cli.calls import stopped
-from tests.engine.runs import go_on
+from tests.support.calls import stopped
+from tests.support.runs import go_on
 from uiat.errors import UserError
 from uiat.evaluation.ledger import Ledger
 from uiat.io import write_sealed

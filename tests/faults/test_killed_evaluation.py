@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from tests.faults.jobs import EVALUATION, Warm, random_cause, train
-from tests.faults.lives import Tally, count
-from tests.faults.states import differences
+from tests.support.jobs import EVALUATION, Warm, random_cause, train
+from tests.support.lives import Tally, count
+from tests.support.states import differences
 from uiat.runs.folder import read_json
 
 TIMES = ("seconds", "environment")

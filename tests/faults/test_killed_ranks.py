@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.engine.moments import STEP
-from tests.faults.jobs import CALLS, METHODS, Warm, random_cause, train
-from tests.faults.lives import LARGEST, Tally, Unbroken, compare, count, folders
-from tests.faults.states import differences, final_state
+from tests.support.jobs import CALLS, METHODS, Warm, random_cause, train
+from tests.support.lives import LARGEST, Tally, Unbroken, compare, count, folders
+from tests.support.moments import STEP
+from tests.support.states import differences, final_state
 from uiat.runs.folder import RunFolder
 
 TOLERANCE, EPOCHS = 1e-6, 3

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.jobs import CALLS, METHODS, SAVING, Warm, random_cause, train
-from tests.faults.lives import LARGEST, Tally, Unbroken, compare, count, folders
+from tests.support.jobs import CALLS, METHODS, SAVING, Warm, random_cause, train
+from tests.support.lives import LARGEST, Tally, Unbroken, compare, count, folders
 
 CASES = [(method, saving, seed) for method in METHODS for saving in SAVING for seed in range(3)]
 SAMPLE = ("uiat", "by-step", 0)

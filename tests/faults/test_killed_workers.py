@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from tests.engine.processes import finish, spawn
-from tests.faults.jobs import train
-from tests.faults.lives import Tally, compare
-from tests.faults.states import final_state
+from tests.support.jobs import train
+from tests.support.lives import Tally, compare
+from tests.support.processes import finish, spawn
+from tests.support.states import final_state
 from uiat.cli.launch import cores
 from uiat.runs.folder import RunFolder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.runs import tiny
+from tests.support.runs import tiny
 from uiat.errors import UserError
 from uiat.runs.folder import RunFolder
 

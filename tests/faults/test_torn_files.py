@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.engine.runs import CPU, begin, go_on, splits, tiny
-from tests.faults.lives import Tally
-from tests.faults.states import differences, final_state
+from tests.support.lives import Tally
+from tests.support.runs import CPU, begin, go_on, splits, tiny
+from tests.support.states import differences, final_state
 from uiat.engine.setup import build_state
 from uiat.runs.checkpoint import Checkpointer
 from uiat.runs.folder import RunFolder

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.models.ordinary import LeNet, NormedLeNet
 from tests.models.test_ordinary import noise, settled
+from tests.support.ordinary import LeNet, NormedLeNet
 from uiat.attacks import PGD
 from uiat.crafting import crafting
 from uiat.engine.passes import PassCounter

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.models.foldable import NETWORKS, assert_same, images, must_fold, settled
+from tests.support.foldable import NETWORKS, assert_same, images, must_fold, settled
 from uiat.models.fast import speed_up
 
 

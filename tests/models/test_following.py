@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.models.ordinary import NormedLeNet
 from tests.models.test_ordinary import noise, settled
+from tests.support.ordinary import NormedLeNet
 from uiat.attacks import PGD
 from uiat.crafting import crafting
 from uiat.models import ResNet, penultimate

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
-from tests.cli.calls import call, refused
-from tests.engine.runs import TINY, tiny
-from tests.models.helpers import data
+from tests.support.calls import call, refused
+from tests.support.model_helpers import data
+from tests.support.runs import TINY, tiny
 from uiat import UserError, models
 from uiat.config import from_json, to_json
 from uiat.models import Imported, penultimate

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.models.helpers import data
-from tests.models.zoo import AlexLike, Halves, SwinLike, cnn, hooks
+from tests.support.model_helpers import data
+from tests.support.zoo import AlexLike, Halves, SwinLike, cnn, hooks
 from uiat.models import PreActResNet, ResNet, penultimate
 from uiat.models.features import Features
 

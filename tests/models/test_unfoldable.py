@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.models.foldable import assert_same, images, must_fold, settled, stack, tail
+from tests.support.foldable import assert_same, images, must_fold, settled, stack, tail
 from uiat.models.fast import speed_up
 from uiat.models.features import Features
 from uiat.models.folding import folded_copy

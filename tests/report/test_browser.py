@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from tests.docs.pages import ROOT
-from tests.report.page import EVIL, EXAMPLES, FLAGS, folder, payload, probabilities, report
-from tests.report.runs import copy_of
+from tests.support.doc_pages import ROOT
+from tests.support.report_page import EVIL, EXAMPLES, FLAGS, folder, payload, probabilities, report
+from tests.support.report_runs import copy_of
 from uiat.cli import main
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

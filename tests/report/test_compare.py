@@ -10,8 +10,8 @@ import pytest
 import torch
 from scipy.stats import binomtest
 
-from tests.cli.calls import call, refused
-from tests.report.runs import METHODS, copy_of, paths, three_runs
+from tests.support.calls import call, refused
+from tests.support.report_runs import METHODS, copy_of, paths, three_runs
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import compare_verdicts, pack, unpack
 from uiat.report.page.compare import compare_runs, strength

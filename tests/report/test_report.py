@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.cli.calls import call, refused
-from tests.report.page import EVIL, EXAMPLES, FLAGS, folder, frames, opened, payload, probabilities, report
-from tests.report.runs import copy_of, paths, three_runs
+from tests.support.calls import call, refused
+from tests.support.report_page import EVIL, EXAMPLES, FLAGS, folder, frames, opened, payload, probabilities, report
+from tests.support.report_runs import copy_of, paths, three_runs
 from uiat.report.page.compare import compare_runs
 from uiat.report.page.frames import FRIENDS, Walk, make_frames
 from uiat.report.page.look import Looker, LookOptions

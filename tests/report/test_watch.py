@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import call, refused
-from tests.report.runs import copy_of, paths
+from tests.support.calls import call, refused
+from tests.support.report_runs import copy_of, paths
 from uiat.cli.watch import LEVELS, curve
 
 

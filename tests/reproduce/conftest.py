@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reproduce.tiny import tiny_scale
+from tests.support.tiny import tiny_scale
 from uiat.cli import main
 
 

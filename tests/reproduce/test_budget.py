@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from tests.reproduce.tiny import TINY, tiny_scale
+from tests.support.tiny import TINY, tiny_scale
 from uiat.bench.timed import KINDS, passes_per_image
 from uiat.data import SOURCES, load
 from uiat.data.config import DataConfig

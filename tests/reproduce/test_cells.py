@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import call
-from tests.reproduce.tiny import TINY, tiny_scale
+from tests.support.calls import call
+from tests.support.tiny import TINY, tiny_scale
 from uiat import recipes
 from uiat.config import from_json, to_json
 from uiat.methods import METHODS

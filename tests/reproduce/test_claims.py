@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.reproduce.tiny import TINY, tiny_scale
+from tests.support.tiny import TINY, tiny_scale
 from uiat.evaluation.intervals import LEVEL, Difference
 from uiat.reproduce.claims import (
     NOT_MEASURED,

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.reproduce.finished import first_of, learned, measured, raced, trained
+from tests.support.finished import first_of, learned, measured, raced, trained
 from uiat.evaluation import intervals
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.claims import NOT_MEASURED, Finding, decide, missing, overall

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import call
-from tests.engine.moments import STEP
-from tests.reproduce.forks import fork
 from tests.reproduce.test_runs import begun, trained
-from tests.reproduce.tiny import TINY, tiny_scale
+from tests.support.calls import call
+from tests.support.forks import fork
+from tests.support.moments import STEP
+from tests.support.tiny import TINY, tiny_scale
 from uiat.data import load
 from uiat.distributed import pick_device
 from uiat.engine import loop

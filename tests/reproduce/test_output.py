@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from tests.reproduce.tiny import TINY, tiny_scale
+from tests.support.tiny import TINY, tiny_scale
 from uiat.reproduce.cell import Cell, Store, writing
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.figure import ENDINGS, Figure

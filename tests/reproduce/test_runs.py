@@ -13,9 +13,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.cli.calls import call, refused
-from tests.reproduce.forks import fork
-from tests.reproduce.tiny import tiny_scale
+from tests.support.calls import call, refused
+from tests.support.forks import fork
+from tests.support.tiny import tiny_scale
 from uiat.cli import main
 from uiat.engine import loop
 from uiat.reproduce import runner, scales

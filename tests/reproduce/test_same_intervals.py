@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.calls import call
-from tests.reproduce.tiny import TINY, tiny_scale
+from tests.support.calls import call
+from tests.support.tiny import TINY, tiny_scale
 from uiat.reproduce.cell import Cell, Store
 
 

@@ -6,7 +6,7 @@ import runpy
 from pathlib import Path
 from typing import Any
 
-from tests.reproduce.tiny import TINY, tiny_scale
+from tests.support.tiny import TINY, tiny_scale
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.scales import SCALES
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.reproduce.tiny import TINY
+from tests.support.tiny import TINY
 from uiat import data
 from uiat.data.config import DataConfig, Generated
 from uiat.reproduce import stand_in

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
-from tests.cli.calls import call
-from tests.engine.moments import STEP
-from tests.reproduce.forks import fork
-from tests.reproduce.tiny import TINY, tiny_scale
+from tests.support.calls import call
+from tests.support.forks import fork
+from tests.support.moments import STEP
+from tests.support.tiny import TINY, tiny_scale
 from uiat.cli.reproduce import STOPPED
 from uiat.cli.reproduce_job import default_folder
 from uiat.cli.reproduce_output import Attempts

@@ -12,10 +12,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.cli.calls import call
-from tests.reproduce.finished import raced
-from tests.reproduce.forks import fork
-from tests.reproduce.tiny import TINY, tiny_scale
+from tests.support.calls import call
+from tests.support.finished import raced
+from tests.support.forks import fork
+from tests.support.tiny import TINY, tiny_scale
 from uiat.bench.race import Rounds
 from uiat.bench.race import race as bench_race
 from uiat.bench.timed import passes_per_image

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.support.oracle import ep, fb
 from tests.twins import attacks as twin_attacks
-from tests.unit.oracle import ep, fb
 from uiat.attacks import ATTACKS, FGSM, NFGSM, PGD, RSFGSM, Attack
 from uiat.balls import BALLS
 from uiat.rng import Draws

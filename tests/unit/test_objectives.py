@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.contract.setting import network, samples
+from tests.support.contract_setting import network, samples
 from uiat.objectives.divergence import best_other, kl_divergence, margin
 from uiat.objectives.inverse import inverse_loss
 from uiat.objectives.terms import GradientAlignment

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.calls import refused
+from tests.support.calls import refused
 from uiat import recipes
 from uiat.data.loader import Mixture
 from uiat.types import Clock

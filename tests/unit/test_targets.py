@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.contract.setting import DATA, network, samples
+from tests.support.contract_setting import DATA, network, samples
 from uiat.errors import UserError
 from uiat.methods import UIAT, UIATOneOff
 from uiat.rng import Draws

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.faults.jobs import End, Warm, train
-from tests.faults.states import differences, final_state
+from tests.support.jobs import End, Warm, train
+from tests.support.states import differences, final_state
 from uiat.runs.folder import RunFolder
 
 TIMES = {"restarted": "processes started again", "went on": "the first new step saved"}

@@ -79,5 +79,5 @@ def tiny_scale() -> Iterator[scales.Scale]:
         patch.setitem(scales.SCALES, "smoke", TINY)
         patch.setattr(timing, "FEWEST", 1)
         patch.setattr(timing, "CHEAP_SECONDS", 0.0)
-        patch.setattr(workers, "PROGRAM", "tests.reproduce.child")
+        patch.setattr(workers, "PROGRAM", "tests.support.reproduce_child")
         yield TINY

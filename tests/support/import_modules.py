@@ -1,4 +1,4 @@
-"""`python -m tests.cli.imports ARGS…`: run a command, then print the modules that it imported."""
+"""`python -m tests.support.import_modules ARGS…`: run a command, then print the modules that it imported."""
 
 import sys
 

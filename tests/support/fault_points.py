@@ -1,7 +1,8 @@
 """A network that fails at chosen steps of a run.
 
-`python -m tests.engine.faults KIND RANK PLACES OUT ARGS…` is one process of a run of this network that fails, on that
-rank, at PLACES (1-2,2-3: epoch 1, step 2 and so on); it runs the command ARGS and leaves its last weights in OUT.RANK.
+`python -m tests.support.fault_points KIND RANK PLACES OUT ARGS…` is one process of a run of this network that fails, on
+that rank, at PLACES (1-2,2-3: epoch 1, step 2 and so on); it runs the command ARGS and leaves its last weights in
+OUT.RANK.
 """
 
 import sys
@@ -133,6 +134,6 @@ def run_process(kind: str, on: str, places: str, out: str, *args: str) -> int:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     # The module that was imported by name, not this one: its classes are the ones that are registered.
-    from tests.engine import faults
+    from tests.support import fault_points as faults
 
     sys.exit(faults.run_process(*sys.argv[1:]))

@@ -1,12 +1,12 @@
 """The command line in processes that meet their moment.
 
-`python -m tests.engine.child kill ARGS…` first runs the command ARGS, unharmed, so that imports and first calls are
-paid for once. Then it reads jobs from its input, a JSON list [MOMENT, TARGET, NUMBER, ARGS] a line, runs each in a
+`python -m tests.support.run_child kill ARGS…` first runs the command ARGS, unharmed, so that imports and first calls
+are paid for once. Then it reads jobs from its input, a JSON list [MOMENT, TARGET, NUMBER, ARGS] a line, runs each in a
 process of its own (a fork) and prints `ended CODE` for each. MOMENT is when SIGKILL falls: `before` or `after`
 the call of this number.
 
-`python -m tests.engine.child wait TARGET NUMBER ARGS…` runs one, which after that call makes the file $READY and waits
-for the file $GO.
+`python -m tests.support.run_child wait TARGET NUMBER ARGS…` runs one, which after that call makes the file $READY and
+waits for the file $GO.
 """
 
 import json
@@ -15,7 +15,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.engine.moments import at_call, kill
+from tests.support.moments import at_call, kill
 from uiat.cli import main
 
 

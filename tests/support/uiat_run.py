@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 from torch import Tensor, nn
 
-from tests.engine.runs import CPU, begin, splits, tiny
+from tests.support.runs import CPU, begin, splits, tiny
 from uiat.config import Schedule, Validation
 from uiat.data import Splits
 from uiat.data.config import DataConfig

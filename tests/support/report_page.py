@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.report.runs import copy_of, paths, three_runs
+from tests.support.report_runs import copy_of, paths, three_runs
 from uiat.cli import main
 from uiat.data.images import to_unit
 from uiat.evaluation.subject import Ready, Subject, prepare

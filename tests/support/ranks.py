@@ -34,7 +34,7 @@ def start(world: int, module: str, *args: str) -> list[subprocess.Popen[str]]:
 
 def train(world: int, out: Path, names: list[str], micro_batch: int = 0) -> dict[str, Any]:
     """Run the child on so many processes and return what the main one saved."""
-    for process in start(world, "tests.distributed.child", str(out), str(micro_batch), ",".join(names)):
+    for process in start(world, "tests.support.rank_child", str(out), str(micro_batch), ",".join(names)):
         _, errors = process.communicate(timeout=1800)
         assert process.returncode == 0, errors
     result: dict[str, Any] = torch.load(f"{out}.0", weights_only=True)

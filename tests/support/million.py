@@ -1,4 +1,4 @@
-"""A few steps of UIAT with a large file of generated images: `python -m tests.data.million ORIGINALS GENERATED STEPS`.
+"""A few steps of UIAT with many generated images: `python -m tests.support.million ORIGINALS GENERATED STEPS`.
 
 Prints JSON: the seconds from the file to the first batch, and how far resident memory grew (MB) until the steps were
 made, against the same steps without generated images.

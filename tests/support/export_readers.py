@@ -8,7 +8,7 @@ from pathlib import Path
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-READER = Path(__file__).with_name("reader.py")
+READER = Path(__file__).with_name("export_reader.py")
 
 
 def read_logits(folders: dict[Path, Tensor]) -> list[Tensor]:

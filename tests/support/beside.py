@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from torch import Tensor
 
-from tests.engine.runs import CPU, splits
+from tests.support.runs import CPU, splits
 from uiat.balls import Linf
 from uiat.config import AnyConfig
 from uiat.engine.setup import build_loader, build_state

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.engine.moments import LINE, RENAME, STEP
-from tests.engine.processes import spawn
+from tests.support.moments import LINE, RENAME, STEP
+from tests.support.processes import spawn
 
 TINY = [
     *("--data.subset", "72", "--data.validation", "12", "--data.test-subset", "40", "--data.crop", "1", "--data.flip"),
@@ -58,7 +58,7 @@ class Warm:
     """An interpreter that has everything loaded, and forks."""
 
     def __init__(self, *first: str):
-        self.process: subprocess.Popen[str] = spawn("tests.faults.warm", *first)
+        self.process: subprocess.Popen[str] = spawn("tests.support.warm", *first)
         assert self._answer() == {"codes": [0]}, self.process.communicate()
 
     def run(self, args: list[str], *, world: int = 1, cause: dict[str, Any] | None = None, rank: int = 0) -> End:

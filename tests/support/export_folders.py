@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tests.engine.runs import tiny
-from tests.models.helpers import settle
+from tests.support.model_helpers import settle
+from tests.support.runs import tiny
 from uiat.config import AnyConfig, to_json
 from uiat.io import write_json, write_tensors
 from uiat.models import ModelConfig, PreActResNet, ResNet, WideResNet

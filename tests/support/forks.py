@@ -8,8 +8,8 @@ from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.engine.moments import at_call, kill
-from tests.reproduce.tiny import tiny_scale
+from tests.support.moments import at_call, kill
+from tests.support.tiny import tiny_scale
 from uiat.cli import main
 
 

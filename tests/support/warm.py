@@ -1,7 +1,7 @@
 """A warm interpreter that runs commands in forks of itself and lets them die.
 
-`python -m tests.faults.warm ARGS…` first runs the command ARGS, unharmed, so that imports and first calls are paid for
-once. Then it reads jobs from its input, one of `tests.faults.jobs.Job` as JSON a line, and prints for each how its
+`python -m tests.support.warm ARGS…` first runs the command ARGS, unharmed, so that imports and first calls are paid for
+once. Then it reads jobs from its input, one of `tests.support.jobs.Job` as JSON a line, and prints for each how its
 processes ended. With more than one process they are the ranks of one run, as torchrun would start them.
 """
 
@@ -18,8 +18,8 @@ from typing import Any
 
 import torch
 
-from tests.distributed.processes import free_port
-from tests.engine.moments import at_call, kill
+from tests.support.moments import at_call, kill
+from tests.support.ranks import free_port
 from uiat.cli import main
 
 PATIENCE = 60.0
