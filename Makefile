@@ -7,7 +7,7 @@ DEMO := runs/demo/natural runs/demo/sat runs/demo/uiat
 # One thread a worker: two test processes on two cores must not wait for each other's threads.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-cpus test-slow test-faults lint format clean
+.PHONY: help demo test test-cpus test-slow test-faults lint format constraints clean
 
 help:
 	@echo "make demo       train three networks on digits and write the page that compares them (about three minutes)"
@@ -17,6 +17,7 @@ help:
 	@echo "make test-faults  kills, torn files and full disks by the hundred (docs/reliability.md)"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     rewrite the sources with ruff"
+	@echo "make constraints  rewrite constraints.txt with the newest versions that pyproject.toml allows"
 	@echo "make clean      remove the environment, caches and runs"
 
 $(VENV)/.done: pyproject.toml constraints.txt
@@ -61,6 +62,17 @@ lint: $(VENV)/.done
 format: $(VENV)/.done
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# torch is named, not found: where no version is, pip takes the build with CUDA. Look at the diff, then run the tests.
+TORCH ?= 2.13.0
+constraints:
+	$(PYTHON) -m venv build/constraints
+	build/constraints/bin/python -m pip install --quiet --upgrade setuptools torch==$(TORCH)
+	build/constraints/bin/python -m pip install --quiet --no-build-isolation -e '.[dev]'
+	{ head -1 constraints.txt; build/constraints/bin/python -m pip freeze --all --exclude-editable --exclude pip | \
+		sed 's/^\(torch==[^+]*\)+.*/\1/'; } > build/constraints.txt
+	mv build/constraints.txt constraints.txt
+	rm -rf build/constraints
 
 clean:
 	rm -rf $(VENV) runs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis src/*.egg-info
