@@ -1,5 +1,6 @@
 """Two processes of a run, one of which is killed: the other ends too, and both go on from the last checkpoint."""
 
+import os
 import random
 from pathlib import Path
 
@@ -54,6 +55,21 @@ def test_the_other_rank_notices(rank: int, warm: Warm, tally: Tally, out: Path) 
     assert end.codes[1 - rank] not in (0, -9)
     tally.add("resumes")
     assert warm.run(train("uiat", "by-step", out), world=2).finished
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs Linux's idle priority")
+@pytest.mark.parametrize("group", range(4))
+def test_the_other_rank_ends_however_slow_gloo_is(group: int, warm: Warm, tally: Tally, tmp_path: Path) -> None:
+    """Forty deaths where a process that frees its gloo group hangs every second time (pytorch#56297)."""
+    for number in range(10):
+        rank, step = number % 2, 3 + (group + number) % 8
+        cause = {"how": "call", "moment": "before", "target": STEP, "number": step}
+        job = train("uiat", "by-step", tmp_path / str(number))
+        end = warm.run(job, world=2, cause=cause, rank=rank, starved=True)
+        count(end, tally)
+        assert end.codes[rank] == -9
+        assert end.codes[1 - rank] > 0, end.words  # neither finished nor ended by a signal
 
 
 @pytest.mark.faults

@@ -61,9 +61,18 @@ class Warm:
         self.process: subprocess.Popen[str] = spawn("tests.support.warm", *first)
         assert self._answer() == {"codes": [0]}, self.process.communicate()
 
-    def run(self, args: list[str], *, world: int = 1, cause: dict[str, Any] | None = None, rank: int = 0) -> End:
+    def run(
+        self,
+        args: list[str],
+        *,
+        world: int = 1,
+        cause: dict[str, Any] | None = None,
+        rank: int = 0,
+        starved: bool = False,
+    ) -> End:
+        """Run a command; `rank` dies of `cause`, and with `starved` gloo's threads hardly run in the other ranks."""
         assert self.process.stdin is not None
-        job = {"args": args, "world": world, "rank": rank, "cause": cause}
+        job = {"args": args, "world": world, "rank": rank, "cause": cause, "starved": starved}
         print(json.dumps(job), file=self.process.stdin, flush=True)
         return End(**self._answer())
 

@@ -13,12 +13,12 @@ import sys
 import tempfile
 import time
 import traceback
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any
 
 import torch
 
-from tests.support.moments import at_call, kill
+from tests.support.moments import STEP, at_call, kill
 from tests.support.ranks import free_port
 from uiat.cli import main
 
@@ -39,6 +39,15 @@ def arranged(cause: dict[str, Any]) -> AbstractContextManager[object]:
     return nullcontext()
 
 
+def starve() -> None:
+    """Pin this process to one CPU, where threads other than its own (gloo's) run only when nothing else wants to."""
+    own = os.getpid()
+    for thread in map(int, os.listdir("/proc/self/task")):
+        os.sched_setaffinity(thread, {min(os.sched_getaffinity(own))})
+        if thread != own:
+            os.sched_setscheduler(thread, os.SCHED_IDLE, os.sched_param(0))
+
+
 def start(job: dict[str, Any], rank: int, port: int, log: int) -> int:
     child = os.fork()
     if child:
@@ -51,7 +60,10 @@ def start(job: dict[str, Any], rank: int, port: int, log: int) -> int:
             shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(job["world"])}
             os.environ.update(shared, RANK=str(rank), LOCAL_RANK=str(rank))
         cause = job["cause"] if job["cause"] and job["rank"] == rank else {"how": "none"}
-        with arranged(cause):
+        with ExitStack() as stack:
+            stack.enter_context(arranged(cause))
+            if job["starved"] and job["rank"] != rank:
+                stack.enter_context(at_call(STEP, 2, starve, before=True))
             code = main(job["args"])
     except BaseException:
         traceback.print_exc()
