@@ -1,14 +1,18 @@
 """Processes that meet in a store where the dead have left their words."""
 
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.distributed import HashStore  # type: ignore[attr-defined]
+from torch.distributed import DistError, HashStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import Store
 
+from tests.support.ranks import free_port
 from uiat.distributed import meet
 from uiat.errors import UserError
 
@@ -42,3 +46,22 @@ def test_an_attempt_that_broke_off_half_way_does_no_harm() -> None:
     places = gathering(store, 2, [0.1, 0.0])
     places[1].set("address", "here")
     assert places[0].get("address") == b"here"
+
+
+HOST = "import sys, time; from torch.distributed import TCPStore; "
+HOST += "s = TCPStore('127.0.0.1', int(sys.argv[1]), is_master=True, wait_for_workers=False); print(flush=True); "
+HOST += "time.sleep(600)"
+
+
+def test_a_process_gives_up_at_once_when_the_one_that_holds_the_store_has_died() -> None:
+    port = free_port()
+    with subprocess.Popen([sys.executable, "-c", HOST, str(port)], stdout=subprocess.PIPE) as host:
+        assert host.stdout is not None
+        host.stdout.readline()
+        store = TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(minutes=5))
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(meet, store, 1, 2, seconds=1800)
+            time.sleep(0.2)
+            host.kill()
+            with pytest.raises(DistError):  # which `process_group` turns into the sentence of a lost peer
+                waiting.result(timeout=120)

@@ -96,6 +96,7 @@ def snapshot(run: RunFolder) -> dict[str, object]:
     assert there == {name for name in (table, before) if name}
     card = read_json(run.result)
     assert card.pop("training_seconds") >= 0
+    del card["environment"]["git_commit"]  # of the source tree, which may move on while the tests run
     parts: dict[str, object] = {
         "checkpoint": checkpoint,
         "table": [load_file(run.path / name) for name in tables],
