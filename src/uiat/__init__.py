@@ -13,6 +13,7 @@ and a card of what a network stands up to:
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import: nothing at all is imported here
 
 if TYPE_CHECKING:
+    from uiat.attacks import FGSM, NFGSM, PGD, RSFGSM
     from uiat.errors import UserError
     from uiat.evaluation.evaluate import evaluate
     from uiat.methods import (
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         SingleStep,
         UIATOneOff,
     )
+    from uiat.targets import InstanceInverse, Momentum, OneOff, UniversalInverse
     from uiat.types import Batch, Clock, DataSpec, Loss
 else:
 
@@ -40,6 +42,8 @@ else:
         places = {
             "UserError": "errors",
             "evaluate": "evaluation.evaluate",
+            **dict.fromkeys(("FGSM", "NFGSM", "PGD", "RSFGSM"), "attacks"),
+            **dict.fromkeys(("InstanceInverse", "Momentum", "OneOff", "UniversalInverse"), "targets"),
             **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types"),
         }
         return getattr(import_module(f"uiat.{places.get(name, 'methods')}"), name)
@@ -48,10 +52,14 @@ else:
 __version__ = "0.1.0"
 
 __all__ = [
+    "FGSM",
     "HAT",
     "IAT",
     "MART",
     "METHODS",
+    "NFGSM",
+    "PGD",
+    "RSFGSM",
     "SAT",
     "TRADES",
     "UIAT",
@@ -59,10 +67,14 @@ __all__ = [
     "Clock",
     "DataSpec",
     "GradAlign",
+    "InstanceInverse",
     "Loss",
+    "Momentum",
     "Natural",
+    "OneOff",
     "SingleStep",
     "UIATOneOff",
+    "UniversalInverse",
     "UserError",
     "__version__",
     "evaluate",

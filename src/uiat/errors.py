@@ -9,6 +9,11 @@ class UserError(ValueError):
     """A mistake in the input: the message says what is wrong, where, and what to do.
 
     The command line prints the message alone and exits with code 2; in one's own code it is a `ValueError`.
+
+    >>> Clock(epoch=0, step=0, epochs=30)
+    Traceback (most recent call last):
+        ...
+    uiat.errors.UserError: the clock is in epoch 0 of 30: epochs count from 1 to the planned total.
     """
 
 

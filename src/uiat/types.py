@@ -15,7 +15,11 @@ from uiat.rng import Draws
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What a method and a model need to know of the data before they see any of it."""
+    """What a method and a model need to know of the data before they see any of it.
+
+    >>> DataSpec(num_classes=10, num_samples=50_000, shape=(3, 32, 32)).numel
+    3072
+    """
 
     num_classes: int
     num_samples: int
@@ -31,7 +35,11 @@ class DataSpec:
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples x in [0, 1], their labels y, and which samples of the training set they are."""
+    """Samples x in [0, 1], their labels y, and which samples of the training set they are.
+
+    >>> len(Batch(torch.rand(2, 3, 32, 32), y=torch.tensor([7, 1]), index=torch.tensor([40, 2])))
+    2
+    """
 
     x: Tensor
     y: Tensor
@@ -80,7 +88,10 @@ class Batch:
 
 @dataclass(frozen=True)
 class Clock:
-    """When a step happens. Epochs count from 1, as in everything a person sees."""
+    """When a step happens. Epochs count from 1, as in everything a person sees.
+
+    >>> clock = Clock(epoch=1, step=0, epochs=100)  # the first step of 100 epochs
+    """
 
     epoch: int
     step: int
@@ -105,7 +116,12 @@ class Clock:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss to call `backward` on, and the unweighted value of each of its terms."""
+    """A loss to call `backward` on, and the unweighted value of each of its terms.
+
+    >>> loss = TRADES().build(data)(model, batch, Clock(epoch=1, step=0, epochs=30))
+    >>> sorted(loss.parts)
+    ['ce_clean', 'kl']
+    """
 
     total: Tensor
     parts: dict[str, Tensor]

@@ -18,7 +18,12 @@ from uiat.rng import Draws
 
 @dataclass(frozen=True)
 class PGD:
-    """Multi-step attack: x̂ ← Π(x̂ + α·sign ∇ℓ(x̂)), `steps` times."""
+    """Multi-step attack: x̂ ← Π(x̂ + α·sign ∇ℓ(x̂)), `steps` times.
+
+    >>> x_adv = PGD(eps=8 / 255, step=2 / 255, steps=20)(model, x, y)
+    >>> bool((x_adv - x).abs().max() <= 8 / 255 + 1e-6)
+    True
+    """
 
     eps: float = 8 / 255
     """ε: radius of the ball."""

@@ -13,7 +13,10 @@ from uiat.rng import Draws
 
 @dataclass(frozen=True)
 class FGSM:
-    """Fast gradient sign method (Goodfellow et al., 2015): one step from x itself."""
+    """Fast gradient sign method (Goodfellow et al., 2015): one step from x itself.
+
+    >>> x_adv = FGSM(eps=8 / 255)(model, x, y)
+    """
 
     eps: float = 8 / 255
     """ε: radius of the ball."""
@@ -38,7 +41,10 @@ class FGSM:
 
 @dataclass(frozen=True)
 class RSFGSM:
-    """FGSM from a random start (Wong et al., 2020): U(−ε, ε), a step of 1.25 ε, projected to ε."""
+    """FGSM from a random start (Wong et al., 2020): U(−ε, ε), a step of 1.25 ε, projected to ε.
+
+    >>> x_adv = RSFGSM(eps=8 / 255)(model, x, y)
+    """
 
     eps: float = 8 / 255
     """ε: radius of the ball, and of the random start."""
@@ -58,7 +64,10 @@ class RSFGSM:
 
 @dataclass(frozen=True)
 class NFGSM:
-    """Noise FGSM (de Jorge et al., 2022): strong noise, a step of ε, and no projection to ε."""
+    """Noise FGSM (de Jorge et al., 2022): strong noise, a step of ε, and no projection to ε.
+
+    >>> x_adv = NFGSM(eps=8 / 255)(model, x, y)
+    """
 
     eps: float = 8 / 255
     """ε: the radius that the model is trained for; the result may lie up to (noise + alpha)·ε from x."""

@@ -44,6 +44,10 @@ def evaluate(
     The network is used as it is, in eval mode, on the device of its parameters, and left as it was. A card has, under
     `attacks`, each attack with its accuracy, 95 % interval, accuracy by class and setting.
 
+    >>> card = evaluate(model, x, y, attacks=("natural", "pgd-20"), eps=8 / 255)
+    >>> sorted(card["attacks"])
+    ['natural', 'pgd-20']
+
     Args:
         model: returns logits for images in [0, 1]; normalisation belongs inside it.
         x: images (N, C, H, W), floats in [0, 1] or bytes.

@@ -16,7 +16,10 @@ from uiat.types import Clock, DataSpec
 
 @dataclass(frozen=True)
 class HAT(MethodConfig):
-    """HAT: TRADES' terms + γ·CE(f(x + h·(x̂ − x)), helper(x̂)), the helper a naturally trained network."""
+    """HAT: TRADES' terms + γ·CE(f(x + h·(x̂ − x)), helper(x̂)), the helper a naturally trained network.
+
+    >>> loss = HAT(beta=2.5).build(data, helper=helper)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
+    """
 
     beta: float = 2.5
     """Weight of KL(f(x) ‖ f(x̂))."""

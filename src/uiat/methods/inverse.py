@@ -34,7 +34,10 @@ Statistics = Literal["batch", "running"]
 
 @dataclass(frozen=True)
 class IAT(MethodConfig):
-    """Instance-wise inverse adversarial training (Alg. S1): CE(f(x̂), y) + λ·KL(f(x̌) ‖ f(x̂))."""
+    """Instance-wise inverse adversarial training (Alg. S1): CE(f(x̂), y) + λ·KL(f(x̌) ‖ f(x̂)).
+
+    >>> loss = IAT(inverse=InstanceInverse(steps=5)).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
+    """
 
     lam: float = 3.5
     """λ of Eq. 7: the pull towards the inverse adversary's prediction."""
@@ -67,7 +70,16 @@ class IAT(MethodConfig):
 
 @dataclass(frozen=True)
 class UIAT(MethodConfig):
-    """Universal inverse adversarial training (Alg. 1): CE(f(x̂), y) + λ·KL(p ‖ f(x̂)), a z for each class."""
+    """Universal inverse adversarial training (Alg. 1): CE(f(x̂), y) + λ·KL(p ‖ f(x̂)), a z for each class.
+
+    >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+    >>> method = UIAT(lam=3.5).build(DataSpec(num_classes=10, num_samples=100, shape=(1, 8, 8)))
+    >>> batch = Batch(torch.rand(4, 1, 8, 8), y=torch.tensor([3, 1, 4, 1]), index=torch.tensor([0, 1, 2, 3]))
+    >>> loss = method(model, batch, Clock(epoch=1, step=0, epochs=30))
+    >>> sorted(loss.parts)
+    ['ce', 'kl']
+    >>> loss.total.backward()
+    """
 
     lam: float = 3.5
     """λ of Eq. 7: the pull towards the inverse adversary's prediction."""
@@ -100,7 +112,10 @@ class UIAT(MethodConfig):
 
 @dataclass(frozen=True)
 class UIATOneOff(MethodConfig):
-    """One-off UIAT (Eq. S1 and S2): inverse adversaries in a single epoch T', their predictions kept ever after."""
+    """One-off UIAT (Eq. S1 and S2): inverse adversaries in a single epoch T', their predictions kept ever after.
+
+    >>> loss = UIATOneOff(one_off=OneOff(epoch=0.8)).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
+    """
 
     lam: float = 3.5
     """λ of Eq. S1: the pull towards p."""

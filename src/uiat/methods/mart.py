@@ -15,7 +15,10 @@ from uiat.types import Clock, DataSpec
 
 @dataclass(frozen=True)
 class MART(MethodConfig):
-    """MART: boosted CE(f(x̂), y) + β·KL(f(x) ‖ f(x̂))·(1 − f_y(x)), misclassified samples weigh more."""
+    """MART: boosted CE(f(x̂), y) + β·KL(f(x) ‖ f(x̂))·(1 − f_y(x)), misclassified samples weigh more.
+
+    >>> loss = MART(beta=5).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
+    """
 
     beta: float = 5.0
     """Weight of the KL term."""

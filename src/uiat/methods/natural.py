@@ -12,7 +12,10 @@ from uiat.types import Clock, DataSpec
 
 @dataclass(frozen=True)
 class Natural(MethodConfig):
-    """Natural training: CE(f(x), y)."""
+    """Natural training: CE(f(x), y).
+
+    >>> loss = Natural().build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
+    """
 
     label_smoothing: float = 0.0
     """Mass spread over all classes."""

@@ -15,7 +15,10 @@ from uiat.types import Clock, DataSpec
 
 @dataclass(frozen=True)
 class SAT(MethodConfig):
-    """Standard adversarial training (PGD-AT): CE(f(x̂), y)."""
+    """Standard adversarial training (PGD-AT): CE(f(x̂), y).
+
+    >>> loss = SAT(attack=PGD(eps=8 / 255, steps=10)).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
+    """
 
     attack: PGD = PGD()
     """The inner maximisation of Eq. 1."""

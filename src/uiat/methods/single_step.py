@@ -56,7 +56,10 @@ class WithPlugIn(MethodConfig):
 
 @dataclass(frozen=True)
 class SingleStep(WithPlugIn):
-    """RS-FGSM, N-FGSM or plain FGSM training: CE(f(x̂), y) with a single-step x̂."""
+    """RS-FGSM, N-FGSM or plain FGSM training: CE(f(x̂), y) with a single-step x̂.
+
+    >>> loss = SingleStep(attack=RSFGSM(eps=8 / 255)).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
+    """
 
     attack: RSFGSM | NFGSM | FGSM = NFGSM()
     """How x̂ is found, with one gradient."""
@@ -72,7 +75,10 @@ class SingleStep(WithPlugIn):
 
 @dataclass(frozen=True)
 class GradAlign(WithPlugIn):
-    """GradAlign: FGSM training + λ_align·(1 − cos) between input gradients at x and at a random point near it."""
+    """GradAlign: FGSM training + λ_align·(1 − cos) between input gradients at x and at a random point near it.
+
+    >>> loss = GradAlign(lam_align=0.2).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
+    """
 
     lam_align: float = 0.2
     """Weight of the alignment term: 0.112, 0.2 and 0.356 at ε = 6, 8 and 10/255 in its authors' code."""

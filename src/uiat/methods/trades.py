@@ -15,7 +15,10 @@ from uiat.types import Clock, DataSpec
 
 @dataclass(frozen=True)
 class TRADES(MethodConfig):
-    """TRADES: CE(f(x), y) + ω·KL(f(x) ‖ f(x̂)), x̂ found on the same KL."""
+    """TRADES: CE(f(x), y) + ω·KL(f(x) ‖ f(x̂)), x̂ found on the same KL.
+
+    >>> loss = TRADES(omega=6).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
+    """
 
     omega: float = 6.0
     """ω of Eq. 2: robustness against natural accuracy."""

@@ -18,7 +18,11 @@ from uiat.types import Clock, View
 
 @dataclass(frozen=True)
 class InstanceInverse:
-    """x̌ ← Π(x̌ − α'·sign ∇L_Inv(x̌, y)), n times, for every sample of its own."""
+    """x̌ ← Π(x̌ − α'·sign ∇L_Inv(x̌, y)), n times, for every sample of its own.
+
+    >>> IAT(inverse=InstanceInverse(eps=4 / 255, steps=5)).inverse.steps
+    5
+    """
 
     eps: float = 4 / 255
     """ε': radius of the inverse ball."""

@@ -14,7 +14,11 @@ from uiat.types import Clock, DataSpec, View
 
 @dataclass(frozen=True)
 class Momentum:
-    """p⁽ᵗ⁾ = γ·p⁽ᵗ⁻¹⁾ + (1 − γ)·f(x̌) from epoch T on; before, f(x̌)."""
+    """p⁽ᵗ⁾ = γ·p⁽ᵗ⁻¹⁾ + (1 − γ)·f(x̌) from epoch T on; before, f(x̌).
+
+    >>> UIAT(momentum=Momentum(enabled=False)).momentum.enabled
+    False
+    """
 
     enabled: bool = True
     """Whether to average at all (IAM of Table 6)."""

@@ -15,7 +15,11 @@ from uiat.types import Clock, DataSpec, View
 
 @dataclass(frozen=True)
 class OneOff:
-    """p = f(x) before epoch T', f(x̌) at T', and the stored p afterwards."""
+    """p = f(x) before epoch T', f(x̌) at T', and the stored p afterwards.
+
+    >>> UIATOneOff(one_off=OneOff(epoch=75)).one_off.epoch
+    75
+    """
 
     epoch: float = 0.8
     """T': the epoch that makes inverse adversaries; below 1, a fraction of the epochs."""

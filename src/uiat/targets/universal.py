@@ -21,7 +21,11 @@ from uiat.types import Clock, DataSpec, View
 
 @dataclass(frozen=True)
 class UniversalInverse:
-    """z_c ← Π(z_c − α'·sign ∇Σ L_Inv(x + z_c, c)), one step a batch, and x̌ = clip(x + z_y)."""
+    """z_c ← Π(z_c − α'·sign ∇Σ L_Inv(x + z_c, c)), one step a batch, and x̌ = clip(x + z_y).
+
+    >>> UIAT(inverse=UniversalInverse(eps=2 / 255, beta=0)).inverse.beta
+    0
+    """
 
     eps: float = 4 / 255
     """ε': radius of the inverse ball."""
