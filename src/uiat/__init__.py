@@ -49,7 +49,7 @@ else:
         return getattr(import_module(f"uiat.{places.get(name, 'methods')}"), name)
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "FGSM",

@@ -8,6 +8,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
@@ -92,6 +93,8 @@ def build_components(
     for name in names:
         if name not in NAMES:
             raise unknown("AutoAttack component", name, NAMES)
+    if find_spec("pyautoattack") is None:
+        raise UserError("AutoAttack needs the package pyautoattack: pip install 'uiat[autoattack]'.")
     possible = [name for name in names if num_classes >= FEWEST_CLASSES.get(name, 2)]
     notices = [
         f"{name} is left out: its loss needs {FEWEST_CLASSES[name]} classes and there are {num_classes}."
@@ -115,6 +118,8 @@ def check_pitfalls(model: nn.Module, x: Tensor, y: Tensor) -> list[str]:
 
 def square_warning(after: dict[str, float]) -> list[str]:
     """Warn, as its authors do, when Square finds what the gradient attacks before it did not."""
+    if "square" not in after:
+        return []
     from pyautoattack import checks
 
     with collected_warnings() as warnings:
