@@ -27,7 +27,7 @@ FILES = (EXPORTED, SCRIPT, NETWORK, ONNX, CARD, README)
 def write_folder(subject: Subject, out: Path, *, onnx: bool = False) -> list[str]:
     """Write the export and return the names of its files; files of other names in the folder are left alone."""
     if onnx and find_spec("onnx") is None:
-        raise UserError("--onnx needs the package onnx: install it with `pip install onnx`.")
+        raise UserError("--onnx needs the package onnx: pip install 'uiat[onnx]'.")
     texts = write_scripts(subject.config.model, subject.spec)
     if NETWORK not in texts:
         _verify(texts[SCRIPT], subject)
