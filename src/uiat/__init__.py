@@ -8,6 +8,10 @@ The plug-in use, in anyone's own loop:
 and a card of what a network stands up to:
 
     card = evaluate(model, x, y, attacks=("natural", "pgd-20", "autoattack"), eps=8 / 255)
+
+and a trained network, from a run, an export, or a name on the Hub:
+
+    model = load("runs/b")
 """
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import: nothing at all is imported here
@@ -28,6 +32,7 @@ if TYPE_CHECKING:
         SingleStep,
         UIATOneOff,
     )
+    from uiat.runs.saved import load
     from uiat.types import Batch, Clock, DataSpec, Loss
 else:
 
@@ -40,6 +45,7 @@ else:
         places = {
             "UserError": "errors",
             "evaluate": "evaluation.evaluate",
+            "load": "runs.saved",
             **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types"),
         }
         return getattr(import_module(f"uiat.{places.get(name, 'methods')}"), name)
@@ -66,4 +72,5 @@ __all__ = [
     "UserError",
     "__version__",
     "evaluate",
+    "load",
 ]

@@ -289,6 +289,18 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
     return config
 
 
+def model_from_json(saved: dict[str, Any]) -> ModelConfig:
+    """Return the network that `encode` was given; only those of `MODELS`, and an `Imported` one, are known."""
+    known = {type(model).__name__: type(model) for model in (*MODELS.values(), Imported())}
+    if saved.get("kind") not in known:
+        raise UserError(
+            f"the network {str(saved.get('kind'))[:100]!r} is not known here: import the module that registers it "
+            "(--import on the command line)."
+        )
+    model: ModelConfig = _decode(saved, known)
+    return model
+
+
 def encode(value: Any, *, key: bool = False) -> Any:
     """Return dataclasses as dictionaries with their `kind`, tuples as lists, and all else as it is.
 
