@@ -291,13 +291,13 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
 
 def model_from_json(saved: dict[str, Any]) -> ModelConfig:
     """Return the network that `encode` was given; only those of `MODELS`, and an `Imported` one, are known."""
-    known = {type(model).__name__: type(model) for model in (*MODELS.values(), Imported())}
-    if saved.get("kind") not in known:
+    networks = [*MODELS.values(), Imported()]
+    if saved.get("kind") not in {type(network).__name__ for network in networks}:
         raise UserError(
             f"the network {str(saved.get('kind'))[:100]!r} is not known here: import the module that registers it "
             "(--import on the command line)."
         )
-    model: ModelConfig = _decode(saved, known)
+    model: ModelConfig = _decode(saved, {part.__name__: part for part in _parts(networks)})
     return model
 
 

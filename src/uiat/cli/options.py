@@ -138,11 +138,12 @@ def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
     """Return the subject that the target and the chosen parts name, before other flags."""
     model: ModelConfig | None = models.get(chosen["--model"]) if "--model" in chosen else None
     if target.is_dir() and (export := read_export(target)) is not None:
-        name = chosen.get("--data", export.data["name"])
+        name, subset = export.data["name"], export.data["test_subset"]
         if "--data" not in chosen and name not in SOURCES:
             raise UserError(f"{target} was trained on {name[:100]!r}, which is not known here: name data with --data.")
-        found = choose_model(export.model, chosen.get("--model", ""), target)
-        return Subject(DataConfig(name, size=(export.spec.shape[1], export.spec.shape[2])), found)
+        images = DataConfig(chosen.get("--data", name), size=(export.spec.shape[1], export.spec.shape[2]))
+        images = images if images.name != name else replace(images, test_subset=subset)
+        return Subject(images, choose_model(export.model, chosen.get("--model", ""), target))
     if target.is_dir():
         config = RunFolder.open(target).read_config()
         images, name = config.data, chosen.get("--data", config.data.name)

@@ -88,9 +88,9 @@ def export_card(
         "schema": SCHEMA,
         "kind": EXPORT,
         **facts,
-        "data": {**data, "name": own["name"], "options": {**options, **own, "generated": generated}},
+        "data": {**data, "name": shown_data(data["name"]), "options": {**options, **own, "generated": generated}},
         "threat_model": {"norm": attack.norm, "eps": attack.eps},
-        "evaluations": [{**entry, "data": shown_data(entry.get("data", own["name"]))} for entry in evaluations],
+        "evaluations": [{**entry, "data": shown_data(entry.get("data", data["name"]))} for entry in evaluations],
         "method": encode(config.method),
         "training": {
             **encode(config.train),

@@ -42,7 +42,7 @@ def check_upload(name: str) -> None:
 def upload(folder: Path, name: str, files: Sequence[str], *, private: bool, message: str) -> str:
     """Upload those of these files that a folder has, remove the others of them there, and return the address."""
     hub = _package("an upload")
-    with _sentences(name, "write"):
+    with _sentences(name, "written"):
         api = hub.HfApi(library_name="uiat")
         # The account's own setting decides whether a new model can be seen, unless it is to be private.
         address = str(api.create_repo(name, private=private or None, exist_ok=True))
@@ -91,8 +91,9 @@ def _sentence(error: BaseException, name: str, verb: str, revision: str | None) 
         return f"the Hub does not take the token for an upload to {name}: {LOG_IN}."
     if status == 403:
         return f"the token may not write {name} on the Hub: take a token with that right, or a name of your own."
+    missing = f"there is no path {name}, and " if verb == "read" else ""
     if "OfflineModeIsEnabled" in kinds or "LocalEntryNotFoundError" in kinds:
-        return f"{name} is not in the cache, and HF_HUB_OFFLINE forbids to ask the Hub: unset it."
+        return f"{missing}HF_HUB_OFFLINE forbids to ask the Hub for {name}: unset it."
     if kinds & {"TransportError", "ConnectionError", "Timeout", "TimeoutError"}:
-        return f"the Hub cannot be reached for {name} ({first_line(error)}): check the network, and try again."
-    return f"the Hub could not {verb} {name} ({first_line(error)}): try again later."
+        return f"{missing}the Hub cannot be reached for {name} ({first_line(error)}): check the network, and try again."
+    return f"{missing}the Hub did not let {name} be {verb} ({first_line(error)}): try again later."

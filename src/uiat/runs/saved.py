@@ -98,7 +98,7 @@ class Exported:
     model: ModelConfig
     spec: DataSpec
     data: dict[str, Any]
-    """Name of the data, classes, shape of an image."""
+    """Name of the data, classes, shape of an image, and how many test images were taken; `None`: all."""
     base: PGD
     """The threat model it was trained for."""
 
@@ -130,22 +130,34 @@ def read_export(path: Path) -> Exported | None:
 def _decode(path: Path, saved: dict[str, Any]) -> Exported:
     network = {k: v for k, v in saved["network"].items() if k not in ("parameters", "input", "output")}
     facts, threat = saved["data"], saved["threat_model"]
+    subset = facts.get("options", {}).get("test_subset")
+    if not isinstance(subset, int | None):
+        raise UserError("data.options.test_subset is not a number.")
     name, classes, shape = str(facts["name"]), list(map(str, facts["classes"])), list(map(int, facts["shape"]))
-    if len(shape) != 3 or not all(0 < side <= LARGEST for side in shape):
-        raise UserError(f"images cannot have the shape {str(shape)[:100]}.")
+    if len(shape) != 3 or not classes or not all(0 < side <= LARGEST for side in shape):
+        raise UserError(f"there is no network from images of shape {str(shape)[:100]} to {len(classes)} classes.")
     model = model_from_json(network)
-    if isinstance(model, NetworkOptions):
-        for field in fields(model):
-            value = getattr(model, field.name)
-            size = sum(value) if isinstance(value, tuple) else value
-            if isinstance(size, int | float) and not -LARGEST <= size <= LARGEST:
-                raise UserError(f"the network's {field.name} is larger than {LARGEST:,}.")
     if threat["norm"] not in ("linf", "l2"):
         raise UserError(f"the norm {str(threat['norm'])[:100]!r} is neither linf nor l2.")
     base = PGD(eps=float(threat["eps"]), step=None, steps=20, norm=threat["norm"])
     check_numbers(base)
     spec = DataSpec(len(classes), int(facts.get("train", 1)), tuple(shape))
-    return Exported(path, model, spec, {"name": name, "classes": classes, "shape": shape}, base)
+    if isinstance(model, NetworkOptions):
+        _check_options(model)
+        model.check(spec)
+    known = {"name": name, "classes": classes, "shape": shape, "test_subset": subset}
+    return Exported(path, model, spec, known, base)
+
+
+def _check_options(model: NetworkOptions) -> None:
+    """Refuse options of a bundled network that are of another type than their defaults, or too large."""
+    for field in fields(model):
+        value, kind = getattr(model, field.name), type(field.default)
+        if not isinstance(value, (float, int) if kind is float else kind):
+            raise UserError(f"the network's {field.name} is {str(value)[:100]!r}, not of type {kind.__name__}.")
+        size = sum(value) if isinstance(value, tuple) else value
+        if isinstance(size, int | float) and not -LARGEST <= size <= LARGEST:
+            raise UserError(f"the network's {field.name} is larger than {LARGEST:,}.")
 
 
 def choose_model(found: ModelConfig, given: str, place: Path) -> ModelConfig:
