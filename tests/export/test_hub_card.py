@@ -31,7 +31,7 @@ def exported(run: RunFolder, capsys: pytest.CaptureFixture[str], *words: str) ->
 
 def test_the_model_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     environment = {"versions": {"uiat": "9.9", "torch": "8.8"}, "git_commit": "abcdef"}
-    facts = {"training_seconds": 3.0, "best": {"epoch": 2}, "environment": environment}
+    facts: dict[str, Any] = {"training_seconds": 3.0, "best": {"epoch": 2}, "environment": environment}
     run, _ = make_run(tmp_path / "run", *FAMILIES["resnet"], evaluations=EVALUATIONS, **facts)
     out, metadata, body = exported(run, capsys, "--license", "cc-by-4.0")
     assert {path.name for path in out.iterdir()} == {*PLAIN, "config.json"}

@@ -11,8 +11,12 @@ import torch
 
 import uiat
 from tests.support.calls import call, refused, stopped
+from tests.support.doc_pages import ROOT, blocks
 from tests.support.export_folders import FAMILIES, GREY, images, make_run
 from tests.support.hub import TOKEN, StandIn, stand_in
+from tests.support.runs import TINY
+from uiat.cli import main
+from uiat.engine.setup import weights_at
 from uiat.errors import UserError
 from uiat.runs.folder import RunFolder, read_json
 from uiat.runs.hub import is_name
@@ -173,6 +177,35 @@ def test_names_that_are_none(name: str, run: RunFolder, capsys: pytest.CaptureFi
 def test_names(name: str) -> None:
     pytest.importorskip("huggingface_hub.utils").validate_repo_id(name)
     assert is_name(name)
+
+
+def test_the_page_about_sharing(hub: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Its blocks in their order, as a reader would run them; the run is only made tiny."""
+    monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
+    commands = 0
+    for block in blocks(ROOT / "docs" / "sharing.md"):
+        if block.language == "python":
+            names: dict[str, object] = {}
+            exec(compile(block.text, "sharing.md", "exec"), names)
+            assert isinstance(names["logits"], torch.Tensor)
+            assert names["logits"].shape == (4, 10)
+            continue
+        for program, *words in block.commands():
+            assert program == "uiat"
+            assert main([*words, *(TINY if words[0] == "train" else [])]) == 0, words
+            commands += 1
+    assert commands == 6
+    assert b"| pgd-20 |" in hub.files("owner/name")["README.md"]
+
+
+def test_training_from_a_network_on_the_hub(
+    run: RunFolder, hub: StandIn, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(capsys, "export", str(run.path), "--hub-card", "--out", str(tmp_path / "out")).code == 0
+    assert call(capsys, "push", str(tmp_path / "out"), "owner/name").code == 0
+    downloaded = weights_at("owner/name")
+    assert downloaded.read_bytes() == weights_at(str(tmp_path / "out")).read_bytes()
+    assert downloaded.is_relative_to(tmp_path / "cache")
 
 
 LOAD = """\
