@@ -8,6 +8,10 @@ The plug-in use, in anyone's own loop:
 and a card of what a network stands up to:
 
     card = evaluate(model, x, y, attacks=("natural", "pgd-20", "autoattack"), eps=8 / 255)
+
+and a trained network, from a run, an export, or a name on the Hub:
+
+    model = load("runs/b")
 """
 
 TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import: nothing at all is imported here
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
         SingleStep,
         UIATOneOff,
     )
+    from uiat.runs.saved import load
     from uiat.targets import InstanceInverse, Momentum, OneOff, UniversalInverse
     from uiat.types import Batch, Clock, DataSpec, Loss
 else:
@@ -42,6 +47,7 @@ else:
         places = {
             "UserError": "errors",
             "evaluate": "evaluation.evaluate",
+            "load": "runs.saved",
             **dict.fromkeys(("FGSM", "NFGSM", "PGD", "RSFGSM"), "attacks"),
             **dict.fromkeys(("InstanceInverse", "Momentum", "OneOff", "UniversalInverse"), "targets"),
             **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types"),
@@ -78,4 +84,5 @@ __all__ = [
     "UserError",
     "__version__",
     "evaluate",
+    "load",
 ]

@@ -289,6 +289,18 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
     return config
 
 
+def model_from_json(saved: dict[str, Any]) -> ModelConfig:
+    """Return the network that `encode` was given; only those of `MODELS`, and an `Imported` one, are known."""
+    networks = [*MODELS.values(), Imported()]
+    if saved.get("kind") not in {type(network).__name__ for network in networks}:
+        raise UserError(
+            f"the network {str(saved.get('kind'))[:100]!r} is not known here: import the module that registers it "
+            "(--import on the command line)."
+        )
+    model: ModelConfig = _decode(saved, {part.__name__: part for part in _parts(networks)})
+    return model
+
+
 def encode(value: Any, *, key: bool = False) -> Any:
     """Return dataclasses as dictionaries with their `kind`, tuples as lists, and all else as it is.
 

@@ -4,7 +4,7 @@ Readers that have such tests already: CIFAR's pickles in `tests/data/test_cifar.
 `tests/data/test_fetch.py:test_archive_that_tries_to_escape`, .npz files with objects or endless headers in
 `tests/data/test_npz.py`, .mat files in `tests/data/test_svhn.py`, weights files with code in
 `tests/engine/test_weights.py:test_code_in_a_file_is_not_run`, unknown kinds in config.json in
-`tests/engine/test_run_errors.py:test_a_broken_configuration`.
+`tests/engine/test_run_errors.py:test_a_broken_configuration`, exports of strangers in `tests/export/test_strangers.py`.
 """
 
 import json

@@ -12,6 +12,7 @@ from uiat.cli.data import Fetch, Info, Pack
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.inverse import Inverse
+from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import Reproduce
 from uiat.cli.train import Resume
@@ -34,6 +35,7 @@ def known_flags() -> set[str]:
         Curves,
         Inverse,
         Export,
+        Push,
         Info,
         Pack,
         Fetch,

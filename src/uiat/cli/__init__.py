@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("uiat.cli.compare", "runs side by side: accuracies, paired tests, cost, differing settings"),
     "report": ("uiat.cli.report", "one HTML page for some runs: from friend to enemy, accuracies, curves, settings"),
     "export": ("uiat.cli.export", "write a run's network as a folder that loads without uiat"),
+    "push": ("uiat.cli.push", "put a run's network on the Hub, with a model card"),
     "bench": ("uiat.cli.bench", "what a step of each method costs here: seconds, passes, memory"),
     "data": ("uiat.cli.data", "look at data, pack a folder of images, or download a data set"),
     "list": ("uiat.cli.listing", "methods, recipes, models, data sets and attacks, a line each"),

@@ -31,6 +31,7 @@ from uiat.io import write_json
 from uiat.models.layout import keeps_channels_last
 from uiat.runs.card import add_evaluation
 from uiat.runs.folder import RunFolder
+from uiat.runs.saved import read_export
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def main(args: list[str]) -> int:
         raise UserError(f"--attacks names none: give some of {names} (see `uiat list attacks`).")
     check_file(options.json)
     check_file(options.save_adversaries)
-    if target.is_dir():
+    if target.is_dir() and read_export(target) is None:
         check_file(str(RunFolder(target).result))
         RunFolder.open(target).read_card()
     with process_group(local_device(pick_device(options.subject.device))):

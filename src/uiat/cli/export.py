@@ -8,7 +8,7 @@ from rich.console import Console
 
 from uiat.cli.options import REGISTRY
 from uiat.errors import quoted
-from uiat.export.folder import write_folder
+from uiat.export.folder import HubCard, write_folder
 from uiat.export.subject import load_subject
 from uiat.runs.folder import Weights
 
@@ -26,6 +26,10 @@ class Export:
     """The folder to write; empty: RUN/export. Only an earlier export in it is overwritten."""
     onnx: bool = False
     """Write model.onnx, too; this needs the package onnx."""
+    hub_card: bool = False
+    """Write what a model on the Hub needs, too: config.json, and README.md as a model card with metadata."""
+    license: str = "mit"
+    """The licence of the weights, as the Hub names it; for the model card."""
     data_dir: str | None = None
     """Where data sets are looked for; only a run that is not finished yet needs its data again."""
 
@@ -36,7 +40,8 @@ def main(args: list[str]) -> int:
         options = tyro.cli(Export, args=args, prog="uiat export", description=Export.__doc__)
     subject = load_subject(Path(options.run), options.weights, options.data_dir)
     out = Path(options.out) if options.out else subject.run.path / "export"
-    files = write_folder(subject, out, onnx=options.onnx)
+    hub = HubCard(options.license) if options.hub_card else None
+    files = write_folder(subject, out, onnx=options.onnx, hub=hub)
     Console(highlight=False).print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)
     if not subject.evaluations:
         note = f"note: the card has no accuracies; measure with: uiat evaluate {quoted(subject.run.path)}"

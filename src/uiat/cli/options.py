@@ -14,6 +14,7 @@ from uiat import models
 from uiat.attacks import norm_of
 from uiat.balls import Norm
 from uiat.config import AnyConfig, ModelT, UnknownMethod
+from uiat.data import SOURCES
 from uiat.data.config import DataConfig
 from uiat.data.files import nearest
 from uiat.engine.signals import STOP_FILE
@@ -25,6 +26,7 @@ from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
 from uiat.recipes.small import LENGTHS, at_radius
 from uiat.runs.folder import RunFolder
+from uiat.runs.saved import choose_model, locate, read_export
 
 REGISTRY = ConstructorRegistry()
 
@@ -115,7 +117,7 @@ def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, Op
     if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
         raise UserError(f"{prog} needs a run folder or a weights file first: {prog} TARGET.")
     helping = args[0] in ("-h", "--help")
-    target = Path("TARGET" if helping else args[0])
+    target = Path("TARGET") if helping else locate(args[0])
     chosen, rest = take(args if helping else args[1:], ("--model", "--data"))
     default: Subject[Any] = Subject(DataConfig(), models.get("resnet18")) if helping else _default(target, chosen)
     exact: Any = options[type(default.model)]  # type: ignore[index]
@@ -125,7 +127,8 @@ def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, Op
             default=options(default),  # type: ignore[call-arg]
             args=rest,
             prog=f"{prog} TARGET",
-            description=f"{options.__doc__} TARGET: a run folder, or a weights file with --model NAME and --data NAME.",
+            description=f"{options.__doc__} TARGET: the folder of a run or an export, owner/name of one on the Hub, "
+            "or a weights file with --model NAME and --data NAME.",
             config=(tyro.conf.AvoidSubcommands,),
         )
     return target, parsed
@@ -134,6 +137,13 @@ def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, Op
 def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
     """Return the subject that the target and the chosen parts name, before other flags."""
     model: ModelConfig | None = models.get(chosen["--model"]) if "--model" in chosen else None
+    if target.is_dir() and (export := read_export(target)) is not None:
+        name, subset = export.data["name"], export.data["test_subset"]
+        if "--data" not in chosen and name not in SOURCES:
+            raise UserError(f"{target} was trained on {name[:100]!r}, which is not known here: name data with --data.")
+        images = DataConfig(chosen.get("--data", name), size=(export.spec.shape[1], export.spec.shape[2]))
+        images = images if images.name != name else replace(images, test_subset=subset)
+        return Subject(images, choose_model(export.model, chosen.get("--model", ""), target))
     if target.is_dir():
         config = RunFolder.open(target).read_config()
         images, name = config.data, chosen.get("--data", config.data.name)

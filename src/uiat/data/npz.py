@@ -22,7 +22,6 @@ from uiat.data.images import Images
 from uiat.data.packed import published
 from uiat.errors import UserError
 from uiat.io import reason
-from uiat.progress import Ticker
 
 MOST_CLASSES = 100_000
 _CHUNK = 1 << 24
@@ -155,6 +154,8 @@ def _load(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _unpack(path: Path, archive: zipfile.ZipFile, members: tuple[zipfile.ZipInfo, ...], out: Path) -> None:
+    from uiat.progress import Ticker  # only here: to read a network needs no rich
+
     size = sum(info.file_size for info in members)
     try:
         shutil.rmtree(out, ignore_errors=True)  # a copy that was cut short

@@ -27,7 +27,6 @@ from uiat.data.images import LARGEST, SPLIT_SEED, Images, Parts, check_size, def
 from uiat.distributed import is_main
 from uiat.errors import UserError
 from uiat.io import reason, share, sync
-from uiat.progress import PipeSafeConsole, Ticker
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -182,6 +181,8 @@ def pack(listing: Listing, options: PackOptions, out: Path) -> None:
     order = torch.cat([train, validation, test]).tolist()
     (height, width), notes = _size(listing, facts, options)
     grey = all(fact.grey for fact in facts)
+    from uiat.progress import PipeSafeConsole  # only here: to read a network needs no rich
+
     say = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main()).print
     for note in (*listing.notes, *notes):
         say(f"note: {note}", markup=False, soft_wrap=True)
@@ -213,6 +214,8 @@ def _read_all(
     listing: Listing, places: Sequence[str], doing: str, read_one: Callable[["Image", int], T]
 ) -> Iterator[T]:
     """Yield what `read_one` returns for the image and label at each place; damaged images are named at the end."""
+    from uiat.progress import Ticker
+
     damaged: list[tuple[str, str]] = []
     with Ticker(len(places), f"{doing} {len(places)} images") as ticker:
         for place in places:

@@ -8,7 +8,6 @@ import torch
 from torch import nn
 
 from uiat.config import AWP, AnyConfig, Averaging, check_training
-from uiat.data.files import user_path
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import is_main, wait
@@ -23,6 +22,7 @@ from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.trial import trial_batch
 from uiat.rng import derive
 from uiat.runs.folder import RunFolder
+from uiat.runs.saved import locate, read_export
 from uiat.runs.weights import EXPORTED, load_weights
 from uiat.types import DataSpec
 
@@ -112,10 +112,12 @@ def keep_initial(config: AnyConfig, run: RunFolder, data: DataSpec) -> Path | No
 
 
 def weights_at(given: str) -> Path:
-    """Return the file of the weights: the one given, or the one in the folder of a run or an export."""
-    place = user_path(given)
+    """Return the file of the weights: the one given, or the one of a run or an export, in a folder or on the Hub."""
+    place = locate(given)
     if not place.is_dir():
         return place
+    if (export := read_export(place)) is not None:
+        return export.weights_file()
     if not RunFolder(place).config.is_file() and (place / EXPORTED).is_file():
         return place / EXPORTED
     if not RunFolder(place).config.is_file():

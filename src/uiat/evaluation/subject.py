@@ -1,4 +1,4 @@
-"""The subject of an evaluation: a run's network or anyone's weights, the images, and the copy that attacks use."""
+"""The subject of an evaluation: a run's network, an export's or anyone's, the images, and the copy for attacks."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -22,8 +22,8 @@ from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.trial import trial_batch, untouched
 from uiat.runs.folder import RunFolder, Weights
-from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_own_data
-from uiat.runs.weights import load_weights
+from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_own_data, known_data
+from uiat.runs.saved import build, read_export
 from uiat.types import DataSpec, check_logits
 
 
@@ -67,6 +67,8 @@ class Ready:
 
     target: Path
     run: RunFolder | None
+    weights_file: Path
+    """The file the weights came from."""
     options: Subject[Any]
     model: nn.Module
     """As it is, in eval mode, parameters frozen."""
@@ -79,18 +81,12 @@ class Ready:
     device: torch.device
     folds: int
 
-    @property
-    def weights_file(self) -> Path:
-        """The file the weights came from."""
-        if self.run is None:
-            return self.target
-        return self.run.weights(self.options.weights)
-
 
 def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None = None) -> Ready:
     """Load the network and the images (unless they are given), and choose the threat model."""
-    run = RunFolder.open(target) if target.is_dir() else None
-    base = PGD(step=None, steps=20)
+    export = read_export(target) if target.is_dir() else None
+    run = RunFolder.open(target) if target.is_dir() and export is None else None
+    base = PGD(step=None, steps=20) if export is None else export.base
     if run is not None:
         config = run.read_config()
         base = config.validate.attack(config.method)
@@ -105,14 +101,14 @@ def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None
     if run is not None:
         find_network(run, options.model)
     splits = splits or _load(run, options)
-    if run is not None:
-        check_classes(run, splits.train.classes, options.data.name)
-        check_channels(run, splits.spec.shape[0], options.data.name)
+    trained = known_data(run) if run is not None else export.data if export is not None else {}
+    check_classes(target, trained, splits.train.classes, options.data.name)
+    check_channels(target, trained, splits.spec.shape[0], options.data.name)
     images = _sample(splits.test, options)
-    model = options.model.build(splits.spec).to(device)
-    ready = Ready(target, run, options, model, model, images, splits.train, base, device, 0)
-    load_weights(model, run.find_weights(options.weights) if run is not None else target)
-    model.eval().requires_grad_(False)
+    file = target if run is None else run.find_weights(options.weights)
+    file = file if export is None else export.weights_file(options.weights)
+    model = build(options.model, splits.spec, file).to(device).requires_grad_(False)
+    ready = Ready(target, run, file, options, model, model, images, splits.train, base, device, 0)
     trial = trial_batch(splits.spec, device)
     with untouched(model), torch.no_grad():
         try_forward(model, trial, splits.spec, network_name(options.model))

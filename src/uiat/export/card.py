@@ -1,17 +1,14 @@
 """What an export says of its network: `card.json` for programs and `README.md` for people."""
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 from uiat.config import encode
 from uiat.export.subject import Subject
 from uiat.fields import show_number
-from uiat.runs.card import environment
+from uiat.io import digest
+from uiat.runs.card import export_card
 from uiat.runs.weights import EXPORTED
-
-KIND = "uiat export"
-"""Marks the card.json of an export."""
 
 TITLE = "The Enemy of My Enemy is My Friend: Exploring Inverse Adversaries for Improving Adversarial Training"
 BIBTEX = f"""\
@@ -72,39 +69,25 @@ AutoAttack(load(), norm="{norm}", eps={eps}, device="cpu").run_standard_evaluati
 
 def write_card(subject: Subject, folder: Path, files: list[str], requires: list[str]) -> dict[str, Any]:
     """Return the content of `card.json`: data, network, method, training and accuracies; the weights are written."""
-    config, attack = subject.config, subject.config.validate.attack(subject.config.method)
+    network = {
+        **encode(subject.config.model),
+        "parameters": sum(parameter.numel() for parameter in subject.model.parameters()),
+        "input": {"shape": list(subject.spec.shape), "range": [0.0, 1.0], "dtype": "float32"},
+        "output": {"shape": [subject.spec.num_classes], "meaning": "logits"},
+    }
     return {
-        "schema": 1,
-        "kind": KIND,
-        "load": "from model import load; model = load()",
-        "requires": requires,
-        "files": files,
-        "self_contained": "network.py" not in files,
-        "network": {
-            **encode(config.model),
-            "parameters": sum(parameter.numel() for parameter in subject.model.parameters()),
-            "input": {"shape": list(subject.spec.shape), "range": [0.0, 1.0], "dtype": "float32"},
-            "output": {"shape": [subject.spec.num_classes], "meaning": "logits"},
-        },
-        "weights": {
-            "file": EXPORTED,
-            "sha256": hashlib.sha256((folder / EXPORTED).read_bytes()).hexdigest(),
-            "from": subject.weights,
-            **subject.epoch,
-        },
-        "data": {**subject.data, "options": encode(config.data)},
-        "threat_model": {"norm": attack.norm, "eps": attack.eps},
-        "evaluations": subject.evaluations,
-        "method": encode(config.method),
-        "training": {
-            **encode(config.train),
-            "seed": config.seed,
-            "seconds": subject.result.get("training_seconds"),
-            "passes": subject.result.get("training_passes"),
-            "environment": subject.result.get("environment"),
-            "finished": "training_seconds" in subject.result,
-        },
-        "exported_with": environment("cpu")["versions"],
+        **export_card(
+            subject.config,
+            subject.data,
+            subject.result,
+            subject.evaluations,
+            load="from model import load; model = load()",
+            requires=requires,
+            files=files,
+            self_contained="network.py" not in files,
+            network=network,
+            weights={"file": EXPORTED, "sha256": digest(folder / EXPORTED), "from": subject.weights, **subject.epoch},
+        ),
         "citation": BIBTEX,
     }
 
@@ -131,8 +114,10 @@ def write_readme(subject: Subject, files: list[str], requires: list[str]) -> str
             PLAIN.format(**words),
             *_classes(subject.data["classes"]),
             (BENCHMARK if whole else AUTOATTACK).format(**words),
+            "## Accuracy",
             _accuracies(subject.evaluations, subject.data["name"]),
-            "`card.json` has the settings of every attack, the method's hyper-parameters and the training. Cite:",
+            "`card.json` has the settings of every attack, the method's hyper-parameters and the training.",
+            "## Citation",
             f"```bibtex\n{BIBTEX}\n```\n",
         ]
     )
@@ -152,10 +137,21 @@ def _accuracies(evaluations: list[dict[str, Any]], data: str) -> str:
         return "It has not been measured on test images: run `uiat evaluate` on its run, and export again."
     lines = ["| attack | norm, ε | accuracy | 95 % interval | images |", "| --- | --- | --- | --- | --- |"]
     for entry in evaluations:
-        threat = f"{NORMS[entry['norm']]}, {show_number(entry['eps'])}" if "eps" in entry else "–"
         low, high = entry["interval95"]
         where = "" if entry.get("data", data) == data else f" on {Path(entry['data']).name}"
         part = "" if entry.get("sample", "all") == "all" else f" ({entry['sample']})"
-        cells = f"{threat} | {entry['accuracy']:.2%} | {low:.2%} – {high:.2%} | {entry['n']}"
+        cells = f"{_setting(entry)} | {entry['accuracy']:.2%} | {low:.2%} – {high:.2%} | {entry['n']}"
         lines.append(f"| {entry['attack']}{where}{part} | {cells} |")
     return "\n".join(lines)
+
+
+def _setting(entry: dict[str, Any]) -> str:
+    """Return norm, ε and steps of an attack."""
+    if "eps" not in entry:
+        return "–"
+    length = show_number(entry.get("step", 0.0))
+    length = length if "/" in length else f"{float(length):.4g}"
+    steps = f", {entry['steps']} step{'s' * (entry['steps'] != 1)} of {length}" if "steps" in entry else ""
+    restarts = f", {entry['restarts']} restarts" if entry.get("restarts", 1) > 1 else ""
+    version = f", {entry['version']} version" if "version" in entry else ""
+    return f"{NORMS[entry['norm']]}, {show_number(entry['eps'])}{steps}{restarts}{version}"

@@ -4,6 +4,7 @@ import json
 import runpy
 import tempfile
 import warnings
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,19 +14,35 @@ from safetensors import SafetensorError
 from torch import nn
 
 from uiat.errors import UserError
-from uiat.export.card import KIND, write_card, write_readme
+from uiat.export.card import write_card, write_readme
+from uiat.export.hub import write_config, write_model_card
 from uiat.export.script import NETWORK, SCRIPT, requirements, write_scripts
 from uiat.export.subject import Subject
 from uiat.io import atomic, write_json, write_tensors
+from uiat.runs.card import EXPORT
+from uiat.runs.saved import CARD, CONFIG
 from uiat.runs.weights import EXPORTED
 from uiat.types import DataSpec
 
-ONNX, CARD, README = "model.onnx", "card.json", "README.md"
-FILES = (EXPORTED, SCRIPT, NETWORK, ONNX, CARD, README)
+ONNX, README = "model.onnx", "README.md"
+FILES = (EXPORTED, SCRIPT, NETWORK, ONNX, CARD, CONFIG, README)
 
 
-def write_folder(subject: Subject, out: Path, *, onnx: bool = False) -> list[str]:
-    """Write the export and return the names of its files; files of other names in the folder are left alone."""
+@dataclass(frozen=True)
+class HubCard:
+    """What a model card needs to know beside the run."""
+
+    licence: str = "mit"
+    """The licence of the weights, as the Hub names it."""
+    name: str = ""
+    """owner/name on the Hub, where it is known."""
+
+
+def write_folder(subject: Subject, out: Path, *, onnx: bool = False, hub: HubCard | None = None) -> list[str]:
+    """Write the export and return the names of its files; files of other names in the folder are left alone.
+
+    With `hub`, it is what a model on the Hub is: `config.json` is written, too, and `README.md` is a model card.
+    """
     if onnx and find_spec("onnx") is None:
         raise UserError("--onnx needs the package onnx: pip install 'uiat[onnx]'.")
     texts = write_scripts(subject.config.model, subject.spec)
@@ -33,7 +50,7 @@ def write_folder(subject: Subject, out: Path, *, onnx: bool = False) -> list[str
         _verify(texts[SCRIPT], subject)
     prepare(out)
     try:
-        return _write_files(subject, out, texts, onnx)
+        return _write_files(subject, out, texts, onnx, hub)
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot write the folder {out} ({error}): choose another --out.") from None
 
@@ -75,19 +92,23 @@ def _is_export(card: Path) -> bool:
         content: Any = json.loads(card.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return False
-    return isinstance(content, dict) and content.get("kind") == KIND
+    return isinstance(content, dict) and content.get("kind") == EXPORT
 
 
-def _write_files(subject: Subject, out: Path, texts: dict[str, str], onnx: bool) -> list[str]:
+def _write_files(subject: Subject, out: Path, texts: dict[str, str], onnx: bool, hub: HubCard | None) -> list[str]:
     write_tensors(out / EXPORTED, subject.model.state_dict(), {"format": "pt"})
     for name, text in texts.items():
         _write(out / name, text)
     if onnx:
         write_onnx(subject.model, subject.spec, out / ONNX)
-    files = [EXPORTED, *texts, *([ONNX] if onnx else []), CARD, README]
+    files = [EXPORTED, *texts, *([ONNX] if onnx else []), CARD, *([CONFIG] if hub else []), README]
     requires = requirements(texts.values())
-    _write(out / README, write_readme(subject, files, requires))
-    write_json(out / CARD, write_card(subject, out, files, requires))
+    card, readme = write_card(subject, out, files, requires), write_readme(subject, files, requires)
+    if hub is not None:
+        readme = write_model_card(card, readme, files, licence=hub.licence, name=hub.name)
+        write_json(out / CONFIG, write_config(card))
+    _write(out / README, readme)
+    write_json(out / CARD, card)
     for name in set(FILES) - set(files):  # of an earlier export, for other weights
         (out / name).unlink(missing_ok=True)
     return files

@@ -7,13 +7,10 @@ from typing import Any
 
 from torch import nn
 
-from uiat import data
 from uiat.config import AnyConfig
-from uiat.errors import UserError
-from uiat.runs.card import data_facts
 from uiat.runs.folder import RunFolder, Weights
-from uiat.runs.identity import find_data, find_network
-from uiat.runs.weights import load_weights
+from uiat.runs.identity import find_network
+from uiat.runs.saved import build, trained_on
 from uiat.types import DataSpec
 
 
@@ -68,17 +65,7 @@ def load_subject(path: Path, weights: Weights, data_dir: str | None) -> Subject:
     run = RunFolder.open(path)
     config = run.read_config()
     file = run.find_weights(weights)
-    result = run.read_card()
-    facts = result.get("data") or _read_data(run, config, data_dir)
-    try:
-        spec = DataSpec(len(facts["classes"]), int(facts["train"]), tuple(facts["shape"]))
-    except (KeyError, TypeError, ValueError):
-        raise UserError(f"{run.result} does not say what the data was: remove it, and export again.") from None
+    facts, spec = trained_on(run, config, data_dir)
     find_network(run, config.model)
-    model = config.model.build(spec)
-    load_weights(model, file)
-    return Subject(run, config, weights, model.eval().requires_grad_(False), spec, facts, result)
-
-
-def _read_data(run: RunFolder, config: AnyConfig, data_dir: str | None) -> dict[str, Any]:
-    return data_facts(config, data.load(find_data(run, config.data), data_dir))
+    model = build(config.model, spec, file).requires_grad_(False)
+    return Subject(run, config, weights, model, spec, facts, run.read_card())

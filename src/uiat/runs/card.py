@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from uiat.config import AnyConfig, to_json
+from uiat.config import AnyConfig, encode, to_json
 from uiat.data import Splits
+from uiat.data.own import is_callable
 from uiat.distributed import world
 from uiat.runs.folder import RunFolder
 
@@ -19,6 +20,8 @@ MEASURED = ("accuracy", "interval95", "seconds", "after", "per_class", "verdicts
 """Fields of an evaluation that were found; all others say what was measured, and how."""
 SUBJECT = ("weights", "data", "sample", "exact", "processes")
 """Fields that all attacks of an evaluation share, and that tell it from another."""
+EXPORT = "uiat export"
+"""Marks the card of an export."""
 PACKAGES = ("uiat", "torch", "numpy", "safetensors")
 
 
@@ -68,6 +71,42 @@ def evaluation_card(
         "notices": notices,
         "environment": environment(device),
     }
+
+
+def export_card(
+    config: AnyConfig, data: dict[str, Any], result: Mapping[str, Any], evaluations: list[dict[str, Any]], **facts: Any
+) -> dict[str, Any]:
+    """Return the card of an exported network: data, method, training and accuracies, and the `facts` of the export.
+
+    `result` is the card of its training. Paths of one's own data are cut to their last part: others may read this.
+    """
+    attack = config.validate.attack(config.method)
+    options = encode(config.data)
+    own = {"name": shown_data(options["name"]), "test": Path(options["test"]).name}
+    generated = {**options["generated"], "file": Path(options["generated"]["file"]).name}
+    return {
+        "schema": SCHEMA,
+        "kind": EXPORT,
+        **facts,
+        "data": {**data, "name": shown_data(data["name"]), "options": {**options, **own, "generated": generated}},
+        "threat_model": {"norm": attack.norm, "eps": attack.eps},
+        "evaluations": [{**entry, "data": shown_data(entry.get("data", data["name"]))} for entry in evaluations],
+        "method": encode(config.method),
+        "training": {
+            **encode(config.train),
+            "seed": config.seed,
+            "seconds": result.get("training_seconds"),
+            "passes": result.get("training_passes"),
+            "environment": result.get("environment"),
+            "finished": "training_seconds" in result,
+        },
+        "exported_with": environment("cpu")["versions"],
+    }
+
+
+def shown_data(name: str) -> str:
+    """Return what data is called for others: one's own by the last part of its path."""
+    return name if is_callable(name) else Path(name).name
 
 
 def add_evaluation(run: RunFolder, result: dict[str, Any], verdicts: Mapping[str, str]) -> None:

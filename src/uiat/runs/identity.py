@@ -41,7 +41,7 @@ def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str 
         place = moved if is_callable(moved) else str(user_path(moved).absolute())
         kept = {**known_places(run), "name": place}
         with run.lock():
-            write_json(run.data, {**_known(run), "places": kept})
+            write_json(run.data, {**known_data(run), "places": kept})
     wait()
 
 
@@ -65,14 +65,14 @@ def _digest(images: Images) -> str:
 
 def is_own_data(run: RunFolder, splits: Splits) -> bool:
     """Whether data is, split by split, that of the run."""
-    known, now = _known(run), identity(splits)
+    known, now = known_data(run), identity(splits)
     return all(known.get(part) == value for part, value in now.items())
 
 
 def check_same(run: RunFolder, splits: Splits, name: str) -> None:
     """Refuse to go on with a run whose training or validation images are not those that it was begun with."""
-    known, now = _known(run), identity(splits)
-    check_classes(run, splits.train.classes, name)
+    known, now = known_data(run), identity(splits)
+    check_classes(run.path, known, splits.train.classes, name)
     for part in ("shape", "train", "validation"):
         if known.get(part, now[part]) != now[part]:
             what = "images have another shape" if part == "shape" else f"{part} images are others"
@@ -81,35 +81,35 @@ def check_same(run: RunFolder, splits: Splits, name: str) -> None:
             )
 
 
-def check_classes(run: RunFolder, classes: tuple[str, ...], name: str) -> None:
-    """Refuse data whose classes are not the run's, in its order; classes that are only numbered go by their place."""
-    trained = _known(run).get("classes")
-    if not isinstance(trained, list) or list(classes) == trained or _numbered(trained) or _numbered(classes):
+def check_classes(place: Path, trained: dict[str, Any], classes: tuple[str, ...], name: str) -> None:
+    """Refuse data whose classes are not those that the network at a place was trained on, in their order.
+
+    Classes that are only numbered go by their place.
+    """
+    known = trained.get("classes")
+    if not isinstance(known, list) or list(classes) == known or _numbered(known) or _numbered(classes):
         return
-    place = next((k for k, (a, b) in enumerate(zip(trained, classes, strict=False)) if a != b), -1)
-    differ = f"{len(trained)} and {len(classes)} of them"
-    if place >= 0:
-        differ = f"number {place} is {trained[place]!r} and {classes[place]!r}"
+    first = next((k for k, (a, b) in enumerate(zip(known, classes, strict=False)) if a != b), -1)
+    differ = f"{len(known)} and {len(classes)} of them"
+    if first >= 0:
+        differ = f"number {first} is {known[first]!r} and {classes[first]!r}"
     raise UserError(
-        f"the classes of {run.path} and of {name} differ ({differ}): "
-        "give data with the classes of the run, in its order."
+        f"the classes of {place} and of {name} differ ({differ}): give data with the classes of the run, in its order."
     )
 
 
-def check_channels(run: RunFolder, channels: int, name: str) -> None:
+def check_channels(place: Path, trained: dict[str, Any], channels: int, name: str) -> None:
     """Refuse images in colour for a network of grey ones, and the other way round."""
-    shape = _known(run).get("shape")
+    shape = trained.get("shape")
     if isinstance(shape, list) and shape and shape[0] != channels:
-        raise UserError(
-            f"{run.path} was trained on images of {shape[0]} channels, but those of {name} have {channels}."
-        )
+        raise UserError(f"{place} was trained on images of {shape[0]} channels, but those of {name} have {channels}.")
 
 
 def _numbered(names: list[str] | tuple[str, ...]) -> bool:
     return list(names) == [str(k) for k in range(len(names))]
 
 
-def _known(run: RunFolder) -> dict[str, Any]:
+def known_data(run: RunFolder) -> dict[str, Any]:
     """Return what is known of a run's data; nothing of a run that an earlier version began."""
     known = read_json(run.data) if run.data.exists() else {}
     return known if isinstance(known, dict) else {}
@@ -173,5 +173,5 @@ def find_network(run: RunFolder, model: ModelConfig) -> None:
 
 def known_places(run: RunFolder) -> dict[str, str]:
     """Return what data.json says of the places; nothing of a run that an earlier version began."""
-    kept = _known(run).get("places")
+    kept = known_data(run).get("places")
     return {str(part): str(path) for part, path in kept.items()} if isinstance(kept, dict) else {}

@@ -30,6 +30,13 @@ def load_weights(model: nn.Module, path: Path, *, head: Collection[str] = (), fr
 
     `head` names the weights of the last layer: with `fresh_head` they stay the model's own.
     """
+    model.load_state_dict(fitting_weights(model, path, head=head, fresh_head=fresh_head))
+
+
+def fitting_weights(
+    model: nn.Module, path: Path, *, head: Collection[str] = (), fresh_head: bool = False
+) -> dict[str, Tensor]:
+    """Return the state dict for a model that a weights file holds; every weight must be there and fit."""
     expected = model.state_dict()
     tensors = read_weights(path, expected)
     if fresh_head:
@@ -56,7 +63,7 @@ def load_weights(model: nn.Module, path: Path, *, head: Collection[str] = (), fr
             f"{path} has weights {extra[0]!r} {tuple(tensors[extra[0]].shape)} that the network lacks: "
             "it belongs to another one."
         )
-    model.load_state_dict({name: tensors[name] for name in expected})
+    return {name: tensors[name] for name in expected}
 
 
 def read_weights(path: Path, expected: Container[str] = ()) -> dict[str, Tensor]:

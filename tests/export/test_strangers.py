@@ -1,0 +1,124 @@
+"""Exports of strangers: no code of theirs runs, no memory is taken on their word, and each mistake is one sentence."""
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import uiat
+from tests.faults.test_hostile_files import ABSURD
+from tests.support.calls import call, refused
+from tests.support.export_folders import FAMILIES, GREY, make_run
+from uiat import UserError
+from uiat.export.folder import HubCard, write_folder
+from uiat.export.subject import load_subject
+from uiat.runs.folder import read_json
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("export")
+    run, _ = make_run(out / "run", *FAMILIES["resnet"])
+    write_folder(load_subject(run.path, "best", None), out / "hub", hub=HubCard())
+    return out / "hub"
+
+
+@pytest.fixture
+def folder(original: Path, tmp_path: Path) -> Path:
+    for name in ("config.json", "model.safetensors"):
+        (tmp_path / name).write_bytes((original / name).read_bytes())
+    return tmp_path
+
+
+def nested(depth: int) -> dict[str, Any]:
+    value: dict[str, Any] = {"kind": "ResNet"}
+    for _ in range(depth):
+        value = {"kind": "ResNet", "width": value}
+    return value
+
+
+CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
+    "unknown": (lambda c: c["network"].update(kind="os.system"), "the network 'os.system' is not known here"),
+    "a method": (lambda c: c["network"].update(kind="UIAT"), "the network 'UIAT' is not known here"),
+    "no kind": (lambda c: c["network"].pop("kind"), "the network 'None' is not known here"),
+    "kind is a list": (lambda c: c["network"].update(kind=["ResNet"]), "does not describe a network"),
+    "long kind": (lambda c: c["network"].update(kind="x" * 9999), "is not known here"),
+    "other option": (lambda c: c["network"].update(evil=1), "a field 'evil'"),
+    "deep": (lambda c: c.update(network=nested(400)), "config.json"),
+    "no network": (lambda c: c.pop("network"), "does not describe a network (KeyError"),
+    "network is a list": (lambda c: c.update(network=[1]), "does not describe a network"),
+    "wide": (lambda c: c["network"].update(width=10**9), "the network's width is larger than 10,000"),
+    "wide as a float": (lambda c: c["network"].update(width=1e300), "width is '1e+300', not of type int"),
+    "terabytes": (lambda c: c["network"].update(width=10_000, blocks=[1] * 12), "belongs to another"),
+    "too many bytes to count": (lambda c: c["network"].update(width=10_000, blocks=[1] * 60), "cannot be built"),
+    "endless": (lambda c: c["network"].update(blocks=[9999] * 9999), "the network's blocks is larger"),
+    "negative": (lambda c: c["network"].update(width=-4), "must be positive"),
+    "width is text": (lambda c: c["network"].update(width="x"), "the network's width is 'x', not of type int"),
+    "width is a list": (lambda c: c["network"].update(width=[4]), "the network's width is '(4,)', not of type int"),
+    "other width": (lambda c: c["network"].update(width=5), "belongs to another one"),
+    "more blocks": (lambda c: c["network"].update(blocks=[2, 2]), "belongs to another network"),
+    "other activation": (lambda c: c["network"].update(activation="evil"), "unknown activation 'evil'"),
+    "flat": (lambda c: c["data"].update(shape=[1, 8]), "no network from images of shape [1, 8]"),
+    "endless images": (lambda c: c["data"].update(shape=[1, 8, 10**12]), "no network from images of shape"),
+    "shape is text": (lambda c: c["data"].update(shape="abc"), "does not describe a network (ValueError"),
+    "no classes": (lambda c: c["data"].update(classes=[]), "to 0 classes"),
+    "classes is a number": (lambda c: c["data"].update(classes=10), "does not describe a network"),
+    "no data": (lambda c: c.update(data=None), "does not describe a network"),
+    "other norm": (lambda c: c["threat_model"].update(norm="evil"), "the norm 'evil' is neither linf nor l2"),
+    "eps is NaN": (lambda c: c["threat_model"].update(eps=float("nan")), "eps is nan"),
+    "eps is text": (lambda c: c["threat_model"].update(eps="x"), "does not describe a network"),
+}
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_hostile_description(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change, sentence = CHANGES[kind]
+    config = read_json(folder / "config.json")
+    change(config)
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError) as error:
+        uiat.load(folder)
+    assert sentence in str(error.value)
+    assert len(str(error.value)) < 600
+    assert len(refused(capsys, "evaluate", str(folder), "--n", "5")) < 600
+
+
+@pytest.mark.parametrize("text", ["", "{", "[" * 100_000, "[]", "9" * 9000, "\ud800", " " * 10_000_001, '{"kind": 3}'])
+def test_what_is_no_description(text: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "config.json").write_bytes(text.encode("utf-8", "surrogatepass"))
+    with pytest.raises(UserError) as error:
+        uiat.load(folder)
+    assert len(str(error.value)) < 600
+    assert len(refused(capsys, "evaluate", str(folder))) < 600
+
+
+@pytest.mark.parametrize("kind", ABSURD)
+def test_absurd_weights(kind: str, folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes(ABSURD[kind])
+    with pytest.raises(UserError, match="is not a readable safetensors file"):
+        uiat.load(folder)
+
+
+def test_no_weights_and_a_pickle_beside_them(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(UserError, match="there are no weights at"):
+        uiat.load(folder)
+
+
+@pytest.mark.parametrize("name", ["stranger_data:load", "/etc", "data.npz", "nothing"])
+def test_data_that_only_the_export_names(
+    name: str, folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "stranger_data.py").write_text("raise SystemExit('harm')")
+    monkeypatch.chdir(folder)
+    config = read_json(folder / "config.json")
+    (folder / "config.json").write_text(json.dumps({**config, "data": {**config["data"], "name": name}}))
+    assert "which is not known here: name data with --data" in refused(capsys, "evaluate", str(folder))
+    assert "stranger_data" not in sys.modules
+    names = [str(k) for k in range(GREY.num_classes)]
+    config["data"].update(name=name, classes=names)
+    (folder / "config.json").write_text(json.dumps(config))
+    assert call(capsys, "evaluate", str(folder), "--data", "digits", "--n", "5").code == 0
