@@ -1,12 +1,14 @@
 """Every public name has a docstring with an example, and the examples run."""
 
 import doctest
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import uiat
+from uiat.runs.folder import RunFolder
 
 OBJECTS = [name for name in uiat.__all__ if callable(getattr(uiat, name))]
 
@@ -16,7 +18,10 @@ def network() -> nn.Module:
 
 
 @pytest.mark.parametrize("name", OBJECTS)
-def test_its_example_runs(name: str) -> None:
+def test_its_example_runs(name: str, finished_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "b").symlink_to(finished_run.path)
+    monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     x, y = torch.rand(4, 1, 8, 8), torch.tensor([3, 1, 4, 1])
     names = {
