@@ -29,6 +29,7 @@ import ipywidgets as widgets
 import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as nnf
+from matplotlib.axes import Axes
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
@@ -106,7 +107,8 @@ def inverse_loss(model: Net, x_check: Tensor, x: Tensor, x_hat: Tensor, y: Tenso
         F_x, F_hat = model.features(x), model.features(x_hat)
     F_check = model.features(x_check)
     near, far = (F_check - F_x).abs().mean(1).sum(), (F_check - F_hat).abs().mean(1).sum()
-    return nnf.cross_entropy(model.head(F_check), y, reduction="sum") + BETA * (near - far)
+    l_inv: Tensor = nnf.cross_entropy(model.head(F_check), y, reduction="sum") + BETA * (near - far)
+    return l_inv
 
 
 def uiat_loss(model: Net, x: Tensor, y: Tensor, epoch: int, z: Tensor, p_before: Tensor) -> Tensor:
@@ -203,10 +205,11 @@ makes of it. p, towards which training pulls the rightmost bars, are the leftmos
 # %%
 def probabilities(model: Net, x: Tensor) -> Tensor:
     """Return f(x) as probabilities."""
-    return model(x).softmax(1).detach()
+    p: Tensor = model(x).softmax(1).detach()
+    return p
 
 
-def bars(ax: plt.Axes, p: Tensor, true: int) -> None:
+def bars(ax: Axes, p: Tensor, true: int) -> None:
     """Draw the ten probabilities; the true class is dark."""
     ax.bar(range(10), p.tolist(), color=["C0" if c == true else "0.75" for c in range(10)])
     ax.set(xticks=range(10), ylim=(0, 1))

@@ -19,4 +19,4 @@ def notebook() -> nbformat.NotebookNode:
 
 
 if __name__ == "__main__":
-    nbformat.write(notebook(), NOTEBOOK)
+    nbformat.write(notebook(), NOTEBOOK)  # type: ignore[no-untyped-call]

@@ -68,10 +68,11 @@ def link(match: re.Match[str], source: Path, uri: str) -> str:
     if not path.exists() or not path.is_relative_to(ROOT):
         return match[0]
     name = path.relative_to(ROOT).as_posix()
+    script = name.replace(".ipynb", ".py")  # a notebook is shown by the page of its script
     if path.is_relative_to(ROOT / "docs"):
         found = path.relative_to(ROOT / "docs").as_posix()
-    elif name in PAGES:
-        found = PAGES[name]
+    elif script in PAGES:
+        found = PAGES[script]
     else:
         return f"`{name}`" if match["text"] == name else f"{match['text']} (`{name}`)"
     start, end = (place - match.start() for place in match.span("path"))

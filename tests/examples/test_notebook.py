@@ -33,8 +33,9 @@ for epoch in (T - 1, T, T + 1):
     torch.testing.assert_close(z, state.z)
     torch.testing.assert_close(p, torch.stack([state.p[i] for i in range(12)]))
 print("the same")
+show(-0.1, 3)
 """
-"""Run after the notebook: its Algorithm 1 is that of the example with all loops."""
+"""Run after the notebook: its Algorithm 1 is that of the example with all loops, and its slider draws a figure."""
 LINE = re.compile(r"(natural training|UIAT) +(natural|pgd-20) +([\d.]+)%")
 
 
@@ -70,7 +71,7 @@ def test_it_runs_whole(kernel: str, tmp_path: Path) -> None:
     NotebookClient(made, kernel_name=kernel, timeout=1200, resources={"metadata": {"path": str(tmp_path)}}).execute()
     outputs = [output for cell in made.cells if cell.cell_type == "code" for output in cell.outputs]
     shown = [output.data for output in outputs if output.output_type == "display_data"]
-    assert len([data for data in shown if "image/png" in data]) == 5
+    assert len([data for data in shown if "image/png" in data]) == 5 + 1
     results = [output.data for output in outputs if output.output_type == "execute_result"]
     assert ["application/vnd.jupyter.widget-view+json" in data for data in results] == [True]
     streams = {output.name for output in outputs if output.output_type == "stream"}
