@@ -7,7 +7,7 @@ DEMO := runs/demo/natural runs/demo/sat runs/demo/uiat
 # One thread a worker: two test processes on two cores must not wait for each other's threads.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-cpus test-slow test-faults lint format constraints clean
+.PHONY: help demo test test-cpus test-slow test-faults lint format docs notebook constraints clean
 
 help:
 	@echo "make demo       train three networks on digits and write the page that compares them (about three minutes)"
@@ -17,6 +17,8 @@ help:
 	@echo "make test-faults  kills, torn files and full disks by the hundred (docs/reliability.md)"
 	@echo "make lint       ruff and mypy"
 	@echo "make format     rewrite the sources with ruff"
+	@echo "make docs       the documentation as a site in build/site, with the demo's report in it"
+	@echo "make notebook   rewrite the notebook of the examples from its script"
 	@echo "make constraints  rewrite constraints.txt with the newest versions that pyproject.toml allows"
 	@echo "make clean      remove the environment, caches and runs"
 
@@ -62,6 +64,17 @@ lint: $(VENV)/.done
 format: $(VENV)/.done
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+# A warning ends it. The variable turns off the theme's notice of its own future.
+docs: $(VENV)/.done runs/demo/report.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "Open build/site/index.html in a browser; it needs no server and no network."
+
+runs/demo/report.html:
+	$(MAKE) demo
+
+notebook: $(VENV)/.done
+	$(BIN)/python tools/make_notebook.py
 
 # torch is named, not found: where no version is, pip takes the build with CUDA. Look at the diff, then run the tests.
 TORCH ?= 2.13.0

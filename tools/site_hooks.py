@@ -1,0 +1,79 @@
+"""What `make docs` adds to MkDocs: pages made of files outside docs/, links that lead to them, the demo's report."""
+
+import re
+from pathlib import Path
+from posixpath import dirname, relpath
+
+import jupytext
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).resolve().parents[1]
+EXAMPLES = {f"examples/{path.name}": f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.py")}
+PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", **EXAMPLES}
+"""Files of the repository outside docs/, and the page that each becomes."""
+SOURCES = {page: source for source, page in PAGES.items()}
+FENCED = re.compile(r"(^(?:```|~~~~).*?^(?:```|~~~~)$)", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r'(?:\[(?P<text>[^\]]*)\]\(|src=")(?P<path>[^)#":\s]+)(?P<anchor>#[^)\s]*)?[)"]')
+REPORT = """<a class="md-button" href="report.html" target="_blank">Open the report alone</a>
+
+<iframe class="report" src="report.html" title="The report of the demo"></iframe>
+"""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the files outside docs/ as pages, and the report beside them."""
+    report = ROOT / config.extra["report"]
+    if not report.is_file():
+        raise PluginError(f"there is no report at {report}: `make docs` makes it, and `make demo` does.")
+    files.append(File.generated(config, "report.html", abs_src_path=str(report)))
+    for source, page in PAGES.items():
+        files.append(File.generated(config, page, content=as_page(ROOT / source), inclusion=InclusionLevel.NOT_IN_NAV))
+    return files
+
+
+def as_page(path: Path) -> str:
+    """Return a file as Markdown: a notebook's script as text and code, any other script as one block of code."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix == ".md":
+        return text
+    name = path.relative_to(ROOT).as_posix()
+    if "\n# %%" in text:
+        cells = jupytext.reads(text, fmt="py:percent").cells
+        parts = [f"~~~~python\n{c.source}\n~~~~" if c.cell_type == "code" else c.source for c in cells]
+        note = f"`{name.removesuffix('.py')}.ipynb` without its figures: run it to see them."
+        return "\n\n".join(parts).replace("\n\n", f"\n\n{note}\n\n", 1)
+    return f"---\nhide: [toc]\n---\n\n# {path.name}\n\n`{name}`\n\n~~~~python\n{text}~~~~\n"
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Turn the links of a page, which hold in the repository, into links that hold in the site."""
+    uri = page.file.src_uri
+    if uri == "index.md":
+        page.meta["hide"] = ["navigation"]  # there is nothing beside it but the tabs above
+    source = ROOT / SOURCES.get(uri, f"docs/{uri}")
+    parts = FENCED.split(markdown)
+    parts[::2] = [LINK.sub(lambda match: link(match, source, uri), part) for part in parts[::2]]
+    return "".join(parts).replace("<!-- report -->", REPORT)
+
+
+def link(match: re.Match[str], source: Path, uri: str) -> str:
+    """Return a link of the repository as one of the site, or as a plain name where the site lacks the file.
+
+    A link to nothing stays as it is, so that MkDocs warns of it.
+    """
+    path = (source.parent / match["path"]).resolve()
+    if not path.exists() or not path.is_relative_to(ROOT):
+        return match[0]
+    name = path.relative_to(ROOT).as_posix()
+    script = name.replace(".ipynb", ".py")  # a notebook is shown by the page of its script
+    if path.is_relative_to(ROOT / "docs"):
+        found = path.relative_to(ROOT / "docs").as_posix()
+    elif script in PAGES:
+        found = PAGES[script]
+    else:
+        return f"`{name}`" if match["text"] == name else f"{match['text']} (`{name}`)"
+    start, end = (place - match.start() for place in match.span("path"))
+    return match[0][:start] + relpath(found, dirname(uri) or ".") + match[0][end:]
