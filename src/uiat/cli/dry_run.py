@@ -68,10 +68,9 @@ def load(config: AnyConfig, data_dir: str | None) -> tuple[Splits, bool]:
             parts = data.read(source, scratch if own else data_dir)
         except NotThere:
             train, test, classes, shape = SETS[source.name]
-            names, there = tuple(map(str, range(classes))), False
-            parts = Parts(
-                *(Images(torch.zeros(n, *shape).byte(), torch.arange(n) % classes, names) for n in (train, test))
-            )
+            there, names = False, tuple(map(str, range(classes)))
+            blank = [Images(torch.zeros(n, *shape).byte(), torch.arange(n) % classes, names) for n in (train, test)]
+            parts = Parts(blank[0], blank[1])
         splits = data.split(parts, source)
     if source.generated.file:
         splits = replace(splits, generated=npz.read_generated(source.generated.file, data_dir, splits.train))

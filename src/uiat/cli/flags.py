@@ -62,10 +62,10 @@ def flags_of(part: Any, prefix: str = "--") -> Iterator[Flag]:
     kind = part if isinstance(part, type) else type(part)
     hints, texts = get_type_hints(kind, include_extras=True), _docstrings(kind)
     for field in fields(kind):
-        hint, marks = hints[field.name], ()
+        hint, marks = hints[field.name], list[Any]()
         while get_origin(hint) is Annotated:
             hint, *more = get_args(hint)
-            marks = (*marks, *more)
+            marks += more
         if tyro.conf.Positional in marks or tyro.conf.Suppress in marks:
             continue
         value = _default(field) if part is kind else getattr(part, field.name)
@@ -108,8 +108,8 @@ def _words(hint: Any) -> tuple[str, tuple[str, ...]]:
         inner = [_words(part)[0] for part in parts]
         return f"{inner[0]} …" if Ellipsis in get_args(hint) else " ".join(inner), _words(parts[0])[1]
     if parts:  # one of several types
-        inner, choices = zip(*map(_words, parts), strict=True)
-        return "|".join(inner), tuple(word for each in choices for word in each)
+        found = [_words(part) for part in parts]
+        return "|".join(shown for shown, _ in found), tuple(word for _, words in found for word in words)
     return {int: "INT", float: "NUMBER"}.get(hint, "TEXT"), ()
 
 
