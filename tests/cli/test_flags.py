@@ -41,7 +41,7 @@ def look(config: AnyConfig, name: str) -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_field_is_in_the_help(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    found = call(capsys, "train", name, "--help")
+    found = call(capsys, "train", name, "--help-all")
     assert found.code == 0
     words = set(found.out.replace(",", " ").split())
     names = [leaf for leaf, _ in leaves(recipes.get(name))]

@@ -1,4 +1,6 @@
-"""`uiat list` shows everything there is, a line each."""
+"""`uiat list` shows everything there is: a line each, and the recipes as a table."""
+
+import re
 
 import pytest
 
@@ -18,7 +20,7 @@ GROUPS = {
 }
 
 
-@pytest.mark.parametrize("kind", GROUPS)
+@pytest.mark.parametrize("kind", [kind for kind in GROUPS if kind != "recipes"])
 def test_a_group(kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "40")  # a line stays a line however narrow the screen
     found = call(capsys, "list", kind)
@@ -32,8 +34,50 @@ def test_a_group(kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pyt
 
 def test_all_groups(capsys: pytest.CaptureFixture[str]) -> None:
     lines = call(capsys, "list").out.splitlines()
-    assert [line for line in lines if not line.startswith(" ")] == list(GROUPS)
-    assert len(lines) == sum(1 + len(names) for names in GROUPS.values())
+    assert [line for line in lines if line and not line.startswith(" ")] == list(GROUPS)
+    assert max(map(len, lines)) <= 100
+
+
+def read_table(text: str) -> set[str]:
+    """Return the names of the recipes that the table stands for."""
+    heading, *rows = text.split("\n\n")[1].splitlines()
+    starts = [(match.start(), match[0]) for match in re.finditer(r"\S+", heading)]
+    legend = re.sub(r",\n +", ", ", text.split("\n\n")[2])
+    methods = {line.split()[0]: line.split(maxsplit=1)[1].split(", ") for line in legend.splitlines()}
+    found = set()
+    for row in rows:
+        for start, network in starts:
+            for mark in row[start : start + 5].replace("·", "").split():
+                found |= {f"{row.split()[0]}-{network}-{method}" for method in methods[mark]}
+    return found
+
+
+def test_the_table_of_recipes(capsys: pytest.CaptureFixture[str]) -> None:
+    text = call(capsys, "list", "recipes").out
+    assert read_table(text) == set(recipes.RECIPES)
+    assert len(text.splitlines()) < 60
+    for name in recipes.RECIPES:
+        assert recipes.describe(name) in " ".join(text.split())
+    paper = text.partition("the paper's own settings")[2].partition("\n\n")[0]
+    assert "cifar10-wrn-34-10-…" in paper
+    assert "resnet8" not in paper
+    assert "cifar10-resnet18-uiat-plus" in text.partition("  plus: ")[2].partition("\n\n")[0]
+
+
+def test_recipes_that_an_import_adds(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    def mine() -> None:
+        """Of my own."""
+
+    monkeypatch.setitem(recipes.RECIPES, "digits-resnet8-mine", mine)
+    monkeypatch.setitem(recipes.RECIPES, "whatever", mine)
+    text = call(capsys, "list", "recipes").out
+    assert read_table(text) == set(recipes.RECIPES) - {"whatever"}
+    assert text.endswith("\n  others\n    digits-resnet8-mine, whatever\n      Of my own.\n")
+
+
+def test_names_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "list", "recipes", "--names").out.splitlines() == GROUPS["recipes"]
+    assert call(capsys, "list", "--names", "models", "data").out.splitlines() == GROUPS["models"] + GROUPS["data"]
 
 
 def test_an_unknown_group(capsys: pytest.CaptureFixture[str]) -> None:

@@ -83,8 +83,10 @@ def test_no_bar_while_another_program_may_print(tmp_path: Path, monkeypatch: pyt
 
 def test_export_says_what_it_wrote(run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     found = call(capsys, "export", str(run_copy.path))
-    assert found.out == f"{run_copy.path}/export: model.safetensors, model.py, card.json, README.md\n"
-    assert found.err == f"note: the card has no accuracies; measure with: uiat evaluate {run_copy.path}\n"
+    wrote, after = found.out.splitlines()
+    assert wrote == f"{run_copy.path}/export: model.safetensors, model.py, card.json, README.md"
+    assert after == f"done; next: uiat evaluate {run_copy.path}"
+    assert found.err == "note: the card has no accuracies\n"
 
 
 def test_other_commands(run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -94,8 +96,8 @@ def test_other_commands(run_copy: RunFolder, capsys: pytest.CaptureFixture[str])
     assert "\x1b" not in found.out + found.err
     assert found.err.startswith("network: ResNet")
     found = call(capsys, "curves", target, "--n", "4", "--grid", "0")
-    assert (found.out.splitlines()[-1], found.err) == (f"written: {target}/curves", "")
+    assert (found.out.splitlines()[-2], found.err) == (f"written: {target}/curves", "")
     found = call(capsys, "inverse", target, "--n", "4", "--weights", "last")
-    assert (found.out.splitlines()[-1], found.err) == (f"written: {target}/inverse", "")
+    assert (found.out.splitlines()[-2], found.err) == (f"written: {target}/inverse", "")
     assert call(capsys, "list", "models").err == ""
     assert call(capsys, "data", "info", "digits").err == ""

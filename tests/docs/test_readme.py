@@ -88,7 +88,7 @@ def run(words: list[str]) -> None:
     if words == ["source", ".venv/bin/activate"]:
         return
     assert program == "uiat", f"no rule for the command {words}"
-    if args[0] == "train" and "--resume" not in args and "--help" not in args:
+    if args[0] == "train" and "--resume" not in args and not {"--help", "--help-all"} & set(args):
         config = parsed(args[1:])
         if config.data.name in DOWNLOADED:
             return

@@ -30,7 +30,9 @@ def test_the_table_fits_100_columns_and_agrees_with_the_cards(
     monkeypatch.setenv("COLUMNS", "100")
     found = call(capsys, "compare", *paths())
     assert found.code == 0
-    assert max(map(len, found.out.splitlines())) <= 100
+    *table, after = found.out.splitlines()
+    assert max(map(len, table)) <= 100
+    assert after.startswith("done; next: uiat report ")
     for method in METHODS:
         (line,) = [row for row in found.out.splitlines() if row.startswith(f"{method} ") and "[" in row]
         for attack in ("natural", "pgd-20"):

@@ -11,11 +11,13 @@ from uiat.cli.curves import Curves
 from uiat.cli.data import Fetch, Info, Pack
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
+from uiat.cli.flags import ALL
 from uiat.cli.inverse import Inverse
+from uiat.cli.listing import NAMES
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import Reproduce
-from uiat.cli.train import Resume
+from uiat.cli.train import New, Resume
 from uiat.cli.watch import Watch
 from uiat.evaluation.subject import Subject
 from uiat.models import MODELS
@@ -29,6 +31,7 @@ def known_flags() -> set[str]:
     configs += [replace(configs[0], model=model) for model in MODELS.values()]
     flags = {flag for config in configs for flag in _flags(config, "--")}
     commands: tuple[Any, ...] = (
+        New,
         Resume,
         Subject,
         Evaluate,
@@ -46,7 +49,11 @@ def known_flags() -> set[str]:
         LookOptions,
         Watch,
     )
-    return flags | {FLAG} | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
+    return (
+        flags
+        | {FLAG, ALL, NAMES}
+        | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
+    )
 
 
 def _flags(value: Any, prefix: str) -> Iterator[str]:

@@ -39,10 +39,10 @@ ATTACKS: dict[str, Attack] = {
 }
 
 DESCRIPTIONS: dict[str, str] = {
-    "pgd": "projected gradient ascent on cross-entropy, KL or the CW margin, in an L∞ or L2 ball",
+    "pgd": "ascent on cross-entropy, KL or CW's margin, in an L∞ or L2 ball",
     "fgsm": "one sign step from the sample itself",
     "rs-fgsm": "one sign step of 1.25 ε from a random start, projected to ε",
-    "n-fgsm": "uniform noise of 2 ε, then one sign step of ε, not projected (radius 3 ε)",
+    "n-fgsm": "uniform noise of 2 ε, then one sign step of ε, not projected",
 }
 
 __all__ = ["ATTACKS", "DESCRIPTIONS", "FGSM", "NFGSM", "PGD", "RSFGSM", "Attack", "norm_of"]

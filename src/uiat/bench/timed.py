@@ -124,7 +124,8 @@ def _step(name: str, state: State, setting: BenchSetting, clock: Clock) -> Calla
     batch = setting.batch()
 
     def step() -> None:
-        fault = train_step(state, batch, clock, lr=LR, awp=setting.train.awp)
+        plan = setting.train
+        fault = train_step(state, batch, clock, lr=LR, micro_batch=plan.micro_batch, awp=plan.awp)
         if fault is not None:
             raise UserError(
                 f"{fault.what} is not finite in a step of {name}, which therefore moved no weight and cannot be timed: "

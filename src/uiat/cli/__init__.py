@@ -7,6 +7,10 @@ import os
 import signal
 import sys
 import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from uiat.plugins import Import
 
 COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("uiat.cli.train", "train a robust classifier, or go on with a run"),
@@ -21,7 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "push": ("uiat.cli.push", "put a run's network on the Hub, with a model card"),
     "bench": ("uiat.cli.bench", "what a step of each method costs here: seconds, passes, memory"),
     "data": ("uiat.cli.data", "look at data, pack a folder of images, or download a data set"),
-    "list": ("uiat.cli.listing", "methods, recipes, models, data sets and attacks, a line each"),
+    "list": ("uiat.cli.listing", "methods, models, data sets, attacks, and recipes as a table"),
+    "completion": ("uiat.cli.completion", "a script for bash or zsh that completes commands, recipes and flags"),
 }
 
 HANDS_ON = ("train", "reproduce")
@@ -37,6 +42,12 @@ AFTER_INTERRUPT = {
     "report": "; the same command begins again",
 }
 """How to go on with a command that Ctrl-C interrupted."""
+
+PACKAGES = {
+    **{name: name for name in ("jinja2", "matplotlib", "pooch", "pyautoattack", "requests", "rich", "scipy", "tqdm")},
+    **{"PIL": "pillow", "sklearn": "scikit-learn", "tyro": "tyro"},
+}
+"""What commands may import beyond torch, NumPy and safetensors, and the name by which each is installed."""
 
 
 def main(args: list[str] | None = None) -> int:
@@ -99,10 +110,8 @@ class Imports:
 
 
 def _dispatch(given: list[str], importing: Imports) -> int:
-    from importlib import import_module
-
-    from uiat.errors import unknown
-    from uiat.plugins import load_installed, take_imports
+    from uiat.errors import UserError, unknown
+    from uiat.plugins import take_imports
 
     imports, words = take_imports(given)
     if not words or words[0] in ("-h", "--help"):
@@ -115,6 +124,22 @@ def _dispatch(given: list[str], importing: Imports) -> int:
         return 0
     if words[0] not in COMMANDS:
         raise unknown("command", words[0], COMMANDS)
+    try:
+        return _run(words, imports, importing)
+    except ModuleNotFoundError as error:
+        package = PACKAGES.get((error.name or "").partition(".")[0])
+        if package is None:
+            raise
+        raise UserError(
+            f"`uiat {words[0]}` needs {package}, which is not installed: pip install 'uiat[all]'."
+        ) from None
+
+
+def _run(words: list[str], imports: "tuple[Import, ...]", importing: Imports) -> int:
+    from importlib import import_module
+
+    from uiat.plugins import load_installed
+
     # Imported only now, so that `uiat --help` need not wait for torch and a command for another's imports.
     command = import_module(COMMANDS[words[0]][0])
     for sentence in load_installed():

@@ -14,6 +14,7 @@ from uiat import methods, models
 from uiat.bench.costs import StepCost, draw_costs, peak_bytes, step_costs, to_content
 from uiat.bench.race import race
 from uiat.bench.timed import BenchSetting, TimedMethod, bare, references, timed_method
+from uiat.cli.flags import brief, flags_of, full_help, wants_brief
 from uiat.cli.options import REGISTRY, check_file, import_kept, read_known, take
 from uiat.config import ModelT, Training, UnknownMethod, encode
 from uiat.distributed import pick_device
@@ -146,11 +147,16 @@ def _parse(args: list[str]) -> Bench[Any]:
     chosen, rest = take(args, ("--model",))
     model = models.get(chosen["--model"]) if "--model" in chosen else ResNet(width=WIDTH)
     exact: Any = Bench[type(model)]  # type: ignore[misc]
+    if wants_brief(rest):
+        flags = (flag for flag in flags_of(Bench(model)) if "." not in flag.name)
+        examples = ("uiat bench", "uiat bench --model resnet8 --size 8 --methods trades uiat --rounds 3")
+        print(brief("uiat bench [--model NAME] [FLAGS]", str(Bench.__doc__), flags, examples))
+        raise SystemExit(0)
     with REGISTRY:
         found: Bench[Any] = tyro.cli(
             exact,
             default=Bench(model),
-            args=rest,
+            args=full_help(rest),
             prog="uiat bench",
             description=Bench.__doc__,
             config=(tyro.conf.AvoidSubcommands,),

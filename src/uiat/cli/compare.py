@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.options import REGISTRY
+from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError
 from uiat.report.page.compare import HEADINGS, Comparison, cells, compare_runs, notes, to_csv, to_markdown
 from uiat.report.page.runs import read_runs
@@ -48,6 +48,7 @@ def main(args: list[str]) -> int:
         print(to_csv(found) if options.csv else to_markdown(found), end="")
         return 0
     _show(found)
+    suggest("done; next:", "uiat", "report", *options.runs)
     return 0
 
 

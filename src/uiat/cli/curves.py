@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.options import SubjectField, out_folder, parse
+from uiat.cli.options import SubjectField, out_folder, parse, same_subject, suggest
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.curves import CurveVerdicts, check_count, default_grid, measure, plan_points
@@ -73,6 +73,7 @@ def main(args: list[str]) -> int:
     for notice in dict.fromkeys(notice for curve in curves for notice in curve.notices):
         notices.print(f"note: {notice}", markup=False, soft_wrap=True)
     _show(first, curves[0], folder)
+    suggest("done; next:", "uiat", "inverse", *same_subject(args))
     return 0
 
 

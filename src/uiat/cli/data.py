@@ -12,12 +12,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from uiat import data
-from uiat.cli.options import REGISTRY, check_file
+from uiat.cli.options import REGISTRY, check_file, suggest
 from uiat.data import DataConfig, own, packed
 from uiat.data.files import nearest, user_path
 from uiat.data.packed import PackOptions, pack
 from uiat.errors import UserError, quoted, unknown
 from uiat.io import write_json
+from uiat.recipes import RECIPES
 from uiat.report.data_files import describe, write_npz
 
 _MOST_CLASSES = 20
@@ -130,9 +131,8 @@ def _pack(options: Pack) -> None:
     else:
         pack(listing, choice, out)
         files = [out]
-    test = f" --data.test {quoted(files[1])}" if len(files) > 1 else ""
-    line = f"packed; next: uiat train --data {quoted(files[0])}{test}"
-    Console().print(line, markup=False, highlight=False, soft_wrap=True)
+    test = ["--data.test", files[1]] if len(files) > 1 else []
+    suggest("packed; next:", "uiat", "train", "--data", files[0], *test)
 
 
 def _fetch(options: Fetch) -> None:
@@ -141,6 +141,9 @@ def _fetch(options: Fetch) -> None:
     parts = data.read(DataConfig(name=options.name), options.data_dir)
     splits = data.split(parts, DataConfig(name=options.name))
     _show(describe(options.name, parts, splits))
+    mine = [name for name in RECIPES if name.startswith(f"{options.name}-") and name.endswith("-uiat")]
+    place = ["--data-dir", options.data_dir] if options.data_dir else []
+    suggest("done; next:", "uiat", "train", *(mine[:1] or ["--data", options.name]), *place)
 
 
 def _show(facts: dict[str, Any]) -> None:

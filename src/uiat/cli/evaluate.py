@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.options import SubjectField, check_file, parse
+from uiat.cli.options import SubjectField, check_file, parse, same_subject, suggest
 from uiat.config import ModelT
 from uiat.distributed import is_main, local_device, pick_device, process_group, wait
 from uiat.errors import UserError
@@ -64,18 +64,20 @@ def main(args: list[str]) -> int:
         check_file(str(RunFolder(target).result))
         RunFolder.open(target).read_card()
     with process_group(local_device(pick_device(options.subject.device))):
-        return _evaluate(target, options)
+        _evaluate(target, options)
+        suggest("done; next:", "uiat", "curves", *same_subject(args))
+    return 0
 
 
-def _evaluate(target: Path, options: Evaluate[Any]) -> int:
+def _evaluate(target: Path, options: Evaluate[Any]) -> None:
     ready = prepare(target, options.subject)
     notices = Console(stderr=True, highlight=False, quiet=not is_main())
     notices.print(_network_line(ready), markup=False, soft_wrap=True)
     with open_ledger(ready, options.attacks, bool(options.save_adversaries), options.restart) as ledger:
-        return _measure(ready, options, ledger, notices)
+        _measure(ready, options, ledger, notices)
 
 
-def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: Console) -> int:
+def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: Console) -> None:
     if ledger.resumed:
         notices.print("going on with an interrupted evaluation (--restart measures anew)", markup=False)
     measured = evaluate_subject(ready, options.attacks, ledger, keep=bool(options.save_adversaries))
@@ -95,7 +97,6 @@ def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: Cons
         notices.print(f"note: {notice}", markup=False, soft_wrap=True)
     wait()  # an interrupted evaluation can go on until its result is written
     ledger.close()
-    return 0
 
 
 def _network_line(ready: Ready) -> str:

@@ -6,8 +6,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from uiat.cli.options import REGISTRY
-from uiat.errors import quoted
+from uiat.cli.options import REGISTRY, suggest
 from uiat.export.folder import HubCard, write_folder
 from uiat.export.subject import load_subject
 from uiat.runs.folder import Weights
@@ -44,6 +43,6 @@ def main(args: list[str]) -> int:
     files = write_folder(subject, out, onnx=options.onnx, hub=hub)
     Console(highlight=False).print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)
     if not subject.evaluations:
-        note = f"note: the card has no accuracies; measure with: uiat evaluate {quoted(subject.run.path)}"
-        Console(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
+        Console(stderr=True, highlight=False).print("note: the card has no accuracies", markup=False)
+    suggest("done; next:", "uiat", "report" if subject.evaluations else "evaluate", subject.run.path)
     return 0

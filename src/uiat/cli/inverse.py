@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.options import SubjectField, out_folder, parse
+from uiat.cli.options import SubjectField, out_folder, parse, same_subject, suggest
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.inverses import LOSSES, find_z, inverse_settings, make_inverses, shown_places
@@ -72,6 +72,9 @@ def main(args: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     write_inverses(folder, ready, result)
     _show(ready, result, folder)
+    subject = same_subject(args)
+    again = ["evaluate", *subject, "--attacks", "natural", "autoattack"]
+    suggest("done; next:", "uiat", *(again if ready.run is None else ["report", *subject[:1]]))
     return 0
 
 

@@ -13,17 +13,20 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from uiat import models
 from uiat.attacks import norm_of
 from uiat.balls import Norm
+from uiat.cli.flags import ALL, HELP, brief, flags_of, full_help, wants_brief
 from uiat.config import AnyConfig, ModelT, UnknownMethod
 from uiat.data import SOURCES
 from uiat.data.config import DataConfig
 from uiat.data.files import nearest
+from uiat.distributed import is_main
 from uiat.engine.signals import STOP_FILE
-from uiat.errors import UserError
+from uiat.errors import UserError, quoted
 from uiat.evaluation.subject import Ready, Subject
 from uiat.fields import check_radius, show_number
 from uiat.io import reason
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
+from uiat.progress import PipeSafeConsole
 from uiat.recipes.small import LENGTHS, at_radius
 from uiat.runs.folder import RunFolder
 from uiat.runs.saved import choose_model, locate, read_export
@@ -109,26 +112,50 @@ def take(args: list[str], flags: Iterable[str]) -> tuple[dict[str, str], list[st
     return chosen, rest
 
 
+def suggest(lead: str, *words: object) -> None:
+    """Print, as the last line of a command, the one that a person would give next: it can be copied as it stands."""
+    line = f"{lead} {' '.join(map(quoted, words))}"
+    PipeSafeConsole(highlight=False, quiet=not is_main()).print(line, markup=False, soft_wrap=True)
+
+
+def same_subject(args: list[str]) -> list[str]:
+    """Return the words of a command that name its target: a run's folder, or a file with --model and --data."""
+    chosen, _ = take(args, ("--model", "--data"))
+    return [args[0], *(word for pair in chosen.items() for word in pair)]
+
+
+SHARED = ("--weights", "--n", "--eps", "--device")
+"""Flags of the subject that the short help of a command shows."""
 OptionsT = TypeVar("OptionsT")
 
 
 def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, OptionsT]:
     """Read `TARGET [--model NAME] [--data NAME] [--flags]` into a command's options, which have a `subject`."""
-    if not args or (args[0].startswith("-") and args[0] not in ("-h", "--help")):
+    helping = bool(args) and args[0] in (*HELP, ALL)
+    if not args or (args[0].startswith("-") and not helping):
         raise UserError(f"{prog} needs a run folder or a weights file first: {prog} TARGET.")
-    helping = args[0] in ("-h", "--help")
     target = Path("TARGET") if helping else locate(args[0])
     chosen, rest = take(args if helping else args[1:], ("--model", "--data"))
     default: Subject[Any] = Subject(DataConfig(), models.get("resnet18")) if helping else _default(target, chosen)
     exact: Any = options[type(default.model)]  # type: ignore[index]
+    command = options(default)  # type: ignore[call-arg]
+    about = (
+        f"{options.__doc__} TARGET: the folder of a run or an export, owner/name of one on the Hub, or a weights file "
+        "with --model NAME and --data NAME."
+    )
+    if wants_brief(rest):
+        shared = {flag.name for flag in flags_of(default)} - set(SHARED)
+        flags = (flag for flag in flags_of(command) if flag.name not in shared)
+        examples = (f"{prog} runs/mine --n 100", f"{prog} weights.pt --model resnet18 --data cifar10")
+        print(brief(f"{prog} TARGET [FLAGS]", about, flags, examples))
+        raise SystemExit(0)
     with REGISTRY:
         parsed: OptionsT = tyro.cli(
             exact,
-            default=options(default),  # type: ignore[call-arg]
-            args=rest,
+            default=command,
+            args=full_help(rest),
             prog=f"{prog} TARGET",
-            description=f"{options.__doc__} TARGET: the folder of a run or an export, owner/name of one on the Hub, "
-            "or a weights file with --model NAME and --data NAME.",
+            description=about,
             config=(tyro.conf.AvoidSubcommands,),
         )
     return target, parsed

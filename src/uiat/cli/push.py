@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 from rich.console import Console
 
-from uiat.cli.options import REGISTRY
+from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError, quoted
 from uiat.export.folder import FILES, HubCard, write_folder
 from uiat.export.subject import load_subject
@@ -58,6 +58,7 @@ def main(args: list[str]) -> int:
             note = f"note: the card has no accuracies; measure with: uiat evaluate {quoted(source)}"
             Console(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
     print(f'{address}\nmodel = uiat.load("{options.name}")')
+    suggest("done; next:", "uiat", "evaluate", options.name)
     return 0
 
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import torch
 import tyro
 
-from uiat.cli.options import REGISTRY, check_file
+from uiat.cli.options import REGISTRY, check_file, suggest
 from uiat.errors import UserError
 from uiat.fields import check_numbers
 from uiat.io import atomic
@@ -55,6 +55,7 @@ def main(args: list[str]) -> int:
         temporary.write_text(page, encoding="utf-8")
     size = Path(options.out).stat().st_size / 1e6
     PipeSafeConsole(highlight=False).print(f"written: {options.out} ({size:.1f} MB)", markup=False, soft_wrap=True)
+    suggest("done; next:", "uiat", "export", runs[0].folder.path)
     return 0
 
 

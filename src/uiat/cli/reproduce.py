@@ -5,14 +5,15 @@ from dataclasses import replace
 
 import tyro
 
-from uiat.cli.options import REGISTRY, check_folder
-from uiat.cli.reproduce_job import Job, Reproduce, job_command, plan_job
+from uiat.cli.options import REGISTRY, check_folder, suggest
+from uiat.cli.reproduce_job import CLAIMS, Job, Reproduce, job_command, plan_job
 from uiat.cli.reproduce_output import print_plan, say, write
 from uiat.engine.signals import StopSignal
 from uiat.plugins import Import, import_words
 from uiat.reproduce.cell import Store
 from uiat.reproduce.runner import Runner, Stopped
 from uiat.reproduce.workers import CALL, run_workers, stop_with_parent, submit
+from uiat.runs.folder import RunFolder
 
 STOPPED = os.EX_TEMPFAIL
 """The exit code (75) of a `--cell` command that was stopped: no scheduler should take it for done."""
@@ -41,7 +42,20 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     if failures:
         say(f"{len(failures)} of {len(job.cells)} runs failed; the same command tries them again")
     unwritten = [] if options.cell else write(job)
+    if not (failures or unwritten):
+        suggest("done; next:", *next_command(job))
     return 1 if failures or unwritten else 0
+
+
+def next_command(job: Job) -> list[str]:
+    """Return the words of what comes after: the tables of runs made one by one, the claims, then a page."""
+    if job.options.cell:
+        return job_command(job.options)
+    if not job.claims:
+        return job_command(replace(job.options, names=(CLAIMS,)))
+    if not any(job.out.rglob(RunFolder(".").config.name)):
+        return job_command(replace(job.options, names=("all",)))
+    return ["uiat", "report", str(job.out)]
 
 
 def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:

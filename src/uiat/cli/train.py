@@ -11,8 +11,10 @@ import torch
 import tyro
 
 from uiat import data, models, recipes
+from uiat.cli.dry_run import dry_run
+from uiat.cli.flags import brief, flags_of, full_help, wants_brief
 from uiat.cli.launch import cores, launch, stopped
-from uiat.cli.options import REGISTRY, import_kept, parse_number, read_known, take, too_long, with_radius
+from uiat.cli.options import REGISTRY, import_kept, parse_number, read_known, suggest, take, too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.own import is_own
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
@@ -20,8 +22,8 @@ from uiat.engine.callbacks import open_callback
 from uiat.engine.loop import rehearse, train
 from uiat.engine.setup import build_loader
 from uiat.engine.signals import StopSignal
-from uiat.errors import UserError, quoted
-from uiat.plugins import Import
+from uiat.errors import UserError
+from uiat.plugins import Import, import_words
 from uiat.progress import PipeSafeConsole
 from uiat.runs.folder import RunFolder
 from uiat.runs.identity import check_same, find_data, find_network, keep_identity
@@ -29,6 +31,16 @@ from uiat.runs.identity import check_same, find_data, find_network, keep_identit
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
 """Flags that may be given without their part's name."""
+ABOUT = (
+    "Train a robust classifier: a recipe (see `uiat list`), and what you change of it. "
+    "--data NAME, --model NAME and --eps E come first: E scales every length of the attack and the inverse."
+)
+BRIEF = (
+    *("--data.name", "--out", "--resume", "--seed", "--method.lam", "--method.attack.eps", "--train.epochs"),
+    *("--train.batch-size", "--train.schedule.lr", "--train.precision", "--device", "--processes", "--dry-run"),
+)
+"""The flags of the short help, where a recipe has them."""
+EXAMPLES = ("uiat train digits-resnet8-uiat --train.epochs 30 --out runs/mine", "uiat train --resume runs/mine")
 FEW_STEPS = 30
 """A run of fewer steps gets a note: the first BatchNorm statistics would still weigh 5 % (0.9 to the 28th)."""
 
@@ -52,11 +64,19 @@ class Where:
 
 
 @dataclass(frozen=True)
+class New(Where):
+    """Where a run that is begun happens."""
+
+    dry_run: bool = False
+    """Make nothing: print the configuration, and what the run takes in steps, passes, memory and time."""
+
+
+@dataclass(frozen=True)
 class Resume(Where):
     """Go on with a run that was stopped or killed."""
 
     resume: str = ""
-    """The run's folder."""
+    """The folder of a run that was stopped or killed: go on with it."""
     data: str = ""
     """Where data of one's own lies now, if it was moved; the images must be those that the run was begun with."""
     on_nonfinite: Literal["stop", "skip"] | None = None
@@ -68,7 +88,7 @@ class Command(Generic[ModelT, MethodT]):
     """What `uiat train` takes."""
 
     recipe: Annotated[Config[ModelT, MethodT], tyro.conf.arg(name="")]
-    where: Annotated[Where, tyro.conf.arg(name="")]
+    where: Annotated[New, tyro.conf.arg(name="")]
 
 
 def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
@@ -82,13 +102,21 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     name, rest = name_recipe(args)
     rest = [SHORT.get(flag := word.split("=")[0], flag) + word[len(flag) :] for word in rest]
     config, rest = _choose(recipes.get(name), rest)
+    if wants_brief(rest):
+        print(short_help(config))
+        return 0
     config, where = parse(config, rest)
     check(config)
     notes = [too_long(config.method, rest)]
     device = local_device(pick_device(where.device))
     check_processes(where.processes, where.restarts, device)
+    folder = Path("runs") / f"{name}-s{config.seed}"
+    if where.dry_run:
+        dry_run(config, RunFolder(where.out or _free(folder)), where.data_dir, device)
+        again = [word for word in args if word != "--dry-run"]
+        suggest("done; next:", "uiat", "train", *again, *import_words(imports))
+        return 0
     with process_group(device):
-        folder = Path("runs") / f"{name}-s{config.seed}"
         # Under torchrun the name is fixed: a process that is started again must find the run of the one that died.
         out = where.out or str(folder if launched() > 1 else _free(folder))
         if restarted() and RunFolder(out).config.exists():
@@ -177,17 +205,23 @@ def _flags(where: Where) -> list[str]:
     return ["--device", where.device, *(["--data-dir", where.data_dir] if where.data_dir else []), *moved, *log]
 
 
-def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, Where]:
+def short_help(config: AnyConfig) -> str:
+    """Return the help of one screen, with the recipe's defaults."""
+    flags = {flag.name: flag for flag in (*flags_of(Resume), *flags_of(Command(config, New())))}
+    flags["--data.name"] = replace(flags["--data.name"], name="--data")
+    return brief(f"{USAGE} [FLAGS]", ABOUT, (flags[name] for name in BRIEF if name in flags), EXAMPLES)
+
+
+def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, New]:
     """Apply the flags to a recipe; the command line follows the recipe's own objects."""
     exact: Any = Command[type(config.model), type(config.method)]  # type: ignore[misc]
     with REGISTRY:
         command: Command[Any, Any] = tyro.cli(
             exact,
-            default=Command(config, Where()),
-            args=args,
+            default=Command(config, New()),
+            args=full_help(args),
             prog=USAGE,
-            description="Train a robust classifier: a recipe (see `uiat list`), and what you change of it. "
-            "--data NAME, --model NAME and --eps E come first: E scales every length of the attack and the inverse.",
+            description=ABOUT,
             config=(tyro.conf.AvoidSubcommands,),
         )
     return command.recipe, command.where
@@ -233,7 +267,7 @@ def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch
     with StopSignal() as stop:
         finished = train(config, run, splits, device, callback, stop)
     if finished:
-        console.print(f"done; next: uiat evaluate {quoted(run.path)}", markup=False, soft_wrap=True)
+        suggest("done; next:", "uiat", "evaluate", run.path)
         return 0
-    console.print(f"go on with: uiat train --resume {quoted(run.path)}", markup=False, soft_wrap=True)
+    suggest("go on with:", "uiat", "train", "--resume", run.path)
     return stopped(stop)

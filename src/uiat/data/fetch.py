@@ -48,6 +48,10 @@ OFFICIAL: dict[str, Remote] = {
 """The official files by name."""
 
 
+class NotThere(UserError):
+    """A known data set is not on the disk, and may not be downloaded."""
+
+
 @dataclass(frozen=True)
 class Wanted:
     """What is missing, for the sentence that asks a person for it."""
@@ -64,7 +68,7 @@ class Wanted:
     def check(self, download: bool) -> None:
         """Refuse to go on when downloading is switched off."""
         if not download:
-            raise self.please(f"{self.name} is not in {self.folder}", "allow its download")
+            raise NotThere(str(self.please(f"{self.name} is not in {self.folder}", "allow its download")))
 
 
 def cache_folder() -> Path:

@@ -25,7 +25,7 @@ DESCRIPTIONS: dict[str, str] = {
     "pgd-K": "K steps of ε/4 on cross-entropy from a uniform start, such as pgd-20",
     "pgd-K-R": "the same with R random restarts, such as pgd-50-10",
     "pgd-margin-K": "PGD on the margin of the best wrong class; restarts as above",
-    "cw": "40 steps on that margin, each of 0.01 at ε = 8/255 and in proportion elsewhere",
+    "cw": "40 steps on that margin, of 0.01 at ε = 8/255, else in proportion",
     "apgd-ce": "AutoAttack's APGD on cross-entropy",
     "apgd-dlr": "AutoAttack's APGD on the difference of logits ratio",
     "apgd-t": "AutoAttack's targeted APGD",
@@ -33,8 +33,8 @@ DESCRIPTIONS: dict[str, str] = {
     "fab-t": "AutoAttack's targeted FAB",
     "square": "AutoAttack's Square, which needs no gradient",
     "autoattack": "the standard cascade: apgd-ce, apgd-t, fab-t, square",
-    "autoattack-plus": "the plus cascade: apgd-ce, apgd-dlr, fab (five restarts each), square, apgd-t, fab-t",
-    "A+B+…": "a cascade of AutoAttack's components of one's own, such as apgd-ce+square",
+    "autoattack-plus": "apgd-ce, apgd-dlr, fab (five restarts each), square, apgd-t, fab-t",
+    "A+B+…": "a cascade of AutoAttack's components, such as apgd-ce+square",
 }
 
 CW_STEP = 0.01 / (8 / 255)

@@ -17,10 +17,12 @@ OWN = "own-resnet8-uiat"
 MULTI_STEP = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
 SINGLE_STEP = tuple(name for name in METHODS if name not in MULTI_STEP)
 
-RECIPES: dict[str, Recipe] = {
+SMALL: dict[str, Recipe] = {
     **{f"digits-resnet8-{m}": partial(small.digits, m) for m in METHODS},
     **{f"fashion-mnist-resnet8-{m}": partial(small.fashion_mnist, m) for m in METHODS},
     **{f"cifar10-resnet8-{m}": partial(small.cifar10, m) for m in METHODS},
+}
+PAPER: dict[str, Recipe] = {
     **{f"cifar10-resnet18-{m}": partial(paper.cifar10, "resnet18", m) for m in MULTI_STEP},
     **{f"cifar100-resnet18-{m}": partial(paper.cifar100, "resnet18", m) for m in MULTI_STEP},
     **{f"svhn-resnet18-{m}": partial(paper.svhn, "resnet18", m) for m in MULTI_STEP},
@@ -36,10 +38,23 @@ RECIPES: dict[str, Recipe] = {
         for w in paper.GENERATED_MODELS
         for m in paper.GENERATED_METHODS
     },
+}
+PLUS: dict[str, Recipe] = {
     "cifar10-resnet8-uiat-plus": plus.cifar10_small,
     "cifar10-resnet18-uiat-plus": plus.cifar10,
-    **{f"own-{model}-{m}": partial(small.own, model, m) for model in ("resnet8", "resnet18") for m in METHODS},
 }
+OWN_IMAGES: dict[str, Recipe] = {
+    f"own-{model}-{m}": partial(small.own, model, m) for model in ("resnet8", "resnet18") for m in METHODS
+}
+SCALES: dict[str, dict[str, Recipe]] = {
+    "for a CPU": SMALL,
+    "the paper's own settings, for a GPU": PAPER,
+    "plus: one-off UIAT with more, not of the paper": PLUS,
+    "images of one's own": OWN_IMAGES,
+}
+"""The recipes that come with the package, by what they are made for."""
+RECIPES: dict[str, Recipe] = {name: recipe for group in SCALES.values() for name, recipe in group.items()}
+"""All of them, and those that an import adds."""
 
 
 def get(name: str) -> AnyConfig:

@@ -24,6 +24,7 @@ SETS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "digits": (1438, 359, 10, (1, 8, 8)),
     "cifar10": (50_000, 10_000, 10, (3, 32, 32)),
     "cifar100": (50_000, 10_000, 100, (3, 32, 32)),
+    "fashion-mnist": (60_000, 10_000, 10, (1, 28, 28)),
     "svhn": (73_257, 26_032, 10, (3, 32, 32)),
 }
 """Training images, test images, classes and shape, so that a plan needs no data."""

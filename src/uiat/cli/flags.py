@@ -1,0 +1,138 @@
+"""The flags of a command, read from the objects that its parser follows: for the short help and for completion.
+
+Names and texts are those that tyro makes of the same dataclasses: the field's name, and the docstring below it.
+"""
+
+import ast
+import inspect
+import shutil
+import textwrap
+from collections.abc import Iterable, Iterator
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cache
+from itertools import pairwise
+from types import NoneType
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import tyro
+
+from uiat.fields import show_number
+
+WIDTH = 100
+"""Columns of a help, at most."""
+COLUMN = 32
+"""Where its texts begin."""
+HELP, ALL = ("-h", "--help"), "--help-all"
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A flag of a command line."""
+
+    name: str
+    """With its dashes."""
+    text: str
+    """What it means."""
+    default: Any = None
+    metavar: str = ""
+    choices: tuple[str, ...] = ()
+    """The words that it takes, if these are known."""
+
+    @property
+    def names(self) -> list[str]:
+        """Its name; of a switch also the name that turns it off."""
+        if not isinstance(self.default, bool):
+            return [self.name]
+        start, dot, last = self.name.removeprefix("--").rpartition(".")
+        return [self.name, f"--{start}{dot}no-{last}"]
+
+    def lines(self, width: int) -> list[str]:
+        """Return its part of a help."""
+        head = f"  {', '.join(self.names)} {self.metavar}".rstrip()
+        said = self.default not in (None, "", ()) and self.default is not False
+        text = f"{self.text} (default: {_show(self.default)})" if said else self.text
+        column = min(COLUMN, width // 2)
+        body = textwrap.wrap(text, width - column, break_on_hyphens=False)
+        first = [f"{head:<{column}}{body.pop(0)}"] if len(head) < column else [head]
+        return [*first, *(" " * column + line for line in body)]
+
+
+def flags_of(part: Any, prefix: str = "--") -> Iterator[Flag]:
+    """Yield the flags of options: an object with their defaults, or its class where that has them all."""
+    kind = part if isinstance(part, type) else type(part)
+    hints, texts = get_type_hints(kind, include_extras=True), _docstrings(kind)
+    for field in fields(kind):
+        hint, marks = hints[field.name], list[Any]()
+        while get_origin(hint) is Annotated:
+            hint, *more = get_args(hint)
+            marks += more
+        if tyro.conf.Positional in marks or tyro.conf.Suppress in marks:
+            continue
+        value = _default(field) if part is kind else getattr(part, field.name)
+        name = prefix + field.name.replace("_", "-")
+        if is_dataclass(value):
+            unnamed = any(getattr(mark, "name", None) == "" for mark in marks)
+            yield from flags_of(value, prefix if unnamed else f"{name}.")
+        else:
+            yield Flag(name, texts.get(field.name, ""), value, *_words(hint))
+
+
+def _default(field: "Field[Any]") -> Any:
+    made = field.default_factory() if field.default_factory is not MISSING else None
+    return made if field.default is MISSING else field.default
+
+
+@cache
+def _docstrings(kind: type) -> dict[str, str]:
+    """Return the text below each field of a dataclass and of those it is made from."""
+    found = {}
+    for base in filter(is_dataclass, reversed(kind.__mro__)):
+        try:
+            (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
+        except (OSError, SyntaxError):  # typed at a prompt, perhaps
+            continue
+        for field, text in pairwise(tree.body if isinstance(tree, ast.ClassDef) else []):
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
+                found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
+    return found
+
+
+def _words(hint: Any) -> tuple[str, tuple[str, ...]]:
+    """Return what stands for a flag's value in a help, and the words that it may be."""
+    parts = [part for part in get_args(hint) if part not in (NoneType, Ellipsis)]
+    if hint is bool:
+        return "", ()
+    if get_origin(hint) is Literal:
+        return f"{{{','.join(map(str, get_args(hint)))}}}", tuple(map(str, get_args(hint)))
+    if get_origin(hint) is tuple:
+        inner = [_words(part)[0] for part in parts]
+        return f"{inner[0]} …" if Ellipsis in get_args(hint) else " ".join(inner), _words(parts[0])[1]
+    if parts:  # one of several types
+        found = [_words(part) for part in parts]
+        return "|".join(shown for shown, _ in found), tuple(word for _, words in found for word in words)
+    return {int: "INT", float: "NUMBER"}.get(hint, "TEXT"), ()
+
+
+def _show(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return " ".join(map(_show, value))
+    return show_number(value) if isinstance(value, float) else str(value)
+
+
+def brief(usage: str, about: str, chosen: Iterable[Flag], examples: Iterable[str]) -> str:
+    """Return a help of one screen: how to call, what for, the flags that most people need, examples."""
+    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 0)).columns)
+    lines = [f"usage: {usage}", "", *textwrap.wrap(about, width), ""]
+    for flag in chosen:
+        lines += flag.lines(width)
+    return "\n".join([*lines, f"  {ALL:<{COLUMN - 2}}Show every flag.", "", *(f"  {line}" for line in examples)])
+
+
+def wants_brief(args: Iterable[str]) -> bool:
+    """Whether the words ask for the short help."""
+    return any(word in HELP for word in args)
+
+
+def full_help(args: Iterable[str]) -> list[str]:
+    """Return the words for tyro, whose --help shows every flag."""
+    return [HELP[1] if word == ALL else word for word in args]
