@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         UIATOneOff,
     )
     from uiat.types import Batch, Clock, DataSpec, Loss
+    from uiat.wrap import Normalized, indexed, logits_of
 else:
 
     def __getattr__(name: str) -> object:
@@ -41,6 +42,7 @@ else:
             "UserError": "errors",
             "evaluate": "evaluation.evaluate",
             **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types"),
+            **dict.fromkeys(("Normalized", "indexed", "logits_of"), "wrap"),
         }
         return getattr(import_module(f"uiat.{places.get(name, 'methods')}"), name)
 
@@ -61,9 +63,12 @@ __all__ = [
     "GradAlign",
     "Loss",
     "Natural",
+    "Normalized",
     "SingleStep",
     "UIATOneOff",
     "UserError",
     "__version__",
     "evaluate",
+    "indexed",
+    "logits_of",
 ]
