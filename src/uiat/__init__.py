@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from uiat.runs.saved import load
     from uiat.targets import InstanceInverse, Momentum, OneOff, UniversalInverse
     from uiat.types import Batch, Clock, DataSpec, Loss
+    from uiat.wrap import Normalized, indexed, logits_of
 else:
 
     def __getattr__(name: str) -> object:
@@ -51,6 +52,7 @@ else:
             **dict.fromkeys(("FGSM", "NFGSM", "PGD", "RSFGSM"), "attacks"),
             **dict.fromkeys(("InstanceInverse", "Momentum", "OneOff", "UniversalInverse"), "targets"),
             **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types"),
+            **dict.fromkeys(("Normalized", "indexed", "logits_of"), "wrap"),
         }
         return getattr(import_module(f"uiat.{places.get(name, 'methods')}"), name)
 
@@ -77,6 +79,7 @@ __all__ = [
     "Loss",
     "Momentum",
     "Natural",
+    "Normalized",
     "OneOff",
     "SingleStep",
     "UIATOneOff",
@@ -84,5 +87,7 @@ __all__ = [
     "UserError",
     "__version__",
     "evaluate",
+    "indexed",
     "load",
+    "logits_of",
 ]

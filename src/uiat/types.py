@@ -182,7 +182,8 @@ def check_logits(found: object, samples: int, classes: int, network: str = "the 
     if not isinstance(found, Tensor):
         held = f" of {len(found)}" if isinstance(found, tuple | list | dict) else ""
         wrong = f"a {type(found).__name__}{held}, not a tensor"
-        advice = "return the logits alone" + (" (its .logits)" if hasattr(found, "logits") else "")
+        inside = " (its .logits, as uiat.logits_of does)" if hasattr(found, "logits") else ""
+        advice = f"return the logits alone{inside}"
     elif found.shape == (samples, classes):
         return found
     else:

@@ -75,7 +75,7 @@ def yours() -> dict[str, object]:
     model = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(900, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     loader = [(torch.arange(8), torch.rand(8, 3, 32, 32), torch.arange(8))]
-    images = {"x": loader[0][1], "y": loader[0][2]}
+    images = {"x": loader[0][1], "y": loader[0][2], "dataset": list(zip(*loader[0][1:], strict=True))}
     return {"model": model, "optimizer": optimizer, "loader": loader, "device": "cpu", "epochs": 2, **images}
 
 

@@ -39,7 +39,7 @@ MISTAKES: dict[str, tuple[nn.Module, str]] = {
     "dict": (Wrapped(lambda out: {"out": out}), "returns a dict of 1, not a tensor: return the logits alone."),
     "object": (
         Wrapped(lambda out: SimpleNamespace(logits=out)),
-        "returns a SimpleNamespace, not a tensor: return the logits alone (its .logits).",
+        "returns a SimpleNamespace, not a tensor: return the logits alone (its .logits, as uiat.logits_of does).",
     ),
     "rows": (
         Wrapped(lambda out: out[:1]),

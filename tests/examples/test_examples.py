@@ -7,26 +7,52 @@ import sys
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
+
+from tests.support.ranks import free_port
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LINE = re.compile(r"epoch (\d+).*natural ([\d.]+)%  PGD-\d+ ([\d.]+)%")
+SHOWN = re.compile(r"natural ([\d.]+)%  pgd-20 ([\d.]+)%$")
 CHANCE = 10.0
+LIGHTNING = (
+    "ignore:`isinstance(treespec, LeafSpec)` is deprecated:FutureWarning",  # a use of torch by Lightning itself
+    "ignore:The 'train_dataloader' does not have many workers:UserWarning",  # advice, which depends on the machine
+    "ignore:The number of training batches:UserWarning",  # advice about its log, which is off
+)
+"""Warnings of Lightning's own, which no script can avoid."""
+
+
+def start(*words: str, **environment: str) -> subprocess.Popen[str]:
+    """Start an example, for which warnings are errors."""
+    return subprocess.Popen(
+        [sys.executable, "-W", "error", *words],
+        cwd=EXAMPLES,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def printed(process: subprocess.Popen[str]) -> list[str]:
+    """Wait for an example and return the lines it prints."""
+    out, errors = process.communicate(timeout=1800)
+    assert process.returncode == 0, errors
+    return out.splitlines()
 
 
 def run(*words: str) -> list[tuple[int, float, float]]:
     """Run an example and return (epoch, natural, attacked) of each line it prints."""
-    done = subprocess.run(
-        [sys.executable, "-W", "error", *words],
-        cwd=EXAMPLES,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    matches = [LINE.fullmatch(line) for line in done.stdout.splitlines()]
-    assert all(matches), done.stdout
+    lines = printed(start(*words))
+    matches = [LINE.fullmatch(line) for line in lines]
+    assert all(matches), lines
     return [(int(match[1]), float(match[2]), float(match[3])) for match in matches if match]
+
+
+def accuracies(lines: list[str]) -> list[tuple[float, float]]:
+    """Return (natural, attacked) of each line that shows both."""
+    return [(float(match[1]), float(match[2])) for match in map(SHOWN.search, lines) if match]
 
 
 @pytest.mark.parametrize(
@@ -47,5 +73,52 @@ def test_an_example_learns(words: tuple[str, ...], natural: float, attacked: flo
     assert attacked < last_attacked < last_natural
 
 
-def test_the_plug_in_example_stays_short() -> None:
-    assert len((EXAMPLES / "plug_in.py").read_text(encoding="utf-8").splitlines()) < 80
+@pytest.mark.parametrize("name", ["plug_in.py", "lightning_module.py", "accelerate_loop.py", "finetune_pretrained.py"])
+def test_an_example_stays_short(name: str) -> None:
+    assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < 80
+
+
+def test_the_lightning_module_learns_and_saves_what_the_method_knows() -> None:
+    code = (
+        "import runpy, sys; sys.argv = ['lightning_module.py', '--epochs', '2']\n"
+        "names = runpy.run_path('lightning_module.py', run_name='__main__')\n"
+        "module = names['RobustClassifier'](names['network'](), names['DataSpec'](10, 4, (1, 8, 8)))\n"
+        "print(*module.state_dict())"
+    )
+    filters = [word for each in LIGHTNING for word in ("-W", each)]
+    lines = printed(start(*filters, "-c", code))
+    ((natural, attacked),) = accuracies(lines)
+    assert natural > 40
+    assert CHANCE < attacked < natural
+    assert {"method.target.inner.z", "method.target.table.log_p", "model.normalize.mean"} < set(lines[-1].split())
+
+
+def test_the_accelerate_loop_learns() -> None:
+    ((natural, attacked),) = accuracies(printed(start("accelerate_loop.py", "--epochs", "2")))
+    assert natural > 40
+    assert CHANCE < attacked < natural
+
+
+def test_the_accelerate_loop_learns_on_two_processes() -> None:
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    shared |= {"ACCELERATE_USE_CPU": "true"}
+    ranks = [
+        start("accelerate_loop.py", "--epochs", "2", **shared, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank in range(2)
+    ]
+    first, second = map(printed, ranks)
+    ((natural, attacked),) = accuracies(first)
+    assert natural > 40
+    assert CHANCE < attacked < natural
+    assert second == [], "one process speaks for all"
+
+
+def test_fine_tuning_lifts_a_pretrained_network_by_40_points(tmp_path: Path) -> None:
+    out = tmp_path / "robust.safetensors"
+    before, after = accuracies(printed(start("finetune_pretrained.py", "--out", str(out))))
+    assert before[0] > 80, "it was well trained"
+    assert after[0] > 70
+    assert after[1] >= before[1] + 40
+    saved = load_file(out)
+    assert saved["1.normalize.mean"].shape == (1, 1, 1)
+    assert all(value.isfinite().all() for value in saved.values())

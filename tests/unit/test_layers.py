@@ -16,7 +16,7 @@ LAYERS = [
     ("runs",),
     ("recipes",),
     ("config",),
-    ("data", "methods"),
+    ("data", "methods", "wrap"),
     ("targets",),
     ("attacks",),
     ("objectives",),

@@ -76,7 +76,9 @@ def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Ima
             f"labels are {y.dtype} of shape {tuple(y.shape)} for {len(x)} images: give one int64 label an image."
         )
     if x.is_floating_point() and not bool((x.min() >= 0) & (x.max() <= 1)):
-        raise UserError("pixels lie outside [0, 1] or are NaN: give images in [0, 1], normalise inside the model.")
+        raise UserError(
+            "pixels lie outside [0, 1] or are NaN: give images in [0, 1], normalise inside the model (uiat.Normalized)."
+        )
     if not x.is_floating_point() and x.dtype != torch.uint8:
         raise UserError(f"images are {x.dtype}: give floats in [0, 1], or bytes.")
     with torch.no_grad(), crafting(model, "eval") as network:

@@ -12,6 +12,7 @@ from uiat.attacks import FGSM, Attack
 from uiat.crafting import Crafting, crafting
 from uiat.errors import UserError
 from uiat.fields import check_number, check_numbers
+from uiat.methods.loop_check import LoopCheck
 from uiat.methods.passes import Need
 from uiat.objectives.terms import Weighted
 from uiat.rng import Draws
@@ -82,6 +83,7 @@ class Method(nn.Module):
         self.seed = seed
         self.keep_gradient = keep_gradient
         self._checked = False
+        self._loop_check = LoopCheck()
 
     @property
     def remembers(self) -> bool:
@@ -90,6 +92,7 @@ class Method(nn.Module):
 
     def forward(self, model: nn.Module, batch: Batch, clock: Clock) -> Loss:
         """Return the loss of one batch."""
+        self._loop_check(model, batch, clock)
         view = self.craft(model, batch, clock)
         self.prepare(model, [view], clock)
         return self.loss(view, clock)
@@ -149,7 +152,8 @@ class Method(nn.Module):
             raise UserError("the batch has no samples: leave it out.")
         if not _within(x, 0, 1):
             raise UserError(
-                "pixels lie outside [0, 1] or are NaN: give images in [0, 1] and put normalisation inside the model."
+                "pixels lie outside [0, 1] or are NaN: give images in [0, 1] and put normalisation inside the model "
+                "(uiat.Normalized)."
             )
         if y.shape != x.shape[:1] or y.dtype != torch.int64:
             raise UserError(
@@ -162,7 +166,8 @@ class Method(nn.Module):
         if self.remembers and index is None:
             raise UserError(
                 "this method remembers a prediction for every sample, but the batch has no sample indices: "
-                "give Batch(x, y, index), or switch the memory off (such as momentum=Momentum(enabled=False))."
+                "give Batch(x, y, index), with the indices that uiat.indexed(dataset) gives, or switch the memory off "
+                "(such as momentum=Momentum(enabled=False))."
             )
         if index is not None and (index.shape != x.shape[:1] or index.dtype not in (torch.int64, torch.int32)):
             raise UserError(

@@ -38,11 +38,11 @@ class Normalize(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, mean: Sequence[float], std: Sequence[float]) -> None:
+    def __init__(self, mean: Sequence[float], std: Sequence[float], *, persistent: bool = False) -> None:
         super().__init__()
-        # Not persistent: state dicts keep the names of the public ones.
-        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=False)
-        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=False)
+        # Not persistent in the bundled networks: state dicts keep the names of the public ones.
+        self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=persistent)
+        self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=persistent)
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise images in [0, 1]."""

@@ -1,0 +1,74 @@
+"""UIAT in a loop of Hugging Face's Accelerate, on one process or on several.
+
+    python examples/accelerate_loop.py [--epochs N]
+    accelerate launch --num_processes 2 examples/accelerate_loop.py
+
+What is prepared is the loss, not the network: an attack calls the network many times before one backward, for which
+DistributedDataParallel is not made. On one process, `method(model, batch, clock)` would do, as in plug_in.py.
+"""
+
+import argparse
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from sklearn.datasets import load_digits
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from uiat import UIAT, Batch, Clock, DataSpec, Normalized, evaluate, indexed
+from uiat.attacks import PGD
+from uiat.engine.state import LossOf
+from uiat.targets import UniversalInverse
+
+EPS = 0.2  # on pixels in [0, 1]; a fair radius for 8×8 digits, where 8/255 is the usual one for CIFAR-10
+TRAIN = 1437
+
+
+def network() -> nn.Module:
+    """Anyone's own classifier of normalised images; the normalisation is put inside."""
+    inner = nn.Sequential(
+        nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
+        nn.Sequential(nn.Conv2d(16, 32, 3, 2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
+        nn.Sequential(nn.Flatten(), nn.Linear(32 * 4 * 4, 10)),
+    )
+    return Normalized(inner, mean=[0.3], std=[0.4])
+
+
+def main(epochs: int = 8) -> dict[str, Any]:
+    torch.manual_seed(0)
+    accelerator = Accelerator()
+    images, labels = load_digits(return_X_y=True)
+    x, y = torch.tensor(images / 16).float().view(-1, 1, 8, 8), torch.tensor(labels)
+    workers = accelerator.num_processes
+    data = indexed(TensorDataset(x[:TRAIN], y[:TRAIN]))
+    loader = DataLoader(data, batch_size=64 // workers, shuffle=True)
+    model = network().to(accelerator.device)
+    attack, inverse = PGD(eps=EPS, step=EPS / 4), UniversalInverse(eps=EPS / 2, step=EPS / 2)
+    method = UIAT(lam=3.5, attack=attack, inverse=inverse).build(DataSpec(10, TRAIN, (1, 8, 8)))
+    method.to(accelerator.device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+    loss_of, optimizer, loader = accelerator.prepare(LossOf(model, method), optimizer, loader)
+
+    for epoch in range(1, epochs + 1):
+        model.train()
+        for step, (index, x_batch, y_batch) in enumerate(loader):
+            rows, clock = len(y_batch), Clock(epoch, step, epochs)
+            # Which rows of the whole batch these are: each process draws its own random starts.
+            batch = Batch(x_batch, y_batch, index, start=rows * accelerator.process_index, total=rows * workers)
+            view = method.craft(model, batch, clock)
+            method.prepare(model, [view], clock)
+            accelerator.backward(loss_of(view, clock).total)
+            accelerator.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+    card = evaluate(model, x[TRAIN:], y[TRAIN:], attacks=("natural", "pgd-20"), eps=EPS)
+    accelerator.print("  ".join(f"{name} {found['accuracy']:.1%}" for name, found in card["attacks"].items()))
+    accelerator.end_training()
+    return card
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="UIAT in a loop of Accelerate, on scikit-learn's digits.")
+    parser.add_argument("--epochs", type=int, default=8)
+    main(parser.parse_args().epochs)

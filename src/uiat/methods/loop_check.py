@@ -1,0 +1,57 @@
+"""What is no error but seldom meant in a loop of one's own: a clock that stands still, a model left in eval mode."""
+
+import warnings
+
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+
+from uiat.models.features import StandIn
+from uiat.types import Batch, Clock
+
+SAME_CLOCKS = 20
+"""Whole batches in a row with the same clock after which it is said to stand still."""
+
+
+class LoopCheck:
+    """Warns of each mistake once, at the line that calls the method; it changes nothing, and no state dict has it."""
+
+    def __init__(self) -> None:
+        self._warned: set[str] = set()
+        self._clock: Clock | None = None
+        self._count = 0
+
+    def __call__(self, model: nn.Module, batch: Batch, clock: Clock) -> None:
+        """Look at one call of a method."""
+        self._look_at_clock(batch, clock)
+        if torch.is_grad_enabled():  # a loss that nobody trains with may be in any mode
+            self._look_at_mode(model.original if isinstance(model, StandIn) else model)
+
+    def _look_at_clock(self, batch: Batch, clock: Clock) -> None:
+        if clock != self._clock:
+            self._clock, self._count = clock, 0
+        self._count += batch.start == 0 and not batch.padding  # micro-batches of one batch share its clock
+        if self._count == SAME_CLOCKS:
+            self._warn(
+                "clock",
+                f"the clock has shown epoch {clock.epoch}, step {clock.step} in {SAME_CLOCKS} calls in a row: give it "
+                "the epoch, from 1, and the step within the epoch. A clock that stands still repeats the random starts "
+                "of attacks, and never comes to the epochs of momentum and of the one-off strategy.",
+            )
+
+    def _look_at_mode(self, model: nn.Module) -> None:
+        if model.training:
+            return
+        layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm | _DropoutNd)]
+        if layers and not any(layer.training for layer in layers):
+            self._warn(
+                "mode",
+                "the model is in eval mode while its loss is computed, so that BatchNorm's running statistics stand "
+                "still and nothing is dropped out: call model.train() before the steps of each epoch.",
+            )
+
+    def _warn(self, about: str, sentence: str) -> None:
+        if about not in self._warned:
+            self._warned.add(about)
+            warnings.warn(sentence, UserWarning, stacklevel=7)

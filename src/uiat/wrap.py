@@ -1,0 +1,138 @@
+"""What makes other people's data sets and networks fit for the plug-in: indices, normalisation inside, logits alone."""
+
+from collections.abc import Iterable, Mapping
+from math import isfinite
+from typing import Any
+
+from torch import Tensor, fx, nn
+from torch.utils.data import Dataset, IterableDataset
+
+from uiat.errors import UserError
+from uiat.models.networks import Normalize
+
+
+class Indexed(Dataset[Any]):
+    """A map-style data set whose items say which sample they are (see `indexed`)."""
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, index: int) -> Any:
+        index = range(len(self))[index]  # a negative one counts from the end, as in a list
+        item = self.dataset[index]
+        if isinstance(item, Mapping):
+            if "index" in item:
+                raise UserError("the items have a key 'index' already: rename it, for uiat.indexed adds one.")
+            return {**item, "index": index}
+        if isinstance(item, tuple | list):
+            return (index, *item)
+        raise UserError(
+            f"an item of the data set is a {type(item).__name__}: uiat.indexed needs tuples such as (x, y), or dicts."
+        )
+
+
+def indexed(dataset: Any) -> Indexed:
+    """Return the data set with the position of each sample in its items: (x, y) becomes (index, x, y).
+
+    An item that is a dict, as Hugging Face's are, gets a key "index". Wrap the whole training set, and take subsets
+    afterwards: the indices stay those of the whole, and so does `DataSpec.num_samples`.
+
+    >>> import torch
+    >>> from torch.utils.data import TensorDataset
+    >>> dataset = indexed(TensorDataset(torch.rand(5, 1, 8, 8), torch.arange(5)))
+    >>> index, x, y = dataset[3]
+    >>> index, tuple(x.shape), int(y), len(dataset)
+    (3, (1, 8, 8), 3, 5)
+    >>> indexed([{"image": "a cat", "label": 1}])[0]
+    {'image': 'a cat', 'label': 1, 'index': 0}
+    """
+    sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
+    if not sized or isinstance(dataset, IterableDataset):
+        raise UserError(
+            f"{type(dataset).__name__} is no map-style data set (with a length, and items by their position), so that "
+            "its samples have no indices: make it one, or switch the memory off (momentum=Momentum(enabled=False))."
+        )
+    return Indexed(dataset)
+
+
+class _Around(nn.Module):
+    """A network around another one, with the same layer for its features."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        layer = getattr(model, "penultimate_layer", "")
+        self.penultimate_layer = f"model.{layer}" if layer else ""
+
+
+class Normalized(_Around):
+    """A network that takes images in [0, 1], and gives them to `model` normalised: (x − mean) / std by channel.
+
+    The numbers are buffers: they are saved with the weights, and move with them.
+
+    >>> import torch
+    >>> from torch import nn
+    >>> model = Normalized(nn.Flatten(), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    >>> model(torch.ones(1, 3, 1, 1))
+    tensor([[2., 2., 2.]])
+
+    Args:
+        model: takes normalised images (N, channels, height, width).
+        mean: one number a channel.
+        std: one number a channel, above 0.
+    """
+
+    def __init__(self, model: nn.Module, mean: Iterable[float], std: Iterable[float]) -> None:
+        super().__init__(model)
+        means, stds = [float(value) for value in mean], [float(value) for value in std]
+        if len(means) != len(stds) or not means:
+            raise UserError(f"there are {len(means)} means and {len(stds)} stds: give one of each a channel.")
+        if not all(map(isfinite, means)) or not all(isfinite(value) and value > 0 for value in stds):
+            raise UserError(f"mean is {means} and std is {stds}: give finite numbers, and a std above 0.")
+        self.channels = len(means)
+        self.normalize = Normalize(means, stds, persistent=True)
+
+    def forward(self, x: Tensor) -> Any:
+        """Return what the model makes of the normalised images."""
+        # Numbers of one channel would broadcast over three. A trace, which the fast path makes, has no shapes.
+        if not isinstance(x, fx.Proxy) and (x.ndim < 3 or x.shape[-3] != self.channels):
+            raise UserError(
+                f"images have shape {tuple(x.shape)}, but mean and std are of {self.channels} channels: make them "
+                "agree, as (N, channels, height, width)."
+            )
+        return self.model(self.normalize(x))
+
+
+class LogitsOf(_Around):
+    """A network that returns the `.logits` of another one's output (see `logits_of`)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits."""
+        found = self.model(x)
+        if not hasattr(found, "logits"):
+            raise UserError(
+                f"{type(self.model).__name__} returns a {type(found).__name__}, which has no .logits: uiat.logits_of "
+                "is for networks that return an object with them, such as those of transformers."
+            )
+        logits: Tensor = found.logits
+        return logits
+
+
+def logits_of(model: nn.Module) -> LogitsOf:
+    """Return a network that gives the logits alone, where `model` returns an object that has them as `.logits`.
+
+    All classifiers of transformers do.
+
+    >>> from types import SimpleNamespace
+    >>> import torch
+    >>> from torch import nn
+    >>> class Classifier(nn.Linear):
+    ...     def forward(self, x):
+    ...         return SimpleNamespace(logits=super().forward(x))
+    >>> logits_of(Classifier(4, 3))(torch.rand(2, 4)).shape
+    torch.Size([2, 3])
+    """
+    return LogitsOf(model)
