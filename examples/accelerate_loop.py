@@ -16,10 +16,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from uiat import UIAT, Batch, Clock, DataSpec, Normalized, evaluate, indexed
-from uiat.attacks import PGD
-from uiat.engine.state import LossOf
-from uiat.targets import UniversalInverse
+from uiat import PGD, UIAT, Batch, Clock, DataSpec, LossOf, Normalized, UniversalInverse, evaluate, indexed
 
 EPS = 0.2  # on pixels in [0, 1]; a fair radius for 8×8 digits, where 8/255 is the usual one for CIFAR-10
 TRAIN = 1437

@@ -16,10 +16,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from transformers import RegNetConfig, RegNetForImageClassification
 
-from uiat import UIAT, Batch, Clock, DataSpec, Natural, Normalized, evaluate, indexed, logits_of
-from uiat.attacks import PGD
-from uiat.methods import Method
-from uiat.targets import UniversalInverse
+from uiat import PGD, UIAT, Batch, Clock, DataSpec, Natural, Normalized, UniversalInverse, evaluate, indexed, logits_of
 
 EPS = 0.2  # on pixels in [0, 1]; a fair radius for 8×8 digits, where 8/255 is the usual one for CIFAR-10
 TRAIN = 1437
@@ -27,7 +24,7 @@ ROBUST = UIAT(lam=3.5, attack=PGD(eps=EPS, step=EPS / 4), inverse=UniversalInver
 DATA = DataSpec(num_classes=10, num_samples=TRAIN, shape=(1, 8, 8))
 
 
-def fit(model: nn.Module, method: Method, loader: DataLoader[tuple[Tensor, ...]], epochs: int, lr: float) -> None:
+def fit(model: nn.Module, method: nn.Module, loader: DataLoader[tuple[Tensor, ...]], epochs: int, lr: float) -> None:
     """Train with any method of uiat: AdamW, one cycle, clipped gradients."""
     optimizer = torch.optim.AdamW(model.parameters(), lr)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, lr, total_steps=epochs * len(loader))

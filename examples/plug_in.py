@@ -2,8 +2,8 @@
 
     python examples/plug_in.py [--epochs N]
 
-The network is an ordinary `nn.Sequential`: it knows nothing of `uiat`. The data set is scikit-learn's digits; it
-yields (index, x, y), because UIAT remembers a prediction for every training sample.
+The network is an ordinary `nn.Sequential`: it knows nothing of `uiat`. The data set is scikit-learn's digits; `indexed`
+makes it yield (index, x, y), because UIAT remembers a prediction for every training sample.
 """
 
 import argparse
@@ -11,27 +11,12 @@ import argparse
 import torch
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, TensorDataset
 
-from uiat import UIAT, Batch, Clock, DataSpec
-from uiat.attacks import PGD
-from uiat.targets import UniversalInverse
+from uiat import PGD, UIAT, Batch, Clock, DataSpec, UniversalInverse, indexed
 
 EPS = 0.2  # on pixels in [0, 1]; a fair radius for 8×8 digits, where 8/255 is the usual one for CIFAR-10
 TRAIN = 1437
-
-
-class Digits(Dataset[tuple[int, Tensor, Tensor]]):
-    """Digits that say which sample they are."""
-
-    def __init__(self, x: Tensor, y: Tensor) -> None:
-        self.x, self.y = x, y
-
-    def __len__(self) -> int:
-        return len(self.y)
-
-    def __getitem__(self, index: int) -> tuple[int, Tensor, Tensor]:
-        return index, self.x[index], self.y[index]
 
 
 def network() -> nn.Module:
@@ -54,7 +39,7 @@ def main() -> None:
     torch.manual_seed(0)
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images / 16).float().view(-1, 1, 8, 8), torch.tensor(labels)
-    loader = DataLoader(Digits(x[:TRAIN], y[:TRAIN]), batch_size=64, shuffle=True)
+    loader = DataLoader(indexed(TensorDataset(x[:TRAIN], y[:TRAIN])), batch_size=64, shuffle=True)
     x_test, y_test = x[TRAIN:], y[TRAIN:]
     model = network()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, nesterov=True, weight_decay=5e-4)

@@ -13,7 +13,7 @@ from uiat.distributed import average, is_main, total, world
 from uiat.engine.averaging import Average
 from uiat.engine.overfitting import Overfitting
 from uiat.engine.passes import PassCounter
-from uiat.methods import Method
+from uiat.methods.method import LossOf, Method
 from uiat.models.fast import FastModel
 from uiat.precision import Precision, lowered
 from uiat.types import Clock, Loss, View
@@ -57,23 +57,6 @@ class Meter:
         device = next(iter(self.sums.values())).device
         both = total(torch.stack([*self.sums.values(), torch.tensor(float(self.samples)).double().to(device)]))
         return dict(zip(self.sums, both[:-1], strict=True)), int(both[-1])
-
-
-class LossOf(nn.Module):
-    """Computes a method's loss as one forward, which is what DistributedDataParallel can wrap.
-
-    It wraps the loss, not the network: several forwards of a wrapped network before one backward would each be prepared
-    for a backward of their own. The method is no part of the module, so that its state is not broadcast.
-    """
-
-    def __init__(self, model: nn.Module, method: Method):
-        super().__init__()
-        self.model = model
-        self._method = (method,)
-
-    def forward(self, view: View, clock: Clock) -> Loss:
-        """Return the loss of a (micro-)batch."""
-        return self._method[0].loss(view, clock)
 
 
 class Parallel:

@@ -5,7 +5,7 @@ from uiat.errors import UserError, unknown
 from uiat.methods.hat import HAT
 from uiat.methods.inverse import IAT, UIAT, UIATOneOff
 from uiat.methods.mart import MART
-from uiat.methods.method import Method, MethodConfig
+from uiat.methods.method import LossOf, Method, MethodConfig
 from uiat.methods.natural import Natural
 from uiat.methods.sat import SAT
 from uiat.methods.single_step import GradAlign, SingleStep, UIATPlugIn
@@ -73,6 +73,7 @@ __all__ = [
     "TRADES",
     "UIAT",
     "GradAlign",
+    "LossOf",
     "Method",
     "MethodConfig",
     "Natural",

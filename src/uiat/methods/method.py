@@ -178,6 +178,29 @@ class Method(nn.Module):
             raise UserError(f"a sample index lies outside 0 … {self.data.num_samples - 1}: check DataSpec.num_samples.")
 
 
+class LossOf(nn.Module):
+    """Computes a method's loss as one forward, which is what DistributedDataParallel can wrap.
+
+    It wraps the loss, not the network: several forwards of a wrapped network before one backward would each be prepared
+    for a backward of their own. The method is no part of the module, so that its state is not broadcast.
+
+    >>> method, clock = UIAT().build(data), Clock(epoch=1, step=0, epochs=30)
+    >>> loss_of = LossOf(model, method)  # this is what DistributedDataParallel, or Accelerate, wraps
+    >>> view = method.craft(model, batch, clock)
+    >>> method.prepare(model, [view], clock)
+    >>> loss_of(view, clock).total.backward()
+    """
+
+    def __init__(self, model: nn.Module, method: Method):
+        super().__init__()
+        self.model = model
+        self._method = (method,)
+
+    def forward(self, view: View, clock: Clock) -> Loss:
+        """Return the loss of a (micro-)batch."""
+        return self._method[0].loss(view, clock)
+
+
 def _within(values: Tensor, low: float, high: float) -> bool:
     least, most = values.aminmax()  # NaN, where there is one
     return bool((least >= low) & (most <= high))
