@@ -192,8 +192,8 @@ def test_advice_names_the_flag_of_the_command(here: Path, capsys: pytest.Capture
 def test_suggested_commands_can_be_copied(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     shutil.copytree("run", "ein Lauf 猫's")
     found = call(capsys, "export", "ein Lauf 猫's")
-    line = found.err.splitlines()[0]
-    assert shlex.split(line.partition("measure with: ")[2]) == ["uiat", "evaluate", "ein Lauf 猫's"]
+    line = found.out.splitlines()[-1]
+    assert shlex.split(line.partition("next: ")[2]) == ["uiat", "evaluate", "ein Lauf 猫's"]
     assert call(capsys, "evaluate", "ein Lauf 猫's", *NATURAL, "--json", "a b ü.json").code == 0
     assert call(capsys, "train", "--resume", "ein Lauf 猫's").out.splitlines()[-1] == (
         f"done; next: uiat evaluate {quoted('ein Lauf 猫' + chr(39) + 's')}"
