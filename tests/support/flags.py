@@ -11,7 +11,7 @@ from uiat.cli.curves import Curves
 from uiat.cli.data import Fetch, Info, Pack
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
-from uiat.cli.flags import ALL
+from uiat.cli.flags import ALL, HELP
 from uiat.cli.inverse import Inverse
 from uiat.cli.listing import NAMES
 from uiat.cli.push import Push
@@ -51,7 +51,7 @@ def known_flags() -> set[str]:
     )
     return (
         flags
-        | {FLAG, ALL, NAMES}
+        | {FLAG, ALL, NAMES, *HELP}
         | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
     )
 
