@@ -51,7 +51,7 @@ def known_flags() -> set[str]:
     )
     return (
         flags
-        | {FLAG, ALL, NAMES, *HELP}
+        | {FLAG, ALL, NAMES, HELP[1]}
         | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
     )
 
