@@ -32,7 +32,8 @@ def run(tmp_path: Path) -> RunFolder:
 def test_there_and_back(run: RunFolder, hub: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
     found = call(capsys, "push", str(run.path), "owner/name")
     assert found.code == 0, found.err
-    assert found.out == f'{hub.address}/owner/name\nmodel = uiat.load("owner/name")\n'
+    assert found.out.splitlines()[:2] == [f"{hub.address}/owner/name", 'model = uiat.load("owner/name")']
+    assert found.out.endswith("next: uiat evaluate owner/name\n")
     assert "no accuracies" in found.err
     assert set(hub.files("owner/name")) == FILES
     assert b'model = uiat.load("owner/name")' in hub.files("owner/name")["README.md"]
