@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
+from uiat.attacks import PGD
 from uiat.cli import main
 from uiat.methods import METHODS
 
 EPOCHS = "5"
 """T = 3 and T' = 4 by their default fractions; enough to be far above natural training."""
+STEPS = "5"
+"""Of PGD in training, half of the recipes': ε/4 each."""
 MORE = "8"
 """RS-FGSM trains for half the radius, where natural training is not yet at its end: it takes longer to be far above."""
 
@@ -21,6 +24,7 @@ def pgd20(method: str, folder: Path, *evaluation: str) -> float:
         epochs = MORE if method.startswith("rs-fgsm") else EPOCHS
         small = ["--train.epochs", epochs, "--model.width", "8", "--data.subset", "800", "--data.validation", "60"]
         small += ["--train.batch-size", "32", "--validate.steps", "5"]
+        small += ["--method.attack.steps", STEPS] if isinstance(METHODS[method].attack, PGD) else []
         assert main(["train", f"digits-resnet8-{method}", "--out", str(out), *small]) == 0
     attacks = ["--attacks", "natural", "pgd-20", "--json", str(folder / "result.json")]
     assert main(["evaluate", str(out), *attacks, *evaluation]) == 0
