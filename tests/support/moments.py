@@ -1,4 +1,8 @@
-"""Ending a process at a chosen moment: the n-th call of a function."""
+"""Ending a process at a chosen moment: the n-th call of a function.
+
+The moments of a run are calls of public functions: a step, a line of metrics, a file that takes its place. A test that
+kills goes through `at_call` with one of these, and knows nothing else of the code.
+"""
 
 import os
 import signal
@@ -9,7 +13,7 @@ from typing import Any
 import pytest
 
 STEP = "uiat.engine.loop.train_step"
-LINE = "uiat.engine.loop._append"
+LINE = "uiat.engine.loop.append_metrics"
 RENAME = "os.replace"
 """Every file of a run takes its place with a rename: best, last, table, checkpoint, result."""
 

@@ -94,7 +94,7 @@ def _train(
         checkpoints.save(state)
 
     def log(record: dict[str, Any], at: int) -> None:
-        _append(run, record)
+        append_metrics(run, record)
         if callback is not None:
             callback(Moment(record, at, state, lambda: make_pictures(config, splits, state)))
 
@@ -215,6 +215,7 @@ def _keep(raw: Path, averaged: Path, state: State) -> None:
             write_tensors(averaged, state.average.weights)
 
 
-def _append(run: RunFolder, record: dict[str, Any]) -> None:
+def append_metrics(run: RunFolder, record: dict[str, Any]) -> None:
+    """Write one line of metrics; the main process alone does."""
     if is_main():
         append(run.metrics, json.dumps(record) + "\n")
