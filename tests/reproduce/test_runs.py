@@ -15,6 +15,7 @@ import pytest
 
 from tests.support.calls import call, refused
 from tests.support.forks import fork
+from tests.support.moments import LINE
 from tests.support.tiny import tiny_scale
 from uiat.cli import main
 from uiat.engine import loop
@@ -60,7 +61,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     """Killed in the third training, between two epochs: two runs stay as they are, one goes on, two are made."""
     out = tmp_path / "out"
     args = ("reproduce", "table6", "--jobs", "0", "--out", str(out))
-    code, words = fork(tmp_path / "1.txt", *args, kill_at="uiat.engine.loop._validate:8").end()
+    code, words = fork(tmp_path / "1.txt", *args, kill_at=f"{LINE}:8").end()
     assert code == -signal.SIGKILL, words
     assert len(begun(words)) == 3
     kept = trained(out)
