@@ -10,6 +10,7 @@ import torch
 from tests.support.jobs import CALLS, METHODS, Warm, random_cause, train
 from tests.support.lives import LARGEST, Tally, Unbroken, compare, count, folders
 from tests.support.moments import STEP
+from tests.support.ranks import start
 from tests.support.states import differences, final_state
 from uiat.runs.folder import RunFolder
 
@@ -70,6 +71,18 @@ def test_the_other_rank_ends_however_slow_gloo_is(group: int, warm: Warm, tally:
         count(end, tally)
         assert end.codes[rank] == -9
         assert end.codes[1 - rank] > 0, end.words  # neither finished nor ended by a signal
+
+
+@pytest.mark.faults
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs Linux's idle priority")
+def test_a_finished_rank_ends_however_slow_gloo_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The state of the run outlives the group here, as in a caller that keeps it: four of five hung before."""
+    monkeypatch.setenv("STARVED", "1")
+    for number in range(6):
+        words = train("uiat", "by-step", tmp_path / f"run{number}")
+        for process in start(2, "tests.support.fault_points", "", "0", "9-9", str(tmp_path / "end"), *words):
+            _, said = process.communicate(timeout=300)
+            assert process.returncode == 0, said
 
 
 @pytest.mark.faults

@@ -2,12 +2,13 @@
 
 `python -m tests.support.fault_points KIND RANK PLACES OUT ARGS…` is one process of a run of this network that fails, on
 that rank, at PLACES (1-2,2-3: epoch 1, step 2 and so on); it runs the command ARGS and leaves its last weights in
-OUT.RANK.
+OUT.RANK. Where STARVED is set, gloo's threads hardly run from its second step on.
 """
 
+import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.support.moments import STEP, at_call
+from tests.support.warm import starve
 from uiat.cli import main
 from uiat.distributed import rank
 from uiat.engine import loop
@@ -125,7 +128,8 @@ def run_process(kind: str, on: str, places: str, out: str, *args: str) -> int:
             return step(state, *rest, **settings)
 
         patch.setattr(loop, "train_step", kept)
-        code = main(list(args))
+        with at_call(STEP, 2, starve, before=True) if "STARVED" in os.environ else nullcontext():
+            code = main(list(args))
     for own_rank, state in last.items():
         torch.save({**state.model.state_dict(), **state.method.state_dict()}, f"{out}.{own_rank}")
     return code

@@ -2,7 +2,7 @@
 
 import json
 import time
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +98,7 @@ def _train(
         if callback is not None:
             callback(Moment(record, at, state, lambda: make_pictures(config, splits, state)))
 
-    with Reporter(run.log, plan.epochs, steps, done) as report:
+    with closing(state.parallel), Reporter(run.log, plan.epochs, steps, done) as report:
         if resumed and state.epoch <= plan.epochs:
             report.say(f"going on in epoch {state.epoch}, after step {state.step} of {steps}")
         if plan.fast and not resumed and state.attacks_unfolded:

@@ -74,6 +74,16 @@ class Parallel:
         """Exchange gradients only in the last micro-batch's backward."""
         return nullcontext() if last or self._wrapped is None else self._wrapped.no_sync()
 
+    def close(self) -> None:
+        """Let go of what DistributedDataParallel holds of the process group, lest it be the group's last owner.
+
+        The last owner waits for gloo's threads; a reducer does so with Python's lock held, for which one of them may
+        wait (pytorch#56297).
+        """
+        if self._wrapped is not None:
+            for name in ("reducer", "logger"):
+                vars(self._wrapped).pop(name, None)
+
     def average_buffers(self) -> None:
         """Average BatchNorm's running statistics: then all processes are equal again, at every step.
 
