@@ -46,7 +46,8 @@ def test_the_card(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     found = call(capsys, "export", str(run.path))
     assert found.code == 0
     out = run.path / "export"
-    assert (found.out, found.err) == (f"{out}: model.safetensors, model.py, card.json, README.md\n", "")
+    files, _ = found.out.splitlines()  # the other line is the command that comes next
+    assert (files, found.err) == (f"{out}: model.safetensors, model.py, card.json, README.md", "")
     assert {path.name for path in out.iterdir()} == {"model.safetensors", "model.py", "card.json", "README.md"}
     card = read_json(out / "card.json")
     assert card["data"] == {**trained["data"], "options": encode(CONFIG.data)}

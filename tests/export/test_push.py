@@ -104,7 +104,7 @@ def test_what_is_not_there(run: RunFolder, hub: StandIn, capsys: pytest.CaptureF
     hub.models["owner/empty"] = [{"README.md": b"# Mine"}]
     hub.models["owner/bert"] = [{"config.json": b'{"model_type": "bert"}', "model.safetensors": b""}]
     for name in ("owner/empty", "owner/bert"):
-        assert f"{name} on the Hub is no network of uiat" in refused(capsys, "evaluate", name)
+        assert f"{name} on the Hub is no network of uiat" in stopped(capsys, "evaluate", name)
     with pytest.raises(UserError, match="owner/bert on the Hub has no revision 'v3'"):
         uiat.load("owner/bert", revision="v3")
     assert call(capsys, "export", str(run.path), "--out", str(tmp_path / "out")).code == 0

@@ -28,7 +28,8 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     """Return the sentence of a command that a person got wrong: one line, and exit code 2."""
     found = call(capsys, *args)
     assert (found.code, found.out) == (2, "")
-    (line,) = found.err.splitlines()
+    assert found.err.count("\n") == 1, found.err
+    line = found.err.removesuffix("\n")
     assert line.startswith("uiat: ")
     assert line.endswith((".", "?"))
     return line.removeprefix("uiat: ")
