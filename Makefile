@@ -7,7 +7,7 @@ DEMO := runs/demo/natural runs/demo/sat runs/demo/uiat
 # One thread a worker: two test processes on two cores must not wait for each other's threads.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-cpus test-slow test-faults lint format docs notebook constraints clean
+.PHONY: help demo test test-cpus test-slow test-faults lint style types tests format docs notebook constraints clean
 
 help:
 	@echo "make demo       train three networks on digits and write the page that compares them (about three minutes)"
@@ -39,7 +39,11 @@ demo: $(VENV)/.done
 	@$(BIN)/uiat report $(DEMO) --out runs/demo/report.html
 	@echo "Open runs/demo/report.html in a browser; the runs beside it hold configuration, metrics, card and weights."
 
-test: lint
+# mypy has one thread: it runs beside the tests.
+test: style
+	@$(MAKE) --no-print-directory -j2 types tests
+
+tests: $(VENV)/.done
 	$(PYTEST) -m "not slow and not faults"
 
 # Kernels for other CPUs round otherwise: no test may rest on those of the machine it was written on.
@@ -56,9 +60,13 @@ test-slow: $(VENV)/.done
 test-faults: $(VENV)/.done
 	$(PYTEST) -m faults tests/faults tests/distributed tests/engine
 
-lint: $(VENV)/.done
+lint: style types
+
+style: $(VENV)/.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.done
 	$(BIN)/mypy
 
 format: $(VENV)/.done

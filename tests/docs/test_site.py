@@ -73,6 +73,7 @@ def test_every_public_name_is_in_the_reference(pages: dict[Path, Page], site: Pa
     text = (site / "api.html").read_text(encoding="utf-8")
     assert "the pull towards the inverse adversary's prediction" in text  # the docstring of a field
     assert "added(" not in text
+    assert "<blockquote>" not in text, "examples are code"
 
 
 def test_every_page_is_there_and_can_be_searched(pages: dict[Path, Page], site: Path) -> None:

@@ -46,10 +46,10 @@ def load(
 
     Nothing in the folder is run, and weights are read as safetensors only.
 
-        >>> import torch, uiat
-        >>> network = uiat.load("runs/b")
-        >>> network(torch.rand(2, 1, 8, 8)).shape
-        torch.Size([2, 10])
+    >>> import torch, uiat
+    >>> network = uiat.load("runs/b")
+    >>> network(torch.rand(2, 1, 8, 8)).shape
+    torch.Size([2, 10])
 
     Args:
         source: the folder of a run or of an export, or the name `owner/name` of one on the Hub (`pip install
