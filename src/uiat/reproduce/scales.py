@@ -161,7 +161,7 @@ _SMALL: dict[str, ModelConfig] = {
     "WRN-28": MODELS["wrn-10-1"],
     "WRN-34": WideResNet(depth=16, widen=1),
 }
-TUNED: dict[str, dict[str, float]] = {}
+TUNED: dict[str, dict[str, float]] = {"sat": {"lr": 0.2}}
 """`Scale.tuned` of this scale."""
 
 
@@ -297,6 +297,12 @@ SCALES: dict[str, Scale] = {
         watch=Watch(train=300, test=1000),
         rounds=5,
         tuned=TUNED,
+        lam=(1.75, 3.5, 7.0),
+        omega=(3.0, 6.0, 12.0),
+        beta=(0.0, 1.0, 2.0),
+        gamma=(0.5, 0.9, 0.99),
+        start=(0.25, 0.5, 0.75),
+        one_off=(0.25, 0.5, 0.8),
     ),
     "paper": Scale(
         "paper",

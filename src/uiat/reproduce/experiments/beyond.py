@@ -81,11 +81,15 @@ class Validated:
 
 
 def candidates(scale: Scale, method: str) -> dict[str, AnyConfig]:
-    """Return the runs of a method: as it is, half the rate, and half the weight (without a weight: twice the rate)."""
+    """Return the runs of a method: as it is, twice the rate, and half the weight at the better of the two rates.
+
+    The better rate is the one in `scale.tuned`. A method without a weight tries half the rate instead.
+    """
     config = scale.runs(method, "CIFAR-10", "ResNet-18")
     lr, field = config.train.schedule.lr, WEIGHTS.get(method)
-    other = {"lr": 2 * lr} if field is None else {field: getattr(config.method, field) / 2}
-    return {_words(one): one for one in (config, tuned(config, {"lr": lr / 2}), tuned(config, other))}
+    better = scale.tuned.get(method, {}).get("lr", lr)
+    third = {"lr": lr / 2} if field is None else {"lr": better, field: getattr(config.method, field) / 2}
+    return {_words(one): one for one in (config, tuned(config, {"lr": 2 * lr}), tuned(config, third))}
 
 
 def _words(config: AnyConfig) -> str:
