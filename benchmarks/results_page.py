@@ -1,4 +1,4 @@
-"""Write docs/results.md from the published runs: `python benchmarks/results_page.py`.
+"""Write docs/results.md and README's table from the published runs: `python benchmarks/results_page.py`.
 
 Every number on the page is read from the cards and verdicts in results/cpu; prose without numbers is in here. Pictures
 are drawn beside the runs by `uiat reproduce NAME --scale cpu`, and the page links to them.
@@ -16,11 +16,13 @@ from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.experiments.tables import METHODS
 from uiat.reproduce.figure import Figure
 from uiat.reproduce.measures import read_learning
-from uiat.reproduce.output import to_markdown
+from uiat.reproduce.output import show, to_markdown
 from uiat.reproduce.table import Table, fill
 
 ROOT = Path(__file__).resolve().parents[1]
-OUT, PAGE = ROOT / "results" / "cpu", ROOT / "docs" / "results.md"
+OUT, PAGE, README = ROOT / "results" / "cpu", ROOT / "docs" / "results.md", ROOT / "README.md"
+BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
+"""README's table is between these."""
 SCALE = scales.get("cpu")
 SEEDS = SCALE.seeds
 ORDER = ("table1", "table1-last", "fig2", "fronts", "plus", "questions", "tuning")
@@ -143,6 +145,23 @@ def page() -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def readme() -> str:
+    """Return README with Table 1 for CIFAR-10 between the marks."""
+    before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, after = rest.partition(END)
+    filled = fill(EXPERIMENTS["table1"](SCALE), OUT, SEEDS)  # type: ignore[arg-type]
+    columns = [column for column in filled.columns() if column[0] == SCALE.data["CIFAR-10"]]
+    lines = [f"| 3,000 images of CIFAR-10 at 16×16, ε = 8/255 | {' | '.join(name for _, name in columns)} |"]
+    lines.append("| --- |" + " ---: |" * len(columns))
+    for row in filled.rows():
+        places = [entry for column in columns if (entry := filled.at(row, column)) is not None]
+        if any(entry in filled.numbers for entry in places):
+            shown = [show(filled, entry, bold="**%s**").removesuffix(f" ({entry.paper})") for entry in places]
+            lines.append(f"| {filled.row_label(row)} | {' | '.join(shown)} |")
+    return "\n".join([before + BEGIN, *lines, END]) + after
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
-    print(f"written: {PAGE}")
+    for path, text in ((PAGE, page()), (README, readme())):
+        path.write_text(text, encoding="utf-8")
+        print(f"written: {path}")

@@ -44,7 +44,23 @@ def test_cifar100_uses_fine_labels(tmp_path: Path, binary: bool) -> None:
     test.check("test")
 
 
-@pytest.mark.parametrize(("write", "load"), [(formats.cifar10, cifar.load10), (formats.cifar100, cifar.load100)])
+@pytest.mark.parametrize("binary", [True, False])
+def test_cifar100_has_coarse_labels_too(tmp_path: Path, binary: bool) -> None:
+    pixels, labels = formats.cifar100(tmp_path, binary)
+    train, test = cifar.load100_coarse(tmp_path, False)
+    assert torch.cat([train.y, test.y]).tolist() == [19 - label % 20 for label in labels]
+    assert torch.equal(torch.cat([train.x, test.x]), torch.from_numpy(pixels).view(-1, 3, 32, 32))
+    assert train.classes == test.classes == tuple(formats.COARSE)
+
+
+@pytest.mark.parametrize(
+    ("write", "load"),
+    [
+        (formats.cifar10, cifar.load10),
+        (formats.cifar100, cifar.load100),
+        (formats.cifar100, cifar.load100_coarse),
+    ],
+)
 def test_layouts_agree(tmp_path: Path, write: Callable[..., object], load: Load) -> None:
     write(tmp_path / "a", binary=True)
     write(tmp_path / "b", binary=False)
@@ -129,7 +145,7 @@ def test_names_that_are_not_text(tmp_path: Path) -> None:
         cifar.load10(tmp_path, False)
 
 
-@pytest.mark.parametrize("load", [cifar.load10, cifar.load100])
+@pytest.mark.parametrize("load", [cifar.load10, cifar.load100, cifar.load100_coarse])
 def test_missing_without_download_leaves_nothing(tmp_path: Path, load: Load) -> None:
     data = tmp_path / "data"
     with pytest.raises(UserError, match=r"is not in .*data: put its folder cifar-.* --data-dir"):

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 Bytes = NDArray[np.uint8]
 CIFAR10 = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 CIFAR100 = [f"fine_{k}" for k in range(100)]
+COARSE = [f"group{k}" for k in range(20)]
 
 
 def pixels(count: int, *shape: int, seed: int = 0) -> Bytes:
@@ -89,8 +90,10 @@ def cifar100(data: Path, binary: bool, count: int = 110) -> tuple[Bytes, list[in
             (folder / name).write_bytes(python2(entry))
     if binary:
         (folder / "fine_label_names.txt").write_text("\n".join(CIFAR100) + "\n")
+        (folder / "coarse_label_names.txt").write_text("\n".join(COARSE) + "\n")
     else:
-        (folder / "meta").write_bytes(python2({b"fine_label_names": [name.encode() for name in CIFAR100]}))
+        names = {b"fine_label_names": CIFAR100, b"coarse_label_names": COARSE}
+        (folder / "meta").write_bytes(python2({key: [name.encode() for name in own] for key, own in names.items()}))
     return images, fine * 2
 
 

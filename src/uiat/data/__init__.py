@@ -41,6 +41,7 @@ SOURCES: dict[str, Source] = {
     "digits": Source("handwritten digits, 8×8 grey, 1,797 images, comes with scikit-learn", grey.load_digits),
     "cifar10": Source("CIFAR-10, 32×32 RGB, 10 classes, 50,000 + 10,000 images", cifar.load10),
     "cifar100": Source("CIFAR-100, 32×32 RGB, 100 classes, 50,000 + 10,000 images", cifar.load100),
+    "cifar100-coarse": Source("CIFAR-100 with its 20 coarse classes, 50,000 + 10,000 images", cifar.load100_coarse),
     "svhn": Source("house numbers, 32×32 RGB, 10 classes, 73,257 + 26,032 images", svhn.load),
     "fashion-mnist": Source("clothes, 28×28 grey, 10 classes, 60,000 + 10,000 images", grey.load_fashion),
 }

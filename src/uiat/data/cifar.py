@@ -24,8 +24,8 @@ Bytes = NDArray[np.uint8]
 _PIXELS = 3 * 32 * 32
 
 
-def _read_binary(path: Path, label_bytes: int) -> tuple[Bytes, NDArray[np.integer]]:
-    """Read records of labels, of which the last counts (CIFAR-100 puts the coarse one first), and pixels."""
+def _read_binary(path: Path, label_bytes: int, label: int = 0) -> tuple[Bytes, NDArray[np.integer]]:
+    """Read records of labels, of which one is wanted (CIFAR-100 has the coarse one, then the fine one), and pixels."""
     with reading(path, "a CIFAR binary file"):
         stored = np.frombuffer(path.read_bytes(), np.uint8)
     record = label_bytes + _PIXELS
@@ -35,7 +35,7 @@ def _read_binary(path: Path, label_bytes: int) -> tuple[Bytes, NDArray[np.intege
             "it is truncated, replace it with an intact copy."
         )
     rows = stored.reshape(-1, record)
-    return rows[:, label_bytes:], rows[:, label_bytes - 1]
+    return rows[:, label_bytes:], rows[:, label]
 
 
 def _read_pickled(path: Path, label_key: str) -> tuple[Bytes, NDArray[np.integer]]:
@@ -77,9 +77,31 @@ class Layout:
         return [file for file in (*self.train, *self.test, self.names) if not is_file(at / file)]
 
 
+def _layouts_of_100(labels: str, place: int) -> tuple[Layout, Layout]:
+    """Return the layouts of CIFAR-100 with its fine or its coarse labels."""
+    return (
+        Layout(
+            "cifar-100-binary",
+            ("train.bin",),
+            ("test.bin",),
+            f"{labels}_label_names.txt",
+            partial(_read_binary, label_bytes=2, label=place),
+            _text_names,
+        ),
+        Layout(
+            "cifar-100-python",
+            ("train",),
+            ("test",),
+            "meta",
+            partial(_read_pickled, label_key=f"{labels}_labels"),
+            partial(_pickled_names, key=f"{labels}_label_names"),
+        ),
+    )
+
+
 _BATCHES = tuple(f"data_batch_{k}" for k in range(1, 6))
 _LAYOUTS = {
-    10: (
+    "CIFAR-10": (
         Layout(
             "cifar-10-batches-bin",
             tuple(f"{name}.bin" for name in _BATCHES),
@@ -97,47 +119,40 @@ _LAYOUTS = {
             partial(_pickled_names, key="label_names"),
         ),
     ),
-    100: (
-        Layout(
-            "cifar-100-binary",
-            ("train.bin",),
-            ("test.bin",),
-            "fine_label_names.txt",
-            partial(_read_binary, label_bytes=2),
-            _text_names,
-        ),
-        Layout(
-            "cifar-100-python",
-            ("train",),
-            ("test",),
-            "meta",
-            partial(_read_pickled, label_key="fine_labels"),
-            partial(_pickled_names, key="fine_label_names"),
-        ),
-    ),
+    "CIFAR-100": _layouts_of_100("fine", 1),
+    "CIFAR-100 with coarse labels": _layouts_of_100("coarse", 0),
 }
+_CLASSES = {"CIFAR-10": 10, "CIFAR-100": 100, "CIFAR-100 with coarse labels": 20}
+_ARCHIVES = {"cifar-10-batches-bin": "cifar-10-binary.tar.gz", "cifar-100-binary": "cifar-100-binary.tar.gz"}
+"""The official archive of each folder."""
 
 
 def load10(folder: Path, download: bool) -> tuple[Images, Images]:
     """Return CIFAR-10's (train, test)."""
-    return _load(10, folder, download)
+    return _load("CIFAR-10", folder, download)
 
 
 def load100(folder: Path, download: bool) -> tuple[Images, Images]:
     """Return CIFAR-100's (train, test) with its 100 fine labels."""
-    return _load(100, folder, download)
+    return _load("CIFAR-100", folder, download)
 
 
-def _load(classes: int, data: Path, download: bool) -> tuple[Images, Images]:
-    for layout in _LAYOUTS[classes]:
+def load100_coarse(folder: Path, download: bool) -> tuple[Images, Images]:
+    """Return CIFAR-100's (train, test) with its 20 coarse labels."""
+    return _load("CIFAR-100 with coarse labels", folder, download)
+
+
+def _load(name: str, data: Path, download: bool) -> tuple[Images, Images]:
+    classes = _CLASSES[name]
+    for layout in _LAYOUTS[name]:
         for at in (data / layout.folder, data):  # the folder of the layout may be named as the data folder itself
             if not layout.missing(at):
                 return _read(layout, at, classes)
-    binary, pickled = _LAYOUTS[classes]
-    wanted = fetch.Wanted(f"CIFAR-{classes}", data, f"its folder {binary.folder} or {pickled.folder}")
+    binary, pickled = _LAYOUTS[name]
+    wanted = fetch.Wanted(name, data, f"its folder {binary.folder} or {pickled.folder}")
     at = data / binary.folder
     if not os.path.exists(at):
-        fetch.archive(f"cifar-{classes}-binary.tar.gz", binary.folder, wanted, download)
+        fetch.archive(_ARCHIVES[binary.folder], binary.folder, wanted, download)
     if missing := binary.missing(at):
         raise UserError(f"{at} lacks {missing[0]}: complete it, or delete it to have it downloaded anew.")
     return _read(binary, at, classes)

@@ -9,6 +9,7 @@ from uiat.fields import show_number
 DATASETS = {
     "cifar10": "uoft-cs/cifar10",
     "cifar100": "uoft-cs/cifar100",
+    "cifar100-coarse": "uoft-cs/cifar100",
     "svhn": "ufldl-stanford/svhn",
     "fashion-mnist": "zalando-datasets/fashion_mnist",
 }
