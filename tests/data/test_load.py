@@ -64,7 +64,7 @@ def test_cifar_through_the_data_folder(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_every_source_is_described() -> None:
-    assert list(SOURCES) == ["digits", "cifar10", "cifar100", "svhn", "fashion-mnist"]
+    assert list(SOURCES) == ["digits", "cifar10", "cifar100", "cifar100-coarse", "svhn", "fashion-mnist"]
     assert all(source.description and "\n" not in source.description for source in SOURCES.values())
 
 
