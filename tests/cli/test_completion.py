@@ -71,7 +71,7 @@ def test_recipes(file: Path) -> None:
         (["evaluate", "w.pt", "--attacks", "autoattack"], ["autoattack", "autoattack-plus"]),
         (["reproduce", "table1", "--only", ""], list(METHODS)),
         (["reproduce", "table1", "--scale", ""], ["smoke", "cpu", "paper"]),
-        (["data", "info", "c"], ["cifar10", "cifar100"]),
+        (["data", "info", "c"], ["cifar10", "cifar100", "cifar100-coarse"]),
         (["list", "re"], ["recipes"]),
         (["completion", ""], ["bash", "zsh"]),
         (["nonsense", "--"], []),

@@ -162,7 +162,7 @@ def test_a_wrong_path_names_its_neighbour(here: Path, capsys: pytest.CaptureFixt
     ):
         assert refused(capsys, "train", "--data", given).endswith(meant)
     sentence = refused(capsys, "train", "--data", "qwxyz")
-    assert "known are cifar10, cifar100, digits, fashion-mnist, svhn; or give a folder" in sentence
+    assert "known are cifar10, cifar100, cifar100-coarse, digits, fashion-mnist, svhn; or give a folder" in sentence
     assert "FOLDER" not in sentence
     (here / "runs" / "first").mkdir(parents=True)
     assert refused(capsys, "evaluate", "runs/frist") == "there is no runs/frist: did you mean runs/first?"
