@@ -12,7 +12,7 @@ from rich.table import Table
 
 from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError
-from uiat.report.page.compare import HEADINGS, Comparison, cells, compare_runs, notes, to_csv, to_markdown
+from uiat.report.page.compare import HEADINGS, RunComparison, cells, compare_runs, notes, to_csv, to_markdown
 from uiat.report.page.runs import read_runs
 
 MOST_COLUMNS = 5
@@ -52,7 +52,7 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def _show(found: Comparison) -> None:
+def _show(found: RunComparison) -> None:
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
@@ -74,7 +74,7 @@ def _show(found: Comparison) -> None:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
-def _show_differences(console: Console, found: Comparison) -> None:
+def _show_differences(console: Console, found: RunComparison) -> None:
     names = [row.run.name for row in found.rows]
     if len(names) > MOST_COLUMNS:
         for k, name in enumerate(names):

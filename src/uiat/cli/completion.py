@@ -13,13 +13,13 @@ from uiat.cli.data import COMMANDS as DATA_COMMANDS
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.flags import ALL, HELP, Flag, flags_of
-from uiat.cli.inverse import Inverse
+from uiat.cli.inverse import InverseOptions
 from uiat.cli.listing import NAMES, groups
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import CLAIMS, Reproduce
 from uiat.cli.train import SHORT, Command, New, Resume
-from uiat.cli.watch import Watch
+from uiat.cli.watch import WatchOptions
 from uiat.data.config import DataConfig
 from uiat.errors import UserError, quoted
 from uiat.evaluation import suite
@@ -95,7 +95,7 @@ def places() -> dict[str, Place]:
         "train": Place(first=tuple(recipes.RECIPES)).add(_train_flags()),
         "evaluate": _subject(Evaluate),
         "curves": _subject(Curves),
-        "inverse": _subject(Inverse),
+        "inverse": _subject(InverseOptions),
         "bench": Place().add(flag for model in models.MODELS.values() for flag in flags_of(Bench(model))),
         "reproduce": Place(first=(*EXPERIMENTS, "all", CLAIMS)).add(flags_of(Reproduce)),
         "list": Place({NAMES: ()}, tuple(groups())),
@@ -122,7 +122,7 @@ def places() -> dict[str, Place]:
 
 
 def _simple() -> Iterator[tuple[str, type]]:
-    yield from {"watch": Watch, "compare": Compare, "report": Report, "export": Export, "push": Push}.items()
+    yield from {"watch": WatchOptions, "compare": Compare, "report": Report, "export": Export, "push": Push}.items()
     yield from ((f"data {name}", kind) for name, (kind, _) in DATA_COMMANDS.items())
 
 

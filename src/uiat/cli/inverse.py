@@ -18,7 +18,7 @@ from uiat.report.inverse import InverseResult, write_inverses
 
 
 @dataclass(frozen=True)
-class Inverse(Generic[ModelT]):
+class InverseOptions(Generic[ModelT]):
     """Make inverse and universal inverse examples of test images, and count how often they lower the loss."""
 
     subject: SubjectField[ModelT]
@@ -43,7 +43,7 @@ class Inverse(Generic[ModelT]):
 
 def main(args: list[str]) -> int:
     """Run the command."""
-    target, options = parse(Inverse, args, "uiat inverse")
+    target, options = parse(InverseOptions, args, "uiat inverse")
     for flag, value, least in (
         ("rows", options.rows, 1),
         ("per-class", options.per_class, 1),

@@ -31,7 +31,7 @@ from uiat.targets import PredictionTable
 SCHEMA = 1
 
 
-class State(Protocol):
+class CheckpointState(Protocol):
     """What a checkpoint is made of: `engine.state.State`."""
 
     method: Method
@@ -62,7 +62,7 @@ class Checkpointer:
     _table_digest: str | None = None
     _table_version: int = 0
 
-    def save(self, state: State) -> None:
+    def save(self, state: CheckpointState) -> None:
         """Write the state, and the table of p only if it changed since the last time.
 
         Every process takes part, since some of the state is spread over them; the main one writes.
@@ -72,7 +72,7 @@ class Checkpointer:
             self._write(content, state)
         wait()
 
-    def _write(self, content: dict[str, Any], state: State) -> None:
+    def _write(self, content: dict[str, Any], state: CheckpointState) -> None:
         method, table = split_tables(state.method)
         version, before = _version(state.method), self._table_file
         name, mark = self._table_file, self._table_digest
@@ -90,7 +90,7 @@ class Checkpointer:
             if old.name not in (name, before):
                 old.unlink()
 
-    def load(self, state: State, device: torch.device) -> bool:
+    def load(self, state: CheckpointState, device: torch.device) -> bool:
         """Bring the state to the last whole checkpoint and cut the metrics to its moment; `False` if there is none yet.
 
         The main process chooses the checkpoint, so that all go on from the same one.

@@ -41,7 +41,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """All runs, the one with the best robust accuracy first."""
 
     rows: tuple[Row, ...]
@@ -58,14 +58,14 @@ class Comparison:
         return show_threat(self.threat) if self.threat else "no attack measured"
 
 
-def compare_runs(runs: Sequence[Run], attack: str | None = None) -> Comparison:
+def compare_runs(runs: Sequence[Run], attack: str | None = None) -> RunComparison:
     """Rank the runs by their accuracy under the strongest attack that most of them were measured with."""
     threat = common_threat(runs, attack)
     order = sorted(runs, key=lambda run: -(found.accuracy if (found := run.under(threat)) else -1.0))
     best = order[0].under(threat) if order else None
     data = Counter(run.data for run in order).most_common(1)[0][0] if order else ()
     rows = tuple(_row(run, threat, best, data, first=not k) for k, run in enumerate(order))
-    return Comparison(rows, threat, differences(order), tuple(_seeds(rows)))
+    return RunComparison(rows, threat, differences(order), tuple(_seeds(rows)))
 
 
 def common_threat(runs: Sequence[Run], attack: str | None = None) -> Threat | None:
@@ -194,7 +194,7 @@ def show_count(count: int) -> str:
     return str(count)
 
 
-def to_csv(found: Comparison) -> str:
+def to_csv(found: RunComparison) -> str:
     """Return the comparison as CSV with every digit."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -214,7 +214,7 @@ def to_csv(found: Comparison) -> str:
     return file.getvalue()
 
 
-def to_markdown(found: Comparison) -> str:
+def to_markdown(found: RunComparison) -> str:
     """Return the comparison as Markdown: the table, what differs, and the notes."""
     lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS)), *(_line(cells(row)) for row in found.rows)]
     lines += ["", f"robust: {found.title}"]
@@ -226,7 +226,7 @@ def to_markdown(found: Comparison) -> str:
     return "\n".join(lines) + "\n"
 
 
-def notes(found: Comparison) -> list[str]:
+def notes(found: RunComparison) -> list[str]:
     """Return everything that a reader must know beside the numbers."""
     return [*(f"{row.run.name}: {note}" for row in found.rows for note in row.notes), *found.seeds]
 

@@ -60,7 +60,7 @@ class CurveLine:
 
 
 @dataclass(frozen=True)
-class Universal:
+class UniversalEffect:
     """z of each class, and what it does to natural images of that class."""
 
     z: Tensor
@@ -89,7 +89,7 @@ class Look:
     """Confusion on natural images: (true class, predicted class) counts."""
     attacked: Tensor
     """The same under the attack; images that are wrong without it are left as they are."""
-    universal: Universal
+    universal: UniversalEffect
     frames: Frames
 
     def verdict(self, example: int, frame: int, label: int) -> tuple[str, float, bool]:
@@ -197,14 +197,14 @@ def _confusion(ready: Ready, x: Tensor, classes: int) -> Tensor:
     return (ready.images.y * classes + guesses).bincount(minlength=classes * classes).reshape(classes, classes)
 
 
-def _universal(ready: Ready, beta: float) -> Universal:
+def _universal(ready: Ready, beta: float) -> UniversalEffect:
     assert ready.run is not None
     settings = inverse_settings(ready.run.read_config().method, ready.base, beta=beta)
     found = make_z(ready.model, ready.train, settings, passes=Z_PASSES, count=Z_IMAGES, device=ready.device)
     nowhere = torch.empty(0, dtype=torch.long)
     made = make_inverses(ready.model, ready.fast, ready.images, settings, found.z, nowhere, device=ready.device)
     table = made.table(ready.images.classes)
-    return Universal(found.z, settings.universal.eps, found.source, table["classes"], table["overall"])
+    return UniversalEffect(found.z, settings.universal.eps, found.source, table["classes"], table["overall"])
 
 
 def chosen_runs(runs: Sequence[Run], most: int) -> list[Run]:

@@ -17,7 +17,7 @@ from torch import Tensor
 from uiat import __version__
 from uiat.report.figure import in_levels, show_radius, ticks
 from uiat.report.page.charts import Chart, Series, epoch_ticks, percent_ticks, value_ticks
-from uiat.report.page.compare import Comparison, cells, flatten, notes, show
+from uiat.report.page.compare import RunComparison, cells, flatten, notes, show
 from uiat.report.page.frames import FRIENDS
 from uiat.report.page.look import GROUPS, Look, LookOptions
 from uiat.report.page.runs import Run
@@ -29,7 +29,7 @@ GRID_ROWS = 6
 
 
 def render(
-    found: Comparison, looks: Sequence[Look], examples: Tensor, easier: Tensor, options: LookOptions, *, reason: str
+    found: RunComparison, looks: Sequence[Look], examples: Tensor, easier: Tensor, options: LookOptions, *, reason: str
 ) -> str:
     """Return the page.
 

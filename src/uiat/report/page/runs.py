@@ -26,7 +26,7 @@ from uiat.types import Clock
 
 LABELS = {"Natural": "natural training", "UIATOneOff": "one-off UIAT", "SingleStep": "single step"}
 """Names of methods for people, where the class has another."""
-State = Literal["finished", "training", "not finished"]
+RunState = Literal["finished", "training", "not finished"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Run:
     steps: tuple[dict[str, Any], ...]
     """Its step lines."""
     evaluations: tuple[Evaluation, ...]
-    state: State
+    state: RunState
 
     @property
     def method(self) -> str:
@@ -185,7 +185,7 @@ def _read(path: Path) -> Run:
     saved, config, card = read_json(folder.config), folder.read_config(), folder.read_card()
     lines = read_lines(folder)
     finished = "config" in card
-    state: State = "finished" if finished else "training" if is_training(folder) else "not finished"
+    state: RunState = "finished" if finished else "training" if is_training(folder) else "not finished"
     run = Run(
         folder,
         path.name,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from uiat.report.page.compare import Comparison, show_p
+from uiat.report.page.compare import RunComparison, show_p
 from uiat.report.page.frames import FRIENDS
 from uiat.report.page.look import Look
 
@@ -12,7 +12,7 @@ STRIP = (-8, -4, 0, 4, 8, 12, 16)
 """The frames of the strip, in eighths of ε."""
 
 
-def headline(found: Comparison) -> str:
+def headline(found: RunComparison) -> str:
     """Return one sentence about the best run, against natural training where there is such a run."""
     best = found.rows[0] if found.rows else None
     if best is None or best.robust is None:
@@ -27,7 +27,7 @@ def headline(found: Comparison) -> str:
     return f"{text}."
 
 
-def caveats(found: Comparison) -> list[str]:
+def caveats(found: RunComparison) -> list[str]:
     """Return what must be known of that sentence."""
     best = found.rows[0] if found.rows else None
     if best is None or best.robust is None:
