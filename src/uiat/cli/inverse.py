@@ -89,7 +89,7 @@ def _show(ready: Ready, result: InverseResult, folder: Path) -> None:
     both = "inv. / univ."
     for heading in ("images", f"accuracy (%)\nnat. / {both}", f"CE ↓ (%)\n{both}", f"L_Inv ↓ (%)\n{both}"):
         table.add_column(heading, justify="right", no_wrap=True)
-    content = result.found.table(ready.images.classes)
+    content = result.inverses.table(ready.images.classes)
     for name, row in content["classes"].items():
         table.add_row(escape(name), *_cells(row))
     table.add_section()

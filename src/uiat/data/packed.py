@@ -121,7 +121,7 @@ def published(out: Path) -> Iterator[Path]:
         with suppress(OSError):
             handle = os.open(left, os.O_RDONLY)
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a living process holds it
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
                 shutil.rmtree(left)
             finally:
                 os.close(handle)

@@ -105,12 +105,12 @@ def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> st
     }
     method, network = encode(loaded.config.method)["kind"], type(loaded.config.model).__name__
     whole = name in ROBUSTBENCH and shape == (3, 32, 32)
-    own = ["`network.py` is a copy of the file it was trained from; it may import what its author wants."]
+    note = ["`network.py` is a copy of the file it was trained from; it may import what its author wants."]
     return "\n\n".join(
         [
             f"# {network} trained with {method} on {name}",
             f"`model.py` and `model.safetensors` need {' and '.join([', '.join(requires[:-1]), requires[-1]])} alone.",
-            *(own if "network.py" in files else []),
+            *(note if "network.py" in files else []),
             PLAIN.format(**words),
             *_classes(loaded.data["classes"]),
             (BENCHMARK if whole else AUTOATTACK).format(**words),

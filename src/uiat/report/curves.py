@@ -44,8 +44,10 @@ def write_difference(
 ) -> None:
     """Write difference.json, difference.png and difference.svg: the first network's accuracies − the second's."""
     first, second = (curve.correct.double() for curve in curves)
-    found = [paired((mine - other)[None]) for mine, other in zip(first, second, strict=True)]
-    line = PanelLine("difference", curves[0].grid, [d.value for d in found], [(d.low, d.high) for d in found])
+    differences = [paired((ours - theirs)[None]) for ours, theirs in zip(first, second, strict=True)]
+    line = PanelLine(
+        "difference", curves[0].grid, [d.value for d in differences], [(d.low, d.high) for d in differences]
+    )
     content = {
         **facts(pair[0]),
         "against": facts(pair[1]),
@@ -75,7 +77,7 @@ def in_percent(label: str, line: PanelLine) -> PanelLine:
 
 
 def _draw(path: Path, panel: Panel, networks: Sequence[Ready], attack: str) -> None:
-    names, ready = " − ".join(each.target.resolve().name for each in networks), networks[0]
+    names, ready = " − ".join(network.target.resolve().name for network in networks), networks[0]
     title = f"{names}: {attack} on {ready.options.data.name}, {len(ready.images)} images"
     figure = draw_panels([panel], columns=1, title=title, width=6.4, height=3.6)
     save_figure(figure, path.with_suffix(".png"), path.with_suffix(".svg"))

@@ -80,7 +80,7 @@ def _if_both(first: Side, second: Side, measure: Attacked) -> Evidence | None:
 
 
 def _all_but(text: str, gains: Mapping[str, str]) -> str:
-    """Leave out of a claim's text that all are lifted what the paper's own figures do not lift."""
+    """Add the exceptions to a claim's text: where the paper's own figures show no gain."""
     others = [where for where, gain in gains.items() if float(gain) <= 0]
     return f"{text}, but for {' and '.join(others)}" if others else text
 

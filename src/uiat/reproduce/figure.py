@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PAGE = 40
 """Lines of a table that a page of LaTeX holds."""
 ENDINGS = ("svg", "png", "md", "csv", "tex", "json")
-"""Of its files."""
+"""Endings of a figure's files."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +122,12 @@ def lines_of(points: Sequence[PlottedPoint], panel: str) -> list[PanelLine]:
     for point in points:
         if point.panel == panel:
             lines.setdefault(point.line, []).append(point)
-    found = []
+    panel_lines = []
     for name, line in lines.items():
         line.sort(key=lambda point: point.x)
         intervals = [(point.low, point.high) for point in line]
-        found.append(PanelLine(name, [point.x for point in line], [point.value for point in line], intervals))
-    return found
+        panel_lines.append(PanelLine(name, [point.x for point in line], [point.value for point in line], intervals))
+    return panel_lines
 
 
 def draw_each_panel(

@@ -182,7 +182,7 @@ class Checkpointer:
             if whole is False:
                 raise ValueError("its digest is another")
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of pickle protocols, and of files that are none
+                warnings.simplefilter("ignore")  # about pickle protocols, and files of other kinds
                 saved: dict[str, Any] = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
             if whole and saved["schema"] != SCHEMA:
                 raise UserError(f"{path} was written by another version of uiat: go on with that one.")
@@ -211,7 +211,7 @@ class Checkpointer:
 
 
 def split_tables(method: Method) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Part a method's state into the small rest and the tables of p."""
+    """Split a method's state; return (all but the tables of p, the tables of p)."""
     prefixes = tuple(f"{name}." for name, module in method.named_modules() if isinstance(module, PredictionTable))
     state = method.state_dict()
     table = {name: value for name, value in state.items() if prefixes and name.startswith(prefixes)}
