@@ -23,7 +23,7 @@ class Ball(Protocol):
     """The set that a perturbation may not leave."""
 
     def project(self, at: Tensor) -> Tensor:
-        """Return the point of the set that belongs to `at`."""
+        """Return the projection of `at` onto the set."""
 
     def move(self, at: Tensor, gradient: Tensor, step: float) -> Tensor:
         """Go `step` along the norm's steepest direction (backwards if negative) and stay in the set."""
@@ -93,5 +93,5 @@ def _norm(a: Tensor) -> Tensor:
 
 
 def per_row(per_sample: Tensor, a: Tensor) -> Tensor:
-    """Give a value a sample as many dimensions as `a`."""
+    """Reshape one value per sample so that it broadcasts over the entries of `a`."""
     return per_sample.reshape(-1, *[1] * (a.ndim - 1))

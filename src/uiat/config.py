@@ -76,7 +76,7 @@ class Averaging:
     """τ: how much of the averaged weights is kept in a step; the warm-up keeps less at first."""
 
     def at(self, updates: int) -> float:
-        """Return τ' of the step that comes after so many others."""
+        """Return τ' of the next step, after this many updates."""
         return min(self.decay, (1 + updates) / (10 + updates))
 
 
@@ -350,7 +350,7 @@ def _decode(value: Any, kinds: dict[str, type], unknown_as: type[UnknownPart] | 
 
 
 def _removed_in_key(part: Any) -> dict[str, Any]:
-    """Return the fields that keys of results have had before they were removed: where CutMix took its windows from."""
+    """Return a removed field that keys of results still have, `cutmix_with`: where CutMix took its windows from."""
     return {"cutmix_with": "class" if part.cutmix else "any"} if isinstance(part, DataConfig) else {}
 
 

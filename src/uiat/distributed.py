@@ -26,8 +26,9 @@ POLL_SECONDS = 0.02
 def meet(store: Store, rank: int, world: int, seconds: float = 300.0) -> Store:
     """Return the part of the store that the processes of this attempt share, and no earlier one has written to.
 
-    Each process leaves a random word. Rank 0 shows its own with all that it has found; a process that sees its own word
-    there knows that this rank 0 is alive, and repeats rank 0's word; when all have, they have met.
+    Each process writes a random word. Rank 0 publishes its own word, followed by those that it has read. A process that
+    finds its word in that list knows that this rank 0 is alive, and answers with rank 0's word. When all have answered,
+    they have met.
     """
     deadline = time.monotonic() + seconds
     mine = secrets.token_hex(8)
@@ -140,7 +141,7 @@ def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
 
 
 def _is_lost_peer(error: RuntimeError) -> bool:
-    """Whether an exchange failed for want of the other side; gloo raises nothing more exact than a RuntimeError."""
+    """Whether an exchange failed because the other side is gone; gloo raises nothing more exact than a RuntimeError."""
     return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
 
 
@@ -197,7 +198,7 @@ def average(tensors: list[Tensor]) -> None:
 
 
 def tell(word: str) -> str:
-    """Return the main process's word to all."""
+    """Return the main process's `word`, in every process."""
     if world() == 1:
         return word
     box = [word]
@@ -206,6 +207,6 @@ def tell(word: str) -> str:
 
 
 def wait() -> None:
-    """Go on when all processes are here."""
+    """Wait until all processes have called this."""
     if world() > 1:
         dist.barrier()

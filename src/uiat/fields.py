@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def added(default: T) -> T:
-    """Declare a dataclass field with this default; while it has it, it is no part of the key of a result."""
+    """Declare a dataclass field that was added later: while it has this default, the key of a result leaves it out."""
     return field(default=default, metadata={"added": True})
 
 
@@ -25,9 +25,9 @@ LEAST: dict[str, int] = {
     **dict.fromkeys(("eps", "step", "steps", "lr", "momentum", "weight_decay", "log_every", "checkpoint_minutes"), 0),
     **dict.fromkeys(("decay", "gamma", "warmup", "original", "low_momentum", "norm_momentum", "label_smoothing"), 0),
 }
-"""The least value of the fields that no run can do with less of."""
+"""The smallest value that a field of this name may have."""
 MOST: dict[str, int] = dict.fromkeys(("decay", "original", "low_momentum", "norm_momentum", "label_smoothing"), 1)
-"""The largest value of the fields that no run can do with more of."""
+"""The largest value that a field of this name may have."""
 
 
 def check_numbers(part: object, path: str = "", norm: str = "linf") -> None:
@@ -63,7 +63,7 @@ def check_radius(name: str, eps: float, norm: str) -> None:
 
 
 def show_number(value: float) -> str:
-    """Write a number the way a person of this field would: pixel fractions as k/255."""
+    """Write a number as papers do: pixel fractions as k/255."""
     levels = value * 255
     if 0 < abs(value) < 1 and abs(levels - round(levels)) < 1e-9 and Fraction(str(value)).denominator > 1000:
         return f"{round(levels)}/255"

@@ -58,7 +58,7 @@ def atomic(path: Path, *, exclusive: bool = False, previous: Path | None = None)
     """Yield a temporary path to write; it takes the place of `path` only when it is whole and on the disk.
 
     With `exclusive`, a `path` that is there already is left alone: `FileExistsError`. With `previous`, it is kept under
-    that name. A system that does not take the file is a `WriteError`, after which all is as it was.
+    that name. Where the system cannot write the file, a `WriteError` is raised and all is as it was.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp" if exclusive else f".{path.name}.tmp")
     try:

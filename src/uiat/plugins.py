@@ -22,7 +22,7 @@ class Import:
     name: str
     """A module's name, or the path of a .py file, as it was given."""
     folder: str
-    """The absolute folder that it was given in: a module is found, and a relative path begins, there."""
+    """The absolute folder in which the command was given: modules and relative paths are looked for from there."""
 
     @property
     def place(self) -> Path:
@@ -65,7 +65,7 @@ def take_imports(words: list[str]) -> tuple[tuple[Import, ...], list[str]]:
 
 def import_words(imports: Iterable[Import]) -> list[str]:
     """Return the words of a command line that name the same imports."""
-    return [word for each in imports for word in (FLAG, each.name)]
+    return [word for plugin in imports for word in (FLAG, plugin.name)]
 
 
 def import_from(folder: Path, module: str, wanted_by: str) -> ModuleType:
@@ -82,7 +82,7 @@ def import_from(folder: Path, module: str, wanted_by: str) -> ModuleType:
             f"{module!r} ends the program when it is imported for {wanted_by}: "
             'let it call `main` only under `if __name__ == "__main__":`.'
         ) from None
-    except Exception as error:  # a syntax error, a name that is no name, or whatever the module raises
+    except Exception as error:  # a syntax error, a malformed name, or whatever the module raises
         raise UserError(f"cannot import {module!r} for {wanted_by} ({type(error).__name__}: {error}).") from error
 
 
@@ -92,7 +92,7 @@ def load_installed() -> list[str]:
     for entry in entry_points(group=GROUP):
         try:
             entry.load()
-        except (Exception, SystemExit) as error:  # another's code must not stop what does not need it
+        except (Exception, SystemExit) as error:  # a broken plug-in must not stop commands that do not need it
             package = entry.dist.name if entry.dist is not None else "a package"
             reason = f"{type(error).__name__}: {error}"
             failed.append(f"the plug-in {entry.name!r} of {package} is left out, it cannot be imported ({reason}).")

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 Precision = Literal["fp32", "bf16", "fp16"]
-"""Of the convolutions and matrix products within the network, forward and backward."""
+"""The precision of convolutions and matrix products within the network, forward and backward."""
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 ATTACK_SCALE = 1024.0

@@ -128,7 +128,7 @@ class Reporter(Live):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Keep the sentence with which a run ends; the command line prints it."""
+        """Write the error that ends a run to log.txt; the command line prints it."""
         super().__exit__(kind, error, trace)
         if isinstance(error, UserError | PeerLost):
             with suppress(OSError):  # the disk may be what the sentence is about

@@ -148,7 +148,7 @@ class View:
     log_p: Tensor | None = None
     """The target distribution, once the method has asked for it."""
     classes: int | None = None
-    """How many logits a sample must have; `None` where nobody knows."""
+    """How many logits a sample must have; `None`: not known, and not checked."""
 
     def predict(self, x: Tensor, *, detach: bool, running: bool = False) -> Tensor:
         """Return log f(x), with no graph when the target is detached.
@@ -163,8 +163,8 @@ class View:
 
     def logits(self, x: Tensor) -> Tensor:
         """Return f(x), compiled if the model is, in at least float32."""
-        found = loss_logits(self.model, x)
-        return widen(found if self.classes is None else check_logits(found, len(x), self.classes))
+        output = loss_logits(self.model, x)
+        return widen(output if self.classes is None else check_logits(output, len(x), self.classes))
 
     @cached_property
     def clean(self) -> Tensor:
@@ -177,19 +177,19 @@ class View:
         return self.logits(self.x_adv)
 
 
-def check_logits(found: object, samples: int, classes: int, network: str = "the model") -> Tensor:
+def check_logits(output: object, samples: int, classes: int, network: str = "the model") -> Tensor:
     """Return the output of a network if it is logits; else raise a `UserError` that names the mistake."""
-    if not isinstance(found, Tensor):
-        held = f" of {len(found)}" if isinstance(found, tuple | list | dict) else ""
-        wrong = f"a {type(found).__name__}{held}, not a tensor"
-        inside = " (its .logits, as uiat.logits_of does)" if hasattr(found, "logits") else ""
+    if not isinstance(output, Tensor):
+        held = f" of {len(output)}" if isinstance(output, tuple | list | dict) else ""
+        wrong = f"a {type(output).__name__}{held}, not a tensor"
+        inside = " (its .logits, as uiat.logits_of does)" if hasattr(output, "logits") else ""
         advice = f"return the logits alone{inside}"
-    elif found.shape == (samples, classes):
-        return found
+    elif output.shape == (samples, classes):
+        return output
     else:
-        wrong = f"a tensor of shape {tuple(found.shape)} for {samples} samples of {classes} classes"
+        wrong = f"a tensor of shape {tuple(output.shape)} for {samples} samples of {classes} classes"
         advice = f"return one row a sample and one logit a class, ({samples}, {classes})"
-        if found.ndim == 2 and len(found) == samples:
-            wrong = f"{found.shape[1]} logits a sample, but the data has {classes} classes"
+        if output.ndim == 2 and len(output) == samples:
+            wrong = f"{output.shape[1]} logits a sample, but the data has {classes} classes"
             advice = f"give its last layer {classes} outputs"
     raise UserError(f"{network} returns {wrong}: {advice}.")

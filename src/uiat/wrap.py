@@ -111,13 +111,13 @@ class LogitsOf(_Around):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""
-        found = self.model(x)
-        if not hasattr(found, "logits"):
+        output = self.model(x)
+        if not hasattr(output, "logits"):
             raise UserError(
-                f"{type(self.model).__name__} returns a {type(found).__name__}, which has no .logits: uiat.logits_of "
+                f"{type(self.model).__name__} returns a {type(output).__name__}, which has no .logits: uiat.logits_of "
                 "is for networks that return an object with them, such as those of transformers."
             )
-        logits: Tensor = found.logits
+        logits: Tensor = output.logits
         return logits
 
 

@@ -153,7 +153,7 @@ def test_nothing_in_a_runs_own_folder_is_imported(
     (run.path / "evil.py").write_text("from pathlib import Path\nPath('harm').touch()\n")
     named = {key: text.replace("RUN", str(run.path)) for key, text in named.items()}
     run.config.write_text(json.dumps({**to_json(tiny("sat")), "imports": [named]}))
-    assert "lies in the run or nowhere certain" in refused(capsys, "train", "--resume", "run")
+    assert "or has no absolute path, and is not imported" in refused(capsys, "train", "--resume", "run")
     assert not Path("harm").exists()
 
 

@@ -1,27 +1,31 @@
 """Adversarial weight perturbation equals a literal twin, and composes with every method."""
 
 import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from tests import twins
 from tests.support.contract_setting import CONFIGS, TWIN_NAMES, Pair, check_table, state_entry, steps, twin_settings
-from tests.support.mutate import Mutation
 from tests.twins.awp import OUTER, update
 from tests.twins.basics import Step
 from uiat.config import AWP, Averaging
 from uiat.engine import awp as module
 from uiat.engine.averaging import Average
+from uiat.engine.awp import _ascend as ascend
+from uiat.engine.awp import _fork as fork
+from uiat.engine.guards import StepSnapshot
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
 from uiat.methods import METHODS
 from uiat.rng import Draws
 from uiat.targets import Momentum, OneOff
-from uiat.types import Batch
+from uiat.types import Batch, Clock, View
 
 ON = AWP(enabled=True)
 LR, DECAY = 0.05, 0.1
@@ -70,23 +74,43 @@ def test_it_equals_a_literal_twin(case: str) -> None:
     check(*CASES[case])
 
 
-MUTATIONS = {
-    "descent": (Mutation(module._ascend, "weight += ", "weight -= "), "sat"),
-    "not relative to the layer": (Mutation(module._ascend, "gamma * weight.norm() / norm", "gamma / norm"), "sat"),
-    "biases too": (Mutation(module._layers, "parameter.ndim > 1", "parameter.ndim > 0"), "sat"),
-    "running statistics moved": (Mutation(module._gradients, "before.restore()", "pass"), "sat"),
-    "table written twice": (Mutation(module._gradients, "before.restore()", "pass"), "uiat, gradient through p"),
-    "p taken twice": (
-        Mutation(module._fork, "view.log_p, before = fork.log_p, ", "before = "),
-        "uiat",
-    ),
+def every_parameter(model: nn.Module) -> list[nn.Parameter]:
+    return [parameter for parameter in model.parameters() if parameter.requires_grad]
+
+
+def descend(weights: list[Tensor], gradients: list[Tensor], gamma: float) -> None:
+    ascend(weights, gradients, -gamma)
+
+
+def ascend_by_gamma(weights: list[Tensor], gradients: list[Tensor], gamma: float) -> None:
+    for weight, gradient in zip(weights, gradients, strict=True):
+        ascend([weight], [gradient], gamma / float(weight.detach().norm()))
+
+
+def fork_and_forget_p(state: State, view: View, clock: Clock) -> tuple[View, StepSnapshot]:
+    result = fork(state, view, clock)
+    view.log_p = None
+    return result
+
+
+def ignore(_: StepSnapshot) -> None:
+    pass
+
+
+MISTAKES: dict[str, tuple[Any, str, Callable[..., Any], str]] = {
+    "descent": (module, "_ascend", descend, "sat"),
+    "not relative to the layer": (module, "_ascend", ascend_by_gamma, "sat"),
+    "biases too": (module, "_layers", every_parameter, "sat"),
+    "running statistics moved": (StepSnapshot, "restore", ignore, "sat"),
+    "table written twice": (StepSnapshot, "restore", ignore, "uiat, gradient through p"),
+    "p taken twice": (module, "_fork", fork_and_forget_p, "uiat"),
 }
 
 
-@pytest.mark.parametrize("name", MUTATIONS)
+@pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_noticed(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mutation, case = MUTATIONS[name]
-    mutation.apply(monkeypatch)
+    owner, function, wrong, case = MISTAKES[name]
+    monkeypatch.setattr(owner, function, wrong)
     with pytest.raises(AssertionError):
         check(*CASES[case])
 

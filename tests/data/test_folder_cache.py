@@ -21,7 +21,7 @@ from uiat.errors import UserError
 
 def test_the_second_time_nothing_is_decoded(folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = read(folder, store)
-    monkeypatch.setattr("uiat.data.packed.pixels", None)
+    monkeypatch.setattr("uiat.data.packing.pixels", None)
     after = read(folder, store)
     assert torch.equal(before.train.x, after.train.x)
     assert len(packed(store)) == 1
@@ -77,7 +77,7 @@ def test_an_interrupt_leaves_nothing(folder: Path, store: Path, monkeypatch: pyt
         return pixels(image, size, grey)
 
     with monkeypatch.context() as patch:
-        patch.setattr("uiat.data.packed.pixels", interrupted)
+        patch.setattr("uiat.data.packing.pixels", interrupted)
         with pytest.raises(KeyboardInterrupt):
             read(folder, store)
     assert packed(store) == []
@@ -96,12 +96,12 @@ def test_what_a_killed_process_left_is_removed(folder: Path, store: Path) -> Non
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM"])
 def test_a_process_that_is_killed_while_packing(end: str, folder: Path, store: Path) -> None:
     code = (
-        "import os, signal, sys; from uiat.data import DataConfig, load, packed\n"
-        "real, seen = packed.pixels, []\n"
+        "import os, signal, sys; from uiat.data import DataConfig, load, packing\n"
+        "real, seen = packing.pixels, []\n"
         "def killed(*args):\n"
         "    seen.append(args)\n"
         f"    return real(*args) if len(seen) < 9 else os.kill(os.getpid(), signal.{end})\n"
-        "packed.pixels = killed\n"
+        "packing.pixels = killed\n"
         f"load(DataConfig(name={str(folder)!r}), {str(store)!r})"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -getattr(signal, end)

@@ -18,7 +18,7 @@ from uiat.engine.setup import build_model, build_state
 from uiat.engine.step import train_step
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import accuracy
-from uiat.export.subject import load_subject
+from uiat.export.loaded_run import load_run
 from uiat.methods import HAT
 from uiat.rng import derive
 from uiat.runs.folder import RunFolder, read_json
@@ -218,7 +218,7 @@ def test_a_run_without_an_average_has_raw_weights_alone(tmp_path: Path) -> None:
     run = begin(tiny("natural"), tmp_path / "run")
     assert run.weights("best") == run.weights("best-raw") == run.best
     assert run.weights("last") == run.weights("last-raw") == run.last
-    assert load_subject(run.path, "best-raw", None).epoch == load_subject(run.path, "best", None).epoch
+    assert load_run(run.path, "best-raw", None).epoch == load_run(run.path, "best", None).epoch
 
 
 def test_hats_helper_is_plain(tmp_path: Path) -> None:

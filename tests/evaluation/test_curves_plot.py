@@ -8,14 +8,14 @@ from matplotlib.figure import Figure
 from matplotlib.image import imread
 
 from uiat.report.figure import in_levels, save_figure, show_radius, ticks
-from uiat.report.panels import Panel, Series, draw_panels
+from uiat.report.panels import Panel, PanelLine, draw_panels
 
 GRID = tuple(k / 255 for k in range(-8, 17, 2))
-EASIER = Series("easier half", GRID, [100.0 - k for k in range(13)], [(80.0, 100.0)] * 13)
-HARDER = Series("harder half", GRID, [90.0 - 5 * k for k in range(13)], [(20.0, 90.0)] * 13)
+EASIER = PanelLine("easier half", GRID, [100.0 - k for k in range(13)], [(80.0, 100.0)] * 13)
+HARDER = PanelLine("harder half", GRID, [90.0 - 5 * k for k in range(13)], [(20.0, 90.0)] * 13)
 
 
-def draw(*lines: Series, title: str = "", gap_at: float | None = None, zero: bool = False) -> Figure:
+def draw(*lines: PanelLine, title: str = "", gap_at: float | None = None, zero: bool = False) -> Figure:
     panel = Panel("", "ε", "accuracy (%)", lines, radii=True, whole=not zero, zero=zero, gap_at=gap_at)
     return draw_panels([panel], columns=1, title=title)
 
@@ -54,7 +54,7 @@ def test_no_gap_where_the_grid_has_no_such_radius() -> None:
 
 
 def test_a_difference_has_a_line_at_zero() -> None:
-    (axes,) = draw(Series("difference", GRID, [1.0] * 13, [(0.0, 2.0)] * 13), zero=True).axes
+    (axes,) = draw(PanelLine("difference", GRID, [1.0] * 13, [(0.0, 2.0)] * 13), zero=True).axes
     lines = {str(line.get_label()): line for line in axes.get_lines()}
     assert list(lines["no difference"].get_ydata()) == [0, 0]  # type: ignore[arg-type]
 

@@ -14,7 +14,7 @@ from tests.support.runs import begin, tiny
 from uiat.config import encode
 from uiat.export.card import BIBTEX
 from uiat.export.folder import write_folder
-from uiat.export.subject import load_subject
+from uiat.export.loaded_run import load_run
 from uiat.io import write_json
 from uiat.runs.folder import RunFolder, read_json
 
@@ -74,7 +74,7 @@ def test_the_card(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_the_readme(run: RunFolder, tmp_path: Path) -> None:
     measured(run)
-    write_folder(load_subject(run.path, "best", None), tmp_path)
+    write_folder(load_run(run.path, "best", None), tmp_path)
     text = (tmp_path / "README.md").read_text()
     assert text.startswith("# ResNet trained with UIAT on digits\n")
     assert "x = torch.rand(4, 1, 8, 8)" in text
@@ -91,14 +91,14 @@ def test_the_readme(run: RunFolder, tmp_path: Path) -> None:
 def test_the_readme_of_a_network_that_robustbench_can_take(tmp_path: Path) -> None:
     facts = {"name": "cifar10", "classes": list("abcdefg"), "shape": [3, 32, 32], "train": 60}
     run, _ = make_run(tmp_path / "run", *FAMILIES["wrn"], data=facts)
-    write_folder(load_subject(run.path, "best", None), tmp_path / "out")
+    write_folder(load_run(run.path, "best", None), tmp_path / "out")
     text = (tmp_path / "out" / "README.md").read_text()
     assert 'benchmark(\n    load(), dataset="cifar10", threat_model="Linf", eps=0.2, device=device' in text
     assert "AutoAttack(" not in text
     assert "It has not been measured" in text
     small = {**facts, "shape": list(COLOUR.shape)}
     run, _ = make_run(tmp_path / "small", *FAMILIES["wrn"], data=small)
-    write_folder(load_subject(run.path, "best", None), tmp_path / "small-out")
+    write_folder(load_run(run.path, "best", None), tmp_path / "small-out")
     assert "AutoAttack(" in (tmp_path / "small-out" / "README.md").read_text()
 
 
@@ -112,16 +112,16 @@ def test_the_citation_is_the_one_of_the_package() -> None:
 
 
 def test_a_run_that_is_not_finished(run: RunFolder, tmp_path: Path) -> None:
-    whole = load_subject(run.path, "best", None)
+    whole = load_run(run.path, "best", None)
     copy = RunFolder.create(tmp_path / "run", CONFIG)
     for name in ("best.safetensors", "last.safetensors", "metrics.jsonl"):
         (copy.path / name).write_bytes((run.path / name).read_bytes())
-    subject = load_subject(copy.path, "best", None)  # its data is read again
-    assert (subject.spec, subject.data, subject.epoch) == (whole.spec, whole.data, whole.epoch)
-    assert load_subject(copy.path, "last", None).epoch["epoch"] == 2
-    write_folder(subject, tmp_path / "out")
+    loaded = load_run(copy.path, "best", None)  # its data is read again
+    assert (loaded.spec, loaded.data, loaded.epoch) == (whole.spec, whole.data, whole.epoch)
+    assert load_run(copy.path, "last", None).epoch["epoch"] == 2
+    write_folder(loaded, tmp_path / "out")
     training = read_json(tmp_path / "out" / "card.json")["training"]
     assert (training["finished"], training["seconds"]) == (False, None)
     with copy.metrics.open("a") as metrics:
         metrics.write('{"kind": "epo')
-    assert load_subject(copy.path, "last", None).epoch == {}
+    assert load_run(copy.path, "last", None).epoch == {}

@@ -19,7 +19,7 @@ from tests.support.calls import call, refused
 from tests.support.export_folders import FAMILIES, GREY, images, make_run
 from uiat import UserError
 from uiat.export.folder import HubCard, write_folder
-from uiat.export.subject import load_subject
+from uiat.export.loaded_run import load_run
 from uiat.models import DESCRIPTIONS, MODELS, Imported
 from uiat.runs import saved
 from uiat.runs.folder import RunFolder
@@ -29,7 +29,7 @@ TRAP = "from pathlib import Path\nPath(__file__).with_name('trace').touch()\n"
 
 def export(run: RunFolder, *, hub: bool = True, onnx: bool = False) -> Path:
     out = run.path / ("hub" if hub else "export")
-    write_folder(load_subject(run.path, "best", None), out, onnx=onnx, hub=HubCard() if hub else None)
+    write_folder(load_run(run.path, "best", None), out, onnx=onnx, hub=HubCard() if hub else None)
     return out
 
 

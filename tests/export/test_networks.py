@@ -15,8 +15,8 @@ from torch import Tensor
 from tests.support.export_folders import COLOUR, FAMILIES, GREY, images, make_run
 from tests.support.export_readers import read_logits
 from uiat.export.folder import write_folder
+from uiat.export.loaded_run import load_run
 from uiat.export.script import write_scripts
-from uiat.export.subject import load_subject
 from uiat.models import ResNet, networks
 
 
@@ -27,7 +27,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, T
     expected: dict[str, Tensor] = {}
     for name, (model, data) in FAMILIES.items():
         run, expected[name] = make_run(root / name, model, data)
-        write_folder(load_subject(run.path, "best", None), root / name / "export")
+        write_folder(load_run(run.path, "best", None), root / name / "export")
     folders = {root / name / "export": images(data) for name, (_, data) in FAMILIES.items()}
     found = read_logits(folders)
     return {name: (root / name / "export", expected[name], found[k]) for k, name in enumerate(FAMILIES)}
@@ -80,8 +80,8 @@ def test_the_facts_of_the_data_are_constants() -> None:
 @pytest.mark.parametrize("weights", ["best", "last"])
 def test_which_weights(weights: str, tmp_path: Path) -> None:
     run, _ = make_run(tmp_path / "run", *FAMILIES["resnet"])
-    subject = load_subject(run.path, weights, None)  # type: ignore[arg-type]
-    write_folder(subject, tmp_path / "out")
+    loaded = load_run(run.path, weights, None)  # type: ignore[arg-type]
+    write_folder(loaded, tmp_path / "out")
     found, expected = load_file(tmp_path / "out" / "model.safetensors"), load_file(run.path / f"{weights}.safetensors")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], expected[name]) for name in expected)
@@ -91,7 +91,7 @@ def test_which_weights(weights: str, tmp_path: Path) -> None:
 
 def test_an_export_draws_no_random_numbers(tmp_path: Path) -> None:
     run, _ = make_run(tmp_path / "run", *FAMILIES["resnet"])
-    subject = load_subject(run.path, "best", None)
+    loaded = load_run(run.path, "best", None)
     before = torch.get_rng_state()
-    write_folder(subject, tmp_path / "out")
+    write_folder(loaded, tmp_path / "out")
     assert torch.equal(torch.get_rng_state(), before)

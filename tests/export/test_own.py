@@ -13,7 +13,7 @@ from tests.support.export_folders import GREY, images, make_run
 from tests.support.export_readers import read_logits
 from uiat import UserError
 from uiat.export.folder import write_folder
-from uiat.export.subject import load_subject
+from uiat.export.loaded_run import load_run
 from uiat.models import DESCRIPTIONS, MODELS, Imported
 from uiat.runs.folder import read_json
 
@@ -168,7 +168,7 @@ def test_a_registered_network(registered: str, tmp_path: Path) -> None:
     folders, expected = {}, []
     for kept in (False, True):
         run, logits = make_run(tmp_path / f"run-{kept}", config(kept=kept), GREY)
-        write_folder(load_subject(run.path, "best", None), run.path / "export")
+        write_folder(load_run(run.path, "best", None), run.path / "export")
         folders[run.path / "export"] = images(GREY)
         expected.append(logits)
         card = read_json(run.path / "export" / "card.json")
@@ -181,7 +181,7 @@ def test_what_a_registered_network_requires(registered: str, tmp_path: Path) -> 
     path = Path(f"{registered}.py")
     path.write_text(path.read_text().replace("import argparse", "import numpy as np"))
     run, logits = make_run(tmp_path / "run", importlib.import_module(registered).Registered(), GREY)
-    write_folder(load_subject(run.path, "best", None), tmp_path / "out")
+    write_folder(load_run(run.path, "best", None), tmp_path / "out")
     assert read_json(tmp_path / "out" / "card.json")["requires"] == ["numpy", "safetensors", "torch"]
     assert "need numpy, safetensors and torch alone" in (tmp_path / "out" / "README.md").read_text()
     assert torch.equal(read_logits({tmp_path / "out": images(GREY)})[0], logits)
@@ -205,7 +205,7 @@ def test_a_registered_network_that_cannot_be_one_file(
     path.write_text(path.read_text().replace(old, new) + SCALE)
     run, _ = make_run(tmp_path / "run", importlib.import_module(registered).Registered(), GREY)
     monkeypatch.delitem(sys.modules, "helper", raising=False)
-    subject = load_subject(run.path, "best", None)
+    loaded = load_run(run.path, "best", None)
     with pytest.raises(UserError, match=sentence):
-        write_folder(subject, tmp_path / "out")
+        write_folder(loaded, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -14,7 +14,7 @@ from tests.support.calls import call, refused
 from tests.support.export_folders import FAMILIES, GREY, make_run
 from uiat import UserError
 from uiat.export.folder import HubCard, write_folder
-from uiat.export.subject import load_subject
+from uiat.export.loaded_run import load_run
 from uiat.runs.folder import read_json
 
 
@@ -22,7 +22,7 @@ from uiat.runs.folder import read_json
 def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("export")
     run, _ = make_run(out / "run", *FAMILIES["resnet"])
-    write_folder(load_subject(run.path, "best", None), out / "hub", hub=HubCard())
+    write_folder(load_run(run.path, "best", None), out / "hub", hub=HubCard())
     return out / "hub"
 
 

@@ -10,7 +10,8 @@ from tests.support.finished import first_of, learned, measured, raced, trained
 from uiat.evaluation import intervals
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.claims import NOT_MEASURED, Finding, decide, missing, overall
-from uiat.reproduce.claims_list import all_claims, fall_from_best
+from uiat.reproduce.claims_list import all_claims
+from uiat.reproduce.evidence import fall_from_best
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.experiments.sweeps import EPOCH, GAMMA, LAMBDA, START, Sweep

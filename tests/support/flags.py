@@ -12,13 +12,13 @@ from uiat.cli.data import Fetch, Info, Pack
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.flags import ALL, HELP
-from uiat.cli.inverse import Inverse
+from uiat.cli.inverse import InverseOptions
 from uiat.cli.listing import NAMES
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import Reproduce
 from uiat.cli.train import New, Resume
-from uiat.cli.watch import Watch
+from uiat.cli.watch import WatchOptions
 from uiat.evaluation.subject import Subject
 from uiat.models import MODELS
 from uiat.plugins import FLAG
@@ -36,7 +36,7 @@ def known_flags() -> set[str]:
         Subject,
         Evaluate,
         Curves,
-        Inverse,
+        InverseOptions,
         Export,
         Push,
         Info,
@@ -47,7 +47,7 @@ def known_flags() -> set[str]:
         Compare,
         Report,
         LookOptions,
-        Watch,
+        WatchOptions,
     )
     return (
         flags

@@ -19,7 +19,7 @@ def gradient_of(objective: Callable[[Tensor], Tensor], rows: Tensor | None = Non
     """Turn an objective into its gradient; no other gradient is computed or left behind.
 
     Args:
-        objective: gives a value for each sample, of which the sum is meant, or that sum.
+        objective: returns one value per sample, which are summed here, or their sum.
         rows: the row of `at` that each sample depends on; `None`: its own.
     """
     half = HalfGradient(objective, rows)  # remembers its scales from one step of the attack to the next

@@ -11,15 +11,15 @@ from uiat.precision import ATTACK_SCALE
 BACK_OFF = 2.0**6
 """What a scale is divided by where the gradient overflowed."""
 SMALLEST = 2.0**-14
-"""A scale below it would push the loss's own gradients out of range at the other end."""
+"""A scale that is as small as this is not divided further: small gradients would become 0 in fp16."""
 
 
 class HalfGradient:
     """The gradient of Σ objective, computed in fp16 with scaled losses and returned unscaled.
 
     A row whose gradient is not finite is computed anew with a smaller scale, which it keeps while the attack lasts; the
-    others keep theirs, so that one large gradient costs the small ones nothing. To see that, the host waits for the
-    device once a gradient.
+    others keep theirs, so that one large gradient costs the small ones nothing. The check makes the host wait for
+    the device once for each gradient.
     """
 
     def __init__(self, objective: Callable[[Tensor], Tensor], rows: Tensor | None):
@@ -29,16 +29,16 @@ class HalfGradient:
     def __call__(self, at: Tensor) -> Tensor:
         """Return the gradient in float32; a row that has none at any scale is not finite."""
         scale = at.new_full((len(at),), ATTACK_SCALE) if self.scale is None else self.scale
-        found = self._scaled(at, scale)
+        gradient = self._scaled(at, scale)
         while True:
-            finite = found.flatten(1).isfinite().all(dim=1)
+            finite = gradient.flatten(1).isfinite().all(dim=1)
             again = ~finite & (scale > SMALLEST)
             if not bool(again.any()):
                 break
             scale = torch.where(again, scale / BACK_OFF, scale)
-            found = torch.where(per_row(finite, found), found, self._scaled(at, scale))
+            gradient = torch.where(per_row(finite, gradient), gradient, self._scaled(at, scale))
         self.scale = scale
-        return found
+        return gradient
 
     def _scaled(self, at: Tensor, scale: Tensor) -> Tensor:
         values = self.objective(at)
@@ -47,5 +47,5 @@ class HalfGradient:
             factors = scale[0]
         else:
             factors = scale if self.rows is None else scale[self.rows]
-        (found,) = torch.autograd.grad((factors * values).sum(), at)
-        return found / per_row(scale, found)
+        (gradient,) = torch.autograd.grad((factors * values).sum(), at)
+        return gradient / per_row(scale, gradient)

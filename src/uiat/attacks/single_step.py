@@ -34,9 +34,9 @@ class FGSM:
 
     def with_gradient(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         """Return adversarial examples for x, and the gradient of the summed cross-entropy at x that led there."""
-        found = _gradient(model, y)(x)
+        gradient = _gradient(model, y)(x)
         step = self.alpha * self.eps
-        return ascend(lambda at: found, x, Linf(x, self.radius), step=step, steps=1), found
+        return ascend(lambda at: gradient, x, Linf(x, self.radius), step=step, steps=1), gradient
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class BarePass:
     within: Callable[[], AbstractContextManager[nn.Module]]
 
     def __call__(self, network: nn.Module, times: int = 1) -> None:
-        """Make so many passes in a row on a network that is in its state, as an attack does."""
+        """Make this many passes in a row, as an attack does, on a network that is `within` its state already."""
         for _ in range(times):
             self.run(network)
 

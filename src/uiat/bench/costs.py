@@ -24,16 +24,16 @@ class StepCost:
 
     name: str
     seconds: float
-    """Of a step, averaged over the phases of a run."""
+    """Seconds of a step, averaged over the phases of a run."""
     spread: float | None
     """By what share the third fastest step took longer; `None` for fewer than three rounds."""
     bare_seconds: float | None
-    """Of the passes that the step needs."""
+    """Seconds of the bare passes that the step needs."""
     over_bare: float | None
-    """`seconds` by `bare_seconds`."""
+    """`seconds` divided by `bare_seconds`."""
     to_natural: float | None
     to_trades: float | None
-    """Its time by that of the literal reference."""
+    """Its time divided by that of the literal reference."""
     to_hat: float | None
     counts: list[dict[str, float]]
     """Passes counted in each phase, in batches."""
@@ -43,18 +43,18 @@ class StepCost:
     """Whether the counted passes are those that the method states."""
     peak_bytes: int | None
     first_seconds: float
-    """Of the first steps, one for each phase: with torch.compile, the cold start."""
+    """Seconds of the first steps, one for each phase: with torch.compile, the cold start."""
 
 
 def step_costs(methods: Sequence[TimedMethod], times: Times, peaks: dict[str, int]) -> list[StepCost]:
     """Return the cost of each method."""
-    found = []
+    costs = []
     for method in methods:
         name, steps = method.name, times.steps[method.name]
         passes = counted(method) if method.state is not None else []
         others = [f"literal {other}" for other in ("natural", "trades", "hat")]
         to_natural, to_trades, to_hat = (times.ratio(name, o) if o in times.steps else None for o in others)
-        found.append(
+        costs.append(
             StepCost(
                 name,
                 steps.fastest,
@@ -64,14 +64,14 @@ def step_costs(methods: Sequence[TimedMethod], times: Times, peaks: dict[str, in
                 to_natural,
                 to_trades,
                 to_hat,
-                [own for own, _ in passes],
+                [counts for counts, _ in passes],
                 method.stated,
-                not method.stated or all(own == stated for own, stated in passes),
+                not method.stated or all(counts == stated for counts, stated in passes),
                 peaks.get(name),
                 times.first.get(name, 0.0),
             )
         )
-    return found
+    return costs
 
 
 def to_content(costs: Sequence[StepCost], times: Times, facts: dict[str, Any]) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def to_content(costs: Sequence[StepCost], times: Times, facts: dict[str, Any]) -
 
 
 def _seconds(rounds: dict[str, Rounds]) -> dict[str, list[list[float]]]:
-    return {name: each.seconds for name, each in rounds.items()}
+    return {name: timed.seconds for name, timed in rounds.items()}
 
 
 def draw_costs(costs: Sequence[StepCost], title: str) -> "Figure":

@@ -25,7 +25,7 @@ class Rounds:
     """Seconds of one method: a list for each round, with a value for each phase of a run."""
 
     shares: tuple[float, ...] = (1.0,)
-    """Of each phase in the run."""
+    """The share of the run that each phase has."""
     seconds: list[list[float]] = field(default_factory=list)
 
     @property
@@ -53,9 +53,9 @@ def as_rounds(seconds: Sequence[float]) -> Rounds:
     return Rounds(seconds=[[value] for value in seconds])
 
 
-def doubt(found: Mapping[str, Rounds]) -> str:
+def doubt(by_name: Mapping[str, Rounds]) -> str:
     """Say why the fastest rounds cannot be trusted; empty if they agree."""
-    spreads = {name: rounds.spread for name, rounds in found.items()}
+    spreads = {name: rounds.spread for name, rounds in by_name.items()}
     if None in spreads.values():
         return f"fewer than {AGREEING} rounds cannot show whether times agree: take more."
     apart = {name: spread for name, spread in spreads.items() if spread is not None and spread > TOLERANCE}
@@ -75,21 +75,21 @@ class Times:
 
     steps: dict[str, Rounds] = field(default_factory=dict)
     bare: dict[str, Rounds] = field(default_factory=dict)
-    """Of the bare passes of a step; only of methods that have some."""
+    """Rounds of the bare passes of a step, for methods that have some."""
     first: dict[str, float] = field(default_factory=dict)
-    """Of each method's first steps, one for each phase, in which compiling happens; not part of the rounds."""
+    """Seconds of each method's first steps, one for each phase, in which compiling happens; not part of the rounds."""
 
     def ratio(self, name: str, other: str) -> float:
-        """Return the fastest step of one method by that of another."""
+        """Return the time of one method's fastest step, divided by that of another."""
         return self.steps[name].fastest / self.steps[other].fastest
 
     def over_bare(self, name: str) -> float:
-        """Return the fastest step of a method by the fastest of its bare passes."""
+        """Return the time of a method's fastest step, divided by that of its fastest bare passes."""
         return self.steps[name].fastest / self.bare[name].fastest
 
     def doubt(self) -> str:
         """Say why the times of steps and bare passes cannot be trusted; empty if their rounds agree."""
-        return doubt({**self.steps, **{f"{name}'s bare passes": found for name, found in self.bare.items()}})
+        return doubt({**self.steps, **{f"{name}'s bare passes": rounds for name, rounds in self.bare.items()}})
 
 
 def race(methods: Sequence[TimedMethod], rounds: int, device: torch.device, *, warm_up: int = 1) -> Times:

@@ -172,13 +172,13 @@ def passes_per_image(method: MethodConfig, epochs: int, awp: AWP | None = None) 
 def references(setting: BenchSetting) -> list[TimedMethod]:
     """Return literal steps of natural training, TRADES and HAT: plain layout, float32, not compiled."""
     steps: dict[str, Callable[..., Step]] = {"natural": literal_natural, "trades": literal_trades, "hat": literal_hat}
-    batch, found = setting.batch(), []
+    batch, literals = setting.batch(), []
     for name, literal in steps.items():
         model, *helper = (setting.model.build(setting.spec).to(setting.device) for _ in range(1 + (name == "hat")))
         optimizer = torch.optim.SGD(model.parameters(), LR, momentum=0.9, nesterov=True, weight_decay=5e-4)
         step = partial(literal(model, optimizer, *helper), batch.x, batch.y)
-        found.append(TimedMethod(f"literal {name}", (Phase(1.0, Need(), step),)))
-    return found
+        literals.append(TimedMethod(f"literal {name}", (Phase(1.0, Need(), step),)))
+    return literals
 
 
 def bare(setting: BenchSetting) -> dict[str, BarePass]:

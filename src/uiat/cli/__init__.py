@@ -83,7 +83,7 @@ def main(args: list[str] | None = None) -> int:
 
 
 class Imports:
-    """From its making until it is done, Ctrl-C ends the process with one line.
+    """From its creation until `done` is called, Ctrl-C ends the process with one line.
 
     Nothing is to be saved while modules are imported, and libraries that are half imported may swallow a
     KeyboardInterrupt, or report it with a traceback of their own.
@@ -145,14 +145,14 @@ def _run(words: list[str], imports: "tuple[Import, ...]", importing: Imports) ->
     for sentence in load_installed():
         if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one prints
             print(f"uiat: {sentence}", file=sys.stderr)
-    for each in imports:
-        each.load()
+    for plugin in imports:
+        plugin.load()
     importing.done()
     return int(command.main(words[1:], imports) if words[0] in HANDS_ON else command.main(words[1:]))
 
 
 def _failed(code: int) -> int:
-    """Return the exit code of an error that has been said; one of several processes ends with it here and now.
+    """Return the exit code of an error that has been printed; one of several processes ends with that code at once.
 
     The frames of its error own the gloo group, through DistributedDataParallel. Freeing the group waits for gloo's
     threads with Python's lock held, while one of them may wait for that lock (pytorch#56297): the process would never

@@ -153,7 +153,7 @@ def _parse(args: list[str]) -> Bench[Any]:
         print(brief("uiat bench [--model NAME] [FLAGS]", str(Bench.__doc__), flags, examples))
         raise SystemExit(0)
     with REGISTRY:
-        found: Bench[Any] = tyro.cli(
+        options: Bench[Any] = tyro.cli(
             exact,
             default=Bench(model),
             args=full_help(rest),
@@ -161,20 +161,20 @@ def _parse(args: list[str]) -> Bench[Any]:
             description=Bench.__doc__,
             config=(tyro.conf.AvoidSubcommands,),
         )
-    for name in found.methods:
+    for name in options.methods:
         _method(name)
-    if not found.methods:
+    if not options.methods:
         raise UserError(f"--methods names none: give some of {', '.join(methods.METHODS)}.")
     for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples", "threads"):
-        if (value := getattr(found, flag)) is not None and value < 1:
+        if (value := getattr(options, flag)) is not None and value < 1:
             raise UserError(f"--{flag.replace('_', '-')} is {value}: give at least 1.")
-    if found.samples < found.batch_size:
-        raise UserError(f"--samples is {found.samples}, less than a batch of {found.batch_size}: give more.")
-    check_file(found.json)
-    check_file(found.figure)
-    if found.figure is not None and Path(found.figure).suffix.lower() not in (".png", ".svg"):
-        raise UserError(f"--figure is {found.figure}: give a name that ends in .png or .svg.")
-    return found
+    if options.samples < options.batch_size:
+        raise UserError(f"--samples is {options.samples}, less than a batch of {options.batch_size}: give more.")
+    check_file(options.json)
+    check_file(options.figure)
+    if options.figure is not None and Path(options.figure).suffix.lower() not in (".png", ".svg"):
+        raise UserError(f"--figure is {options.figure}: give a name that ends in .png or .svg.")
+    return options
 
 
 def _setting(options: Bench[Any]) -> BenchSetting:

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError
-from uiat.report.page.compare import HEADINGS, Comparison, cells, compare_runs, notes, to_csv, to_markdown
+from uiat.report.page.compare import HEADINGS, RunComparison, cells, compare_runs, notes, to_csv, to_markdown
 from uiat.report.page.runs import read_runs
 
 MOST_COLUMNS = 5
@@ -43,48 +43,47 @@ def main(args: list[str]) -> int:
         raise UserError("uiat compare needs run folders: uiat compare RUN RUN.")
     if options.csv and options.markdown:
         raise UserError("--csv and --markdown cannot be given together: choose one.")
-    found = compare_runs(read_runs(options.runs), options.attack)
+    comparison = compare_runs(read_runs(options.runs), options.attack)
     if options.csv or options.markdown:
-        print(to_csv(found) if options.csv else to_markdown(found), end="")
+        print(to_csv(comparison) if options.csv else to_markdown(comparison), end="")
         return 0
-    _show(found)
+    _show(comparison)
     suggest("done; next:", "uiat", "report", *options.runs)
     return 0
 
 
-def _show(found: Comparison) -> None:
+def _show(comparison: RunComparison) -> None:
     console = Console(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
-    table = _table(f"robust: {found.title}")
-    left_out = (
-        ("method",) if console.width >= WIDTH else ("method", "minus best")
-    )  # the method is a setting that differs
+    table = _table(f"robust: {comparison.title}")
+    # The method is among the settings that differ, which are shown below.
+    left_out = ("method",) if console.width >= WIDTH else ("method", "minus best")
     shown = [k for k, heading in enumerate(HEADINGS) if heading not in left_out]
     for k in shown:
         table.add_column(HEADINGS[k], justify="right" if k else "left", no_wrap=k > 0, overflow="fold")
-    for row in found.rows:
+    for row in comparison.rows:
         texts = cells(row)
         table.add_row(*(escape(texts[k]) for k in shown))
     table.caption = "[…]: 95 % intervals; minus best: on the same images, in points; p: McNemar"
     console.print(table)
-    if found.differences:
-        _show_differences(console, found)
-    for note in notes(found):
+    if comparison.differences:
+        _show_differences(console, comparison)
+    for note in notes(comparison):
         console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
-def _show_differences(console: Console, found: Comparison) -> None:
-    names = [row.run.name for row in found.rows]
+def _show_differences(console: Console, comparison: RunComparison) -> None:
+    names = [row.run.name for row in comparison.rows]
     if len(names) > MOST_COLUMNS:
         for k, name in enumerate(names):
-            values = [f"{key} {value[k]}" for key, value in found.differences.items()]
+            values = [f"{key} {value[k]}" for key, value in comparison.differences.items()]
             console.print(f"{name}: {', '.join(values)}", markup=False, soft_wrap=True)
         return
     table = _table("settings that differ")
     for heading in ("setting", *names):
         table.add_column(escape(heading), overflow="fold")
-    for key, values in found.differences.items():
+    for key, values in comparison.differences.items():
         table.add_row(escape(key), *map(escape, values))
     console.print(table)
 

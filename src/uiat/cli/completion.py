@@ -13,13 +13,13 @@ from uiat.cli.data import COMMANDS as DATA_COMMANDS
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.flags import ALL, HELP, Flag, flags_of
-from uiat.cli.inverse import Inverse
+from uiat.cli.inverse import InverseOptions
 from uiat.cli.listing import NAMES, groups
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import CLAIMS, Reproduce
 from uiat.cli.train import SHORT, Command, New, Resume
-from uiat.cli.watch import Watch
+from uiat.cli.watch import WatchOptions
 from uiat.data.config import DataConfig
 from uiat.errors import UserError, quoted
 from uiat.evaluation import suite
@@ -73,7 +73,7 @@ class Place:
     """The words that may follow the command; else files."""
 
     def add(self, flags: Iterable[Flag]) -> "Place":
-        """Add what flags there are."""
+        """Add flags, with the words that each takes, and return the place."""
         self.flags |= {name: flag.choices for flag in flags for name in flag.names}
         return self
 
@@ -91,38 +91,38 @@ def main(args: list[str]) -> int:
 
 def places() -> dict[str, Place]:
     """Return what may stand after each command; a command of `uiat data` is a place of its own."""
-    found = {
+    by_command = {
         "train": Place(first=tuple(recipes.RECIPES)).add(_train_flags()),
         "evaluate": _subject(Evaluate),
         "curves": _subject(Curves),
-        "inverse": _subject(Inverse),
+        "inverse": _subject(InverseOptions),
         "bench": Place().add(flag for model in models.MODELS.values() for flag in flags_of(Bench(model))),
         "reproduce": Place(first=(*EXPERIMENTS, "all", CLAIMS)).add(flags_of(Reproduce)),
         "list": Place({NAMES: ()}, tuple(groups())),
         "completion": Place(first=SHELLS),
         "data": Place(first=tuple(DATA_COMMANDS)),
     }
-    found |= {name: Place().add(flags_of(kind)) for name, kind in _simple()}
+    by_command |= {name: Place().add(flags_of(kind)) for name, kind in _simple()}
     for name in ("data info", "data fetch"):
-        found[name].first = tuple(data.SOURCES)
+        by_command[name].first = tuple(data.SOURCES)
     attacks = tuple(name for name in suite.DESCRIPTIONS if name.isascii() and name.islower())
     for name, words in {"evaluate --attacks": attacks, "curves --attack": attacks, "report --attack": attacks}.items():
         command, _, flag = name.partition(" ")
-        found[command].flags[flag] = words
+        by_command[command].flags[flag] = words
     for name in ("bench --methods", "reproduce --only"):
         command, _, flag = name.partition(" ")
-        found[command].flags[flag] = tuple(methods.METHODS)
+        by_command[command].flags[flag] = tuple(methods.METHODS)
     for name in ("train", "evaluate", "curves", "inverse"):
-        found[name].flags |= {"--data": tuple(data.SOURCES), "--data.name": tuple(data.SOURCES)}
+        by_command[name].flags |= {"--data": tuple(data.SOURCES), "--data.name": tuple(data.SOURCES)}
     for name in ("train", "evaluate", "curves", "inverse", "bench"):
-        found[name].flags |= {"--model": tuple(models.MODELS), ALL: ()}
-    for place in found.values():
+        by_command[name].flags |= {"--model": tuple(models.MODELS), ALL: ()}
+    for place in by_command.values():
         place.flags |= {HELP[1]: (), FLAG: ()}
-    return found
+    return by_command
 
 
 def _simple() -> Iterator[tuple[str, type]]:
-    yield from {"watch": Watch, "compare": Compare, "report": Report, "export": Export, "push": Push}.items()
+    yield from {"watch": WatchOptions, "compare": Compare, "report": Report, "export": Export, "push": Push}.items()
     yield from ((f"data {name}", kind) for name, (kind, _) in DATA_COMMANDS.items())
 
 
@@ -144,16 +144,16 @@ def _subject(kind: Any) -> Place:
     return Place().add(every)
 
 
-def script(found: dict[str, Place]) -> str:
+def script(by_command: dict[str, Place]) -> str:
     """Return the function of the shell, and the line that makes it known."""
     values = [
         f"      {quoted(f'{name} {flag}')}) offered={quoted(' '.join(words))};;"
-        for name, place in found.items()
+        for name, place in by_command.items()
         for flag, words in place.flags.items()
         if words
     ]
     cases = []
-    for name, place in found.items():
+    for name, place in by_command.items():
         cases.append(f'        {quoted(name)}) case "$cur" in -*) offered={quoted(" ".join(sorted(place.flags)))};;')
         first = f"offered={quoted(' '.join(place.first))}"
         cases.append(f'          *) [ "$COMP_CWORD" -eq "$first" ] && {first};; esac;;')

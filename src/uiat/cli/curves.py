@@ -86,15 +86,15 @@ def _other(ready: Ready, against: str) -> Ready:
             raise UserError(
                 f"{against} was trained with data.{part} {other}, {ready.target} with {mine}: give one like it."
             )
-    found = prepare(Path(against), replace(ready.options, model=config.model))
-    return replace(found, base=ready.base)
+    compared = prepare(Path(against), replace(ready.options, model=config.model))
+    return replace(compared, base=ready.base)
 
 
 def _show(ready: Ready, curve: CurveVerdicts, folder: Path) -> None:
     table = Table(title=escape(f"{ready.weights_file}, {len(ready.images)} images"))
     for heading in ("ε", "", "all", "easier", "harder", "gap"):
         table.add_column(heading, justify="left" if not heading else "right")
-    groups: dict[str, Any] = {name: found.double().mean(dim=1) for name, found in curve.groups().items()}
+    groups: dict[str, Any] = {name: verdicts.double().mean(dim=1) for name, verdicts in curve.groups().items()}
     levels = in_levels(curve.grid)
     for k, point in enumerate(curve.points):
         values = [float(group[k]) for group in groups.values()]

@@ -15,7 +15,7 @@ from uiat import data
 from uiat.cli.options import REGISTRY, check_file, suggest
 from uiat.data import DataConfig, own, packed
 from uiat.data.files import nearest, user_path
-from uiat.data.packed import PackOptions, pack
+from uiat.data.packing import PackOptions, pack
 from uiat.errors import UserError, quoted, unknown
 from uiat.io import write_json
 from uiat.recipes import RECIPES

@@ -31,7 +31,7 @@ from uiat.runs.folder import RunFolder
 LARGE = 1_000_000
 """Parameters from which on a CPU tries steps of a few samples only, lest a dry run takes an hour itself."""
 FEW = 8
-"""These samples."""
+"""Samples of such a step."""
 Counts = dict[str, float]
 WORDS = ("forward", "input-backward", "weight-backward")
 
@@ -42,12 +42,12 @@ class Estimate:
 
     parameters: int
     steps: int
-    """Of an epoch."""
+    """Steps of an epoch."""
     epochs: int
     phases: list[tuple[float, Counts]]
     """The share of the run that each phase is, and the passes of a step in it, in batches."""
     passes: Counts
-    """Samples of the whole training."""
+    """Passes of single samples in the whole training, by kind."""
     memory: dict[str, int]
     """Bytes of each part."""
     rows: int
@@ -61,20 +61,20 @@ def load(config: AnyConfig, data_dir: str | None) -> tuple[Splits, bool]:
     Blank ones stand in for a known data set that was not downloaded. A folder of images is decoded into a temporary
     folder.
     """
-    source, there = replace(config.data, download=False), True
-    own = source.name not in data.SOURCES and is_own(source.name)
+    source, present = replace(config.data, download=False), True
+    users_own = source.name not in data.SOURCES and is_own(source.name)
     with TemporaryDirectory() as scratch:
         try:
-            parts = data.read(source, scratch if own else data_dir)
+            parts = data.read(source, scratch if users_own else data_dir)
         except NotThere:
             train, test, classes, shape = SETS[source.name]
-            there, names = False, tuple(map(str, range(classes)))
+            present, names = False, tuple(map(str, range(classes)))
             blank = [Images(torch.zeros(n, *shape).byte(), torch.arange(n) % classes, names) for n in (train, test)]
             parts = Parts(blank[0], blank[1])
         splits = data.split(parts, source)
     if source.generated.file:
         splits = replace(splits, generated=npz.read_generated(source.generated.file, data_dir, splits.train))
-    return splits, there
+    return splits, present
 
 
 def estimate(config: AnyConfig, splits: Splits, device: torch.device) -> Estimate:
@@ -103,7 +103,7 @@ def _kept(state: State) -> dict[str, int]:
     average = [] if state.average is None else list(state.average.weights.values())
     parts: dict[str, list[Any]] = {
         "weights": [*state.model.state_dict().values(), *average],
-        "optimiser": [value for each in state.optimizer.state.values() for value in each.values()],
+        "optimiser": [value for slots in state.optimizer.state.values() for value in slots.values()],
         "method": [*state.method.state_dict().values()],
     }
     return {k: sum(v.nbytes for v in values if isinstance(v, Tensor)) for k, values in parts.items()}
@@ -120,7 +120,7 @@ def _validation(config: AnyConfig, splits: Splits, device: torch.device) -> floa
 
 def dry_run(config: AnyConfig, run: RunFolder, data_dir: str | None, device: torch.device) -> None:
     """Print the configuration, and what the run would take."""
-    splits, there = load(config, data_dir)
+    splits, present = load(config, data_dir)
     rehearse(config, splits, device)
     method = config.method
     helped = method.needs_helper and not method.helper
@@ -128,7 +128,7 @@ def dry_run(config: AnyConfig, run: RunFolder, data_dir: str | None, device: tor
     facts = _facts(config, splits, estimate(config, splits, device), helper, device)
     lines = ["configuration", *_settings(config), "run", *facts, f"  folder     {run.path}, not made"]
     Console(highlight=False).print("\n".join(lines), markup=False, soft_wrap=True)
-    if not there:
+    if not present:
         note = f"note: {config.data.name} is not downloaded yet: the numbers are those of its full size"
         Console(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
 
@@ -142,27 +142,27 @@ def _settings(config: AnyConfig) -> Iterator[str]:
 
 
 def _facts(
-    config: AnyConfig, splits: Splits, found: Estimate, helper: Estimate | None, device: torch.device
+    config: AnyConfig, splits: Splits, estimated: Estimate, helper: Estimate | None, device: torch.device
 ) -> Iterator[str]:
     channels, height, width = splits.spec.shape
-    yield f"  network    {type(config.model).__name__}, {found.parameters:,} parameters"
+    yield f"  network    {type(config.model).__name__}, {estimated.parameters:,} parameters"
     counts = f"{len(splits.train):,} for training, {len(splits.validation):,} for validation"
     yield f"  images     {counts}, {channels} × {height} × {width}"
-    yield f"  steps      {found.epochs * found.steps:,}: {found.epochs} epochs of {found.steps:,}"
-    for share, step in found.phases:
-        part = f" ({share:.0%} of the run)" if len(found.phases) > 1 else ""
+    yield f"  steps      {estimated.epochs * estimated.steps:,}: {estimated.epochs} epochs of {estimated.steps:,}"
+    for share, step in estimated.phases:
+        part = f" ({share:.0%} of the run)" if len(estimated.phases) > 1 else ""
         yield f"  a step     {_passes(step, '{:g}')} passes of a batch{part}"
-    yield f"  in all     {_passes(found.passes, '{:,.0f}')} passes of a sample"
-    megabytes = ", ".join(f"{name} {count / 1e6:.1f}" for name, count in found.memory.items())
-    yield f"  memory     about {sum(found.memory.values()) / 1e6:.1f} MB: {megabytes}"
+    yield f"  in all     {_passes(estimated.passes, '{:,.0f}')} passes of a sample"
+    megabytes = ", ".join(f"{name} {count / 1e6:.1f}" for name, count in estimated.memory.items())
+    yield f"  memory     about {sum(estimated.memory.values()) / 1e6:.1f} MB: {megabytes}"
     tool = "torch.cuda.max_memory_allocated" if device.type == "cuda" else "torch's profiler"
-    scaled = f", scaled to {config.train.batch_size}" if found.rows < config.train.batch_size else ""
-    yield f"             a step: its peak, measured by {tool} in a trial step of {found.rows} samples{scaled}"
+    scaled = f", scaled to {config.train.batch_size}" if estimated.rows < config.train.batch_size else ""
+    yield f"             a step: its peak, measured by {tool} in a trial step of {estimated.rows} samples{scaled}"
     first = 0.0 if helper is None else helper.seconds
     if helper is not None:
         steps = f"{helper.epochs * helper.steps:,} steps, {_passes(helper.passes, '{:,.0f}')} passes of a sample"
         yield f"  helper     trained first: {steps}; about {clock_time(first)}"
-    total = clock_time(first + found.seconds)
+    total = clock_time(first + estimated.seconds)
     yield f"  time       about {total}: an estimate from trial steps, with validation, for one process on {device}"
 
 

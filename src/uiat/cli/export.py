@@ -8,7 +8,7 @@ from rich.console import Console
 
 from uiat.cli.options import REGISTRY, suggest
 from uiat.export.folder import HubCard, write_folder
-from uiat.export.subject import load_subject
+from uiat.export.loaded_run import load_run
 from uiat.runs.folder import Weights
 
 
@@ -37,12 +37,12 @@ def main(args: list[str]) -> int:
     """Run the command."""
     with REGISTRY:
         options = tyro.cli(Export, args=args, prog="uiat export", description=Export.__doc__)
-    subject = load_subject(Path(options.run), options.weights, options.data_dir)
-    out = Path(options.out) if options.out else subject.run.path / "export"
+    loaded = load_run(Path(options.run), options.weights, options.data_dir)
+    out = Path(options.out) if options.out else loaded.run.path / "export"
     hub = HubCard(options.license) if options.hub_card else None
-    files = write_folder(subject, out, onnx=options.onnx, hub=hub)
+    files = write_folder(loaded, out, onnx=options.onnx, hub=hub)
     Console(highlight=False).print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)
-    if not subject.evaluations:
+    if not loaded.evaluations:
         Console(stderr=True, highlight=False).print("note: the card has no accuracies", markup=False)
-    suggest("done; next:", "uiat", "report" if subject.evaluations else "evaluate", subject.run.path)
+    suggest("done; next:", "uiat", "report" if loaded.evaluations else "evaluate", loaded.run.path)
     return 0

@@ -49,8 +49,8 @@ class Flag:
     def lines(self, width: int) -> list[str]:
         """Return its part of a help."""
         head = f"  {', '.join(self.names)} {self.metavar}".rstrip()
-        said = self.default not in (None, "", ()) and self.default is not False
-        text = f"{self.text} (default: {_show(self.default)})" if said else self.text
+        has_default = self.default not in (None, "", ()) and self.default is not False
+        text = f"{self.text} (default: {_show(self.default)})" if has_default else self.text
         column = min(COLUMN, width // 2)
         body = textwrap.wrap(text, width - column, break_on_hyphens=False)
         first = [f"{head:<{column}}{body.pop(0)}"] if len(head) < column else [head]
@@ -85,7 +85,7 @@ def _default(field: "Field[Any]") -> Any:
 @cache
 def _docstrings(kind: type) -> dict[str, str]:
     """Return the text below each field of a dataclass and of those it is made from."""
-    found = {}
+    texts = {}
     for base in filter(is_dataclass, reversed(kind.__mro__)):
         try:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
@@ -93,8 +93,8 @@ def _docstrings(kind: type) -> dict[str, str]:
             continue
         for field, text in pairwise(tree.body if isinstance(tree, ast.ClassDef) else []):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
-                found[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
-    return found
+                texts[field.target.id] = " ".join(str(ast.literal_eval(text.value)).split())
+    return texts
 
 
 def _words(hint: Any) -> tuple[str, tuple[str, ...]]:
@@ -108,8 +108,8 @@ def _words(hint: Any) -> tuple[str, tuple[str, ...]]:
         inner = [_words(part)[0] for part in parts]
         return f"{inner[0]} …" if Ellipsis in get_args(hint) else " ".join(inner), _words(parts[0])[1]
     if parts:  # one of several types
-        found = [_words(part) for part in parts]
-        return "|".join(shown for shown, _ in found), tuple(word for _, words in found for word in words)
+        choices = [_words(part) for part in parts]
+        return "|".join(shown for shown, _ in choices), tuple(word for _, words in choices for word in words)
     return {int: "INT", float: "NUMBER"}.get(hint, "TEXT"), ()
 
 

@@ -18,7 +18,7 @@ from uiat.report.inverse import InverseResult, write_inverses
 
 
 @dataclass(frozen=True)
-class Inverse(Generic[ModelT]):
+class InverseOptions(Generic[ModelT]):
     """Make inverse and universal inverse examples of test images, and count how often they lower the loss."""
 
     subject: SubjectField[ModelT]
@@ -43,7 +43,7 @@ class Inverse(Generic[ModelT]):
 
 def main(args: list[str]) -> int:
     """Run the command."""
-    target, options = parse(Inverse, args, "uiat inverse")
+    target, options = parse(InverseOptions, args, "uiat inverse")
     for flag, value, least in (
         ("rows", options.rows, 1),
         ("per-class", options.per_class, 1),
@@ -89,7 +89,7 @@ def _show(ready: Ready, result: InverseResult, folder: Path) -> None:
     both = "inv. / univ."
     for heading in ("images", f"accuracy (%)\nnat. / {both}", f"CE ↓ (%)\n{both}", f"L_Inv ↓ (%)\n{both}"):
         table.add_column(heading, justify="right", no_wrap=True)
-    content = result.found.table(ready.images.classes)
+    content = result.inverses.table(ready.images.classes)
     for name, row in content["classes"].items():
         table.add_row(escape(name), *_cells(row))
     table.add_section()

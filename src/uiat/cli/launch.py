@@ -61,15 +61,15 @@ def _wait(child: subprocess.Popen[bytes], stop: StopSignal, file: Path) -> int:
 
 
 def stopped_file(stop_file: str | Path) -> Path:
-    """Return the file, beside the one that asks for a stop, which tells that the training ended before its end."""
+    """Return the file, beside the one that asks for a stop, which says that the training was stopped early."""
     return Path(f"{stop_file}.stopped")
 
 
 def stopped(stop: StopSignal) -> int:
     """Return the exit code of a training that was stopped: it is not finished, and no command may take it for that.
 
-    Under `uiat train --processes` it leaves word for the launcher, which ends with that code; the processes end with 0,
-    because torchrun takes any other code for a death and starts them again.
+    Under `uiat train --processes` it leaves a file for the launcher, which ends with that code; the processes end with
+    0, because torchrun takes any other code for a death and starts them again.
     """
     stop_file = os.environ.get(STOP_FILE)
     if stop_file is None:
@@ -80,7 +80,7 @@ def stopped(stop: StopSignal) -> int:
 
 
 def refusal_file(stop_file: str) -> Path:
-    """Return the file, beside the one that asks for a stop, which tells that the run cannot go on as it is."""
+    """Return the file, beside the one that asks for a stop, which says why the run cannot go on as it is."""
     return Path(f"{stop_file}.refused")
 
 

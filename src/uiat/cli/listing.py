@@ -55,26 +55,28 @@ def main(args: list[str]) -> int:
 
 def recipe_lines() -> Iterator[str]:
     """Yield the table of recipes: which methods each data set has with each network, then what the settings are."""
-    found: dict[tuple[str, str], list[str]] = {}
+    by_place: dict[tuple[str, str], list[str]] = {}
     for name in recipes.RECIPES:
         place, method = split_name(name)
         if method:
-            found.setdefault(place, []).append(method)
-    usual = {place: tuple(m for m in has if m in methods.METHODS) for place, has in found.items()}
-    more = {place: tuple(m for m in has if m not in methods.METHODS) for place, has in found.items()}
-    marks = {(): "·"} | {each: chr(ord("a") + k) for k, each in enumerate(dict.fromkeys(filter(None, usual.values())))}
-    pluses = {(): ""} | {each: "+" * (k + 1) for k, each in enumerate(dict.fromkeys(filter(None, more.values())))}
-    networks = list(dict.fromkeys(network for _, network in found))
+            by_place.setdefault(place, []).append(method)
+    usual = {place: tuple(m for m in has if m in methods.METHODS) for place, has in by_place.items()}
+    more = {place: tuple(m for m in has if m not in methods.METHODS) for place, has in by_place.items()}
+    marks = {(): "·"} | {
+        names: chr(ord("a") + k) for k, names in enumerate(dict.fromkeys(filter(None, usual.values())))
+    }
+    pluses = {(): ""} | {names: "+" * (k + 1) for k, names in enumerate(dict.fromkeys(filter(None, more.values())))}
+    networks = list(dict.fromkeys(network for _, network in by_place))
     yield f"named DATA-NETWORK-METHOD, such as {recipes.DEFAULT} (the default); letters: which methods"
     yield ""
     yield _row("", networks, networks)
-    for images in dict.fromkeys(images for images, _ in found):
+    for images in dict.fromkeys(images for images, _ in by_place):
         places = [(images, network) for network in networks]
         yield _row(images, [f"{marks[usual.get(p, ())]} {pluses[more.get(p, ())]}" for p in places], networks)
     yield ""
-    for each, mark in (*marks.items(), *pluses.items()):
-        if each:
-            yield from _wrap(", ".join(each), f"{mark:<3}", "   ")
+    for names, mark in (*marks.items(), *pluses.items()):
+        if names:
+            yield from _wrap(", ".join(names), f"{mark:<3}", "   ")
     known = {name for group in recipes.SCALES.values() for name in group}
     others = {name: recipe for name, recipe in recipes.RECIPES.items() if name not in known}
     for title, group in {**recipes.SCALES, "others": others}.items():
@@ -87,8 +89,8 @@ def recipe_lines() -> Iterator[str]:
 def split_name(name: str) -> tuple[tuple[str, str], str]:
     """Return ((data, network), method) of a recipe's name; no method where the name is of another form."""
     for network in sorted(models.MODELS, key=len, reverse=True):
-        images, found, method = name.partition(f"-{network}-")
-        if found:
+        images, separator, method = name.partition(f"-{network}-")
+        if separator:
             return (images, network), method
     return ("", ""), ""
 
@@ -105,8 +107,8 @@ def _settings(names: Iterable[str]) -> Iterator[str]:
         (images, network), method = split_name(name)
         whole = f"{images}-{network}-…" if method in methods.METHODS else name
         places.setdefault(recipes.describe(name), []).append(whole)
-    for line, found in places.items():
-        yield from _wrap(", ".join(dict.fromkeys(found)), "  ", "  ")
+    for line, recipe_names in places.items():
+        yield from _wrap(", ".join(dict.fromkeys(recipe_names)), "  ", "  ")
         yield from _wrap(line, "    ", "    ")
 
 

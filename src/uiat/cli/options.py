@@ -231,20 +231,20 @@ def _try_writing(path: Path, what: str, advice: str) -> None:
 
 
 def import_kept(run: RunFolder) -> None:
-    """Import what a run names, and say so: only from where its maker had it, and never from the run's own folder.
+    """Import the modules that a run names, and print which; never from the run's own folder.
 
-    The folder may come from somebody else; what lies in it does not get to run.
+    That folder may come from somebody else: code in it is not run.
     """
-    for each in run.read_imports():
-        if not Path(each.folder).is_absolute() or each.place.is_relative_to(run.path.resolve()):
+    for plugin in run.read_imports():
+        if not Path(plugin.folder).is_absolute() or plugin.place.is_relative_to(run.path.resolve()):
             raise UserError(
-                f"{run.config} names the import {each.name} in {each.folder!r}, which lies in the run or nowhere "
-                "certain and is not imported: look at it, and name it yourself with --import."
+                f"{run.config} names the import {plugin.name} in {plugin.folder!r}, which lies in the run's own folder "
+                "or has no absolute path, and is not imported: look at it, and name it yourself with --import."
             )
         # Under --processes the launcher has said it already.
         if os.environ.get("LOCAL_RANK", "0") == "0" and STOP_FILE not in os.environ:
-            print(f"importing {each.name} from {each.folder}, as {run.config} says", file=sys.stderr)
-        each.load()
+            print(f"importing {plugin.name} from {plugin.folder}, as {run.config} says", file=sys.stderr)
+        plugin.load()
 
 
 def read_known(run: RunFolder) -> AnyConfig:

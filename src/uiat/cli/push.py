@@ -10,7 +10,7 @@ from rich.console import Console
 from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError, quoted
 from uiat.export.folder import FILES, HubCard, write_folder
-from uiat.export.subject import load_subject
+from uiat.export.loaded_run import load_run
 from uiat.runs import hub
 from uiat.runs.folder import Weights
 from uiat.runs.saved import CONFIG, read_export
@@ -50,11 +50,11 @@ def main(args: list[str]) -> int:
             raise UserError(f"{source} is an export without a model card: give its run, or export with --hub-card.")
         address = _upload(source, options)
     else:
-        subject = load_subject(source, options.weights, options.data_dir)
+        loaded = load_run(source, options.weights, options.data_dir)
         with tempfile.TemporaryDirectory() as folder:
-            write_folder(subject, Path(folder), onnx=options.onnx, hub=HubCard(options.license, options.name))
+            write_folder(loaded, Path(folder), onnx=options.onnx, hub=HubCard(options.license, options.name))
             address = _upload(Path(folder), options)
-        if not subject.evaluations:
+        if not loaded.evaluations:
             note = f"note: the card has no accuracies; measure with: uiat evaluate {quoted(source)}"
             Console(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
     print(f'{address}\nmodel = uiat.load("{options.name}")')

@@ -46,11 +46,11 @@ def main(args: list[str]) -> int:
             raise UserError(f"--{flag} is {value}: give at least {least}.")
     check_numbers(options.look, "--")
     check_file(options.out)
-    found = compare_runs(read_runs(options.runs))
-    runs = [row.run for row in found.rows]
+    comparison = compare_runs(read_runs(options.runs))
+    runs = [row.run for row in comparison.rows]
     looks, places, easier = look_at(chosen_runs(runs, options.pictures), options.look)
     reason = "" if looks else _no_pictures(runs, options.pictures)
-    page = render(found, looks, places, easier, options.look, reason=reason)
+    page = render(comparison, looks, places, easier, options.look, reason=reason)
     with atomic(Path(options.out)) as temporary:
         temporary.write_text(page, encoding="utf-8")
     size = Path(options.out).stat().st_size / 1e6

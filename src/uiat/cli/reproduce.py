@@ -48,7 +48,7 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
 
 
 def next_command(job: Job) -> list[str]:
-    """Return the words of what comes after: the tables of runs made one by one, the claims, then a page."""
+    """Return the command to give next: for the tables of runs made one by one, for the claims, then for a page."""
     if job.options.cell:
         return job_command(job.options)
     if not job.claims:
@@ -75,7 +75,7 @@ def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
     failures = runner.failures(job.cells)
     lost = [store.path.name for store in runner.left(job.cells)]
     failures |= dict.fromkeys(lost, f"its worker ended before it did, see {job.out / 'logs'}")
-    for name, reason in failures.items() if jobs else ():  # what fails in this process has said so itself
+    for name, reason in failures.items() if jobs else ():  # a failure in this process was printed already
         say(f"failed: {name}: {reason}")
     return failures
 
@@ -91,7 +91,7 @@ def hand_over(job: Job) -> int:
 
 
 def work(job: Job, stop: StopSignal, call: str) -> int:
-    """Be a worker process."""
+    """Make runs as a worker process; return the exit code."""
     stop_with_parent()
     try:
         Runner(job.out, job.device, job.options.data_dir, stop, say, call).make_all(job.cells)

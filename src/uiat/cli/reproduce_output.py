@@ -83,7 +83,7 @@ def _labels_in_words(labels: Sequence[str]) -> str:
 
 @dataclass
 class Attempts:
-    """Runs things one by one: a failure is said in one line, and the rest goes on; tracebacks go to a file."""
+    """Calls functions one by one: a failure is printed as one line, and the rest goes on; tracebacks go to a file."""
 
     log: Path
     failed: list[str] = field(default_factory=list)
@@ -157,9 +157,9 @@ def _write_all(job: Job, attempt: Attempts) -> list[str]:
         if paths is not None:
             lines.append(f"{experiment.name}: {', '.join(path.name for path in paths) or 'nothing yet'}")
     claims = partial(write_claims, all_claims(scale), scale, job.out, job.seeds)
-    found = attempt("claims", claims) if job.claims else None
+    decided = attempt("claims", claims) if job.claims else None
     everything = [build(scale) for build in EXPERIMENTS.values()]
     races = races_of(everything, job.out, job.device)
     attempt("index", partial(write_index, everything, races, job.out, job.seeds))
-    verdicts = [(claim, show_verdict(overall(findings), missing(findings))) for claim, findings in found or []]
+    verdicts = [(claim, show_verdict(overall(findings), missing(findings))) for claim, findings in decided or []]
     return [*(f"{claim.text} ({claim.where}): {verdict}" for claim, verdict in verdicts), *lines]

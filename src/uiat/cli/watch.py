@@ -23,7 +23,7 @@ SHOWN = {"val_natural": "natural", "val_robust": "attacked", "train_accuracy": "
 
 
 @dataclass(frozen=True)
-class Watch:
+class WatchOptions:
     """Watch a run: how far it is, its curves, and its last checkpoint; Ctrl-C ends the watching, not the run."""
 
     run: Annotated[str, tyro.conf.Positional]
@@ -37,7 +37,7 @@ class Watch:
 def main(args: list[str]) -> int:
     """Run the command."""
     with REGISTRY:
-        options = tyro.cli(Watch, args=args, prog="uiat watch", description=Watch.__doc__)
+        options = tyro.cli(WatchOptions, args=args, prog="uiat watch", description=WatchOptions.__doc__)
     if not 0.1 <= options.every <= 3600:
         raise UserError(f"--every is {options.every}: give 0.1 to 3600 seconds.")
     (run, *others) = read_runs([options.run])

@@ -54,21 +54,21 @@ class NotThere(UserError):
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is missing, for the sentence that asks a person for it."""
+    """A data set that is missing, and how messages name it and its files."""
 
     name: str
     folder: Path
     files: str
 
-    def please(self, problem: str, instead: str) -> UserError:
-        """Say what went wrong, and where the files can be put by hand."""
+    def error(self, problem: str, instead: str) -> UserError:
+        """Return the error that says what went wrong, and where the files can be put by hand."""
         by_hand = f"put {self.files} into {self.folder}, name another folder with --data-dir"
         return UserError(f"{problem}: {by_hand}, or {instead}.")
 
     def check(self, download: bool) -> None:
         """Refuse to go on when downloading is switched off."""
         if not download:
-            raise NotThere(str(self.please(f"{self.name} is not in {self.folder}", "allow its download")))
+            raise NotThere(str(self.error(f"{self.name} is not in {self.folder}", "allow its download")))
 
 
 def cache_folder() -> Path:
@@ -101,12 +101,12 @@ def file(name: str, folder: Path, wanted: Wanted, download: bool) -> Path:
     except requests.RequestException as error:
         why = type(error).__name__ if error.response is None else first_line(error)
         problem = f"{wanted.name} is not in {wanted.folder} and {remote.url} did not send it ({why})"
-        raise wanted.please(problem, "try again later") from error
+        raise wanted.error(problem, "try again later") from error
     except OSError as error:
         raise _cannot_write(wanted.folder, error) from error
     except ValueError as error:  # how pooch reports a digest
         problem = f"what {remote.url} sent does not have the digest {remote.digest} and was discarded"
-        raise wanted.please(problem, "try again later") from error
+        raise wanted.error(problem, "try again later") from error
 
 
 def archive(name: str, member: str, wanted: Wanted, download: bool) -> None:

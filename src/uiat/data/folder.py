@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from uiat.data.decode import SUFFIXES, opened
-from uiat.data.packed import Listing
+from uiat.data.packing import Listing
 from uiat.errors import UserError
 
 if TYPE_CHECKING:

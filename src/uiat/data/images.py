@@ -139,7 +139,7 @@ def resize(images: Images, size: int | tuple[int, int]) -> Images:
 
 
 def balanced(y: Tensor, count: int, seed: int) -> Tensor:
-    """Choose `count` samples, as equally many of each class as there are, at random; return their sorted places."""
+    """Choose `count` samples at random, as evenly over the classes as possible; return their sorted places."""
     order = torch.randperm(len(y), generator=generator(seed, "balanced"))
     rank = torch.empty_like(y)
     for label in y.unique():

@@ -144,7 +144,11 @@ class Stream:
         return torch.cat([samples, self._part(number + 1, 0, missing)]) if missing else samples
 
     def _part(self, number: int, first: int, last: int) -> Tensor:
-        """Return a part of the order of a pass: what the batch that it completes has already comes a little later."""
+        """Return the samples from `first` to `last` of a pass.
+
+        Its first samples may complete a batch that the pass before began; those which that batch has already come
+        after the others of the window, so that no batch has a sample twice.
+        """
         order, taken = self._draw(number), number * self.size % self.share
         if first >= self.share or not taken:
             return order[first:last]

@@ -148,7 +148,7 @@ def mapped(path: Path, store: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 def _load(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     # Copy on write: torch wants memory that may be written, and the file stays as it is.
     image = np.load(folder / "image.npy", mmap_mode="c", allow_pickle=False)
-    with suppress(AttributeError, OSError):  # a random sample needs its own pages, not those behind them
+    with suppress(AttributeError, OSError):  # samples are read in random order: reading ahead is wasted
         image._mmap.madvise(mmap.MADV_RANDOM)
     return image, np.load(folder / "label.npy", allow_pickle=False)
 

@@ -14,7 +14,7 @@ from uiat.data.decode import as_image
 from uiat.data.fetch import data_folder
 from uiat.data.files import first_line, is_file, nearest, user_path
 from uiat.data.images import Images, Parts, hold_out
-from uiat.data.packed import Listing, PackOptions, cached
+from uiat.data.packing import Listing, PackOptions, cached
 from uiat.errors import UserError
 from uiat.plugins import import_from
 

@@ -1,4 +1,4 @@
-"""What hears of a run while it trains: one function, called with every line of metrics.jsonl.
+"""The callback of a run: one function, called with every line of metrics.jsonl while the run trains.
 
 `uiat train --log tensorboard` uses it, and so does anyone's own logger: `uiat train --log my_log:make`.
 """
@@ -56,9 +56,9 @@ def make_pictures(config: AnyConfig, splits: Splits, state: State) -> Tensor:
     x, y = to_unit(images.x.to(state.device)), images.y.to(state.device)
     with crafting(state.model, "eval") as network, torch.no_grad():
         x_adv = attack(network, x, y, SampleDraws(config.seed, index=tuple(range(len(y)))))
-        found = torch.stack([inverse(network, x, y, x), x, x_adv]).cpu()
+        pictures = torch.stack([inverse(network, x, y, x), x, x_adv]).cpu()
     state.passes.counts.update(counts)
-    return found
+    return pictures
 
 
 class TensorBoard:

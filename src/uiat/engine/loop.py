@@ -41,7 +41,7 @@ from uiat.types import Clock
 
 
 def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
-    """Build what a run is made of, try the network, and forget both: a mistake shows before there is a run folder."""
+    """Build the parts of a run, try the network, and discard them: a mistake shows before there is a run folder."""
     build_loader(config, splits.train, torch.device("cpu"), splits.generated)
     try_network(initial_model(config, splits.spec).to(device), config.model, splits.spec)
     if config.method.needs_helper and config.method.helper:

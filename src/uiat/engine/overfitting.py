@@ -7,9 +7,9 @@ from uiat.attacks import FGSM, NFGSM, PGD, RSFGSM
 from uiat.methods import MethodConfig
 
 LEAST = 0.1
-"""Robust accuracy that there must have been: below it there is nothing to lose."""
+"""A run whose best robust accuracy is below this has not learned enough to collapse."""
 FALL = 0.5
-"""It has collapsed when less than this share of its best is left …"""
+"""Robust accuracy has collapsed when less than this share of its best is left …"""
 STAY = 0.8
 """… while the network keeps at least this share of the accuracy it then had under FGSM."""
 
@@ -34,7 +34,7 @@ class Overfitting:
     robust: float = 0.0
     fgsm: float = 0.0
     fallen: bool = False
-    """Whether robust accuracy has collapsed and not come back; one that hovers about the threshold has not."""
+    """Whether robust accuracy has collapsed, and has not come back to `STAY` of its best since."""
     first: int = 0
     """The epoch of the first collapse; 0: none."""
 

@@ -13,7 +13,7 @@ class PassCounter:
     """Samples sent forward and backward through a network since counting began.
 
     Hooks count the logits: of the network, and of what a `FastModel` has made for it. Where the network's own call is
-    passed by (its `features` and `head` are called, or its plain forward), a hook on the first layer with parameters
+    bypassed (its `features` and `head` are called, or its plain forward), a hook on the first layer with parameters
     counts instead. A backward counts as an input-backward when all parameters were frozen on the way forward (an
     attack), else as a weight-backward (update).
     """
@@ -24,9 +24,9 @@ class PassCounter:
         counted = network.networks if isinstance(network, FastModel) else [network]
         first = next((m for m in network.modules() if list(m.parameters(recurse=False))), network)
         self._handles = [first.register_forward_hook(self._first_layer)] if first not in counted else []
-        for each in counted:
-            self._handles.append(each.register_forward_pre_hook(self._enter))
-            self._handles.append(each.register_forward_hook(self._leave, always_call=True))
+        for watched in counted:
+            self._handles.append(watched.register_forward_pre_hook(self._enter))
+            self._handles.append(watched.register_forward_hook(self._leave, always_call=True))
 
     def everywhere(self) -> dict[str, int]:
         """Return the counts of all processes together."""
@@ -66,5 +66,5 @@ class PassCounter:
 
 
 def _flat(output: Any) -> list[Any]:
-    """Return the parts of what a layer gave: recurrent layers and attention give tuples."""
+    """Return the outputs of a layer as a flat list: recurrent layers and attention return tuples."""
     return [leaf for part in output for leaf in _flat(part)] if isinstance(output, tuple | list) else [output]

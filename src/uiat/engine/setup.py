@@ -138,7 +138,7 @@ def head_of(model: nn.Module, classes: int) -> tuple[str, ...]:
 def helper_config(config: AnyConfig, method: MethodConfig, run: RunFolder) -> AnyConfig:
     """Return the run that trains a helper: the same network on the same data, from the same start, naturally."""
     epochs = config.train.epochs if method.helper_epochs is None else method.helper_epochs
-    # HAT's practice: a plain network. Its labels are what counts, and it is as good without what makes robustness.
+    # As in HAT's code, the helper is trained plainly: only its labels are used, and boosters of robustness add nothing.
     train = replace(config.train, epochs=epochs, select="natural", averaging=Averaging(), awp=AWP(), fresh_head=False)
     return replace(config, method=Natural(), train=train, init=str(run.initial) if config.init else "")
 

@@ -20,7 +20,7 @@ from uiat.types import Clock, Loss, View
 
 
 class Meter:
-    """Sums of loss, terms and right answers over the samples of an epoch, without a synchronisation a step."""
+    """Sums of loss, terms and right answers over the samples of an epoch; adding to them never waits for the device."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
@@ -149,7 +149,7 @@ class State:
         return lowered(self.device, self.precision)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all but the method's state, which may be large and is saved on its own terms."""
+        """Return all but the method's state, which may be large and is saved by itself."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),

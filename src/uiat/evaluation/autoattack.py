@@ -59,8 +59,8 @@ class AutoAttackComponent:
         """Passes for one example, roughly."""
         if self.name == "square":
             return self.queries / 3
-        each = self.steps * (2 if self.name.startswith("fab") else 1)
-        return float(each * (self.targets if self.name.endswith("-t") else self.restarts))
+        passes = self.steps * (2 if self.name.startswith("fab") else 1)
+        return float(passes * (self.targets if self.name.endswith("-t") else self.restarts))
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, index: tuple[int, ...]) -> Tensor:
         """Attack every x; the global random state is left as it was."""
@@ -129,7 +129,7 @@ def square_warning(after: dict[str, float]) -> list[str]:
 
 @contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """Collect what the authors' checks log, each sentence once, without their pointer to a page that is elsewhere."""
+    """Collect what the authors' checks log, each sentence once, without their reference to another page."""
     warnings: list[str] = []
 
     class WarningCatcher(logging.Handler):

@@ -54,7 +54,7 @@ class Restart:
 
 
 Advance = Callable[[float, str, bool], object]
-"""Told the work done, what it was, and whether it took no time."""
+"""Called with the work done, its label, and whether it took no time."""
 
 
 def run_cascade(

@@ -109,8 +109,8 @@ def smallest_difference(differences: Sequence[Difference]) -> Difference:
 
     def interval(level: float) -> tuple[float, float]:
         corrected = 1 - (1 - level) / len(differences)
-        low = min(each.interval(level)[0] for each in differences)
-        return low, min(each.interval(corrected)[1] for each in differences)
+        low = min(difference.interval(level)[0] for difference in differences)
+        return low, min(difference.interval(corrected)[1] for difference in differences)
 
     return Difference(smallest.value, interval, smallest.seeds, smallest.examples, smallest.over)
 
@@ -122,7 +122,7 @@ def paired_times(first: Sequence[float], second: Sequence[float]) -> Difference:
     interrupt a step, so a fifth of the rounds is trimmed on either side, and the interval is Yuen's (1974): Student's t
     with winsorized deviations. Value and interval are turned back into seconds at the median of `first`.
     """
-    ratios = sorted(log(other / mine) for mine, other in zip(first, second, strict=False))
+    ratios = sorted(log(theirs / ours) for ours, theirs in zip(first, second, strict=False))
     n, unit = len(ratios), median(first[: len(ratios)])
     cut = int(TRIMMED * n)
     kept = ratios[cut : n - cut]

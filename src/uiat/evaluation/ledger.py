@@ -209,7 +209,7 @@ def _lock(path: Path) -> int:
 
 
 def _digest(tensors: dict[str, Tensor], stages: str) -> str:
-    """Return what the file must still hold when it is read: a flipped bit would change a verdict unseen."""
+    """Return the digest of what is saved, to compare when it is read: a flipped bit would change a verdict unseen."""
     digest = hashlib.sha256(stages.encode())
     for name in sorted(tensors):
         digest.update(name.encode())

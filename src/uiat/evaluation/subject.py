@@ -139,9 +139,9 @@ def try_forward(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> Tenso
 
 
 def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
-    """Load the data; a run's own that has another path now is divided as the run has divided it.
+    """Load the data; data that the run was trained on, and that was moved since, is split as the run has split it.
 
-    As data of another name, some of the images it was trained on would be test images.
+    Split under its new path, some of the images that the run was trained on would become test images.
     """
     given = options.data
     if run is None:

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from uiat.config import encode
-from uiat.export.subject import Subject
+from uiat.export.loaded_run import LoadedRun
 from uiat.fields import show_number
 from uiat.io import digest
 from uiat.runs.card import export_card
@@ -67,55 +67,55 @@ AutoAttack(load(), norm="{norm}", eps={eps}, device="cpu").run_standard_evaluati
 ```"""
 
 
-def write_card(subject: Subject, folder: Path, files: list[str], requires: list[str]) -> dict[str, Any]:
+def write_card(loaded: LoadedRun, folder: Path, files: list[str], requires: list[str]) -> dict[str, Any]:
     """Return the content of `card.json`: data, network, method, training and accuracies; the weights are written."""
     network = {
-        **encode(subject.config.model),
-        "parameters": sum(parameter.numel() for parameter in subject.model.parameters()),
-        "input": {"shape": list(subject.spec.shape), "range": [0.0, 1.0], "dtype": "float32"},
-        "output": {"shape": [subject.spec.num_classes], "meaning": "logits"},
+        **encode(loaded.config.model),
+        "parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
+        "input": {"shape": list(loaded.spec.shape), "range": [0.0, 1.0], "dtype": "float32"},
+        "output": {"shape": [loaded.spec.num_classes], "meaning": "logits"},
     }
     return {
         **export_card(
-            subject.config,
-            subject.data,
-            subject.result,
-            subject.evaluations,
+            loaded.config,
+            loaded.data,
+            loaded.result,
+            loaded.evaluations,
             load="from model import load; model = load()",
             requires=requires,
             files=files,
             self_contained="network.py" not in files,
             network=network,
-            weights={"file": EXPORTED, "sha256": digest(folder / EXPORTED), "from": subject.weights, **subject.epoch},
+            weights={"file": EXPORTED, "sha256": digest(folder / EXPORTED), "from": loaded.weights, **loaded.epoch},
         ),
         "citation": BIBTEX,
     }
 
 
-def write_readme(subject: Subject, files: list[str], requires: list[str]) -> str:
+def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> str:
     """Return the text of `README.md`: how to load the network, and what accuracies it has."""
-    attack = subject.config.validate.attack(subject.config.method)
-    name, shape = Path(subject.data["name"]).name, tuple(subject.data["shape"])  # one's own data is named by its path
+    attack = loaded.config.validate.attack(loaded.config.method)
+    name, shape = Path(loaded.data["name"]).name, tuple(loaded.data["shape"])  # one's own data is named by its path
     words = {
         "norm": NORMS[attack.norm],
         "eps": show_number(attack.eps),
         "data": name,
         "shape": ", ".join(map(str, shape)),
-        "classes": subject.spec.num_classes,
+        "classes": loaded.spec.num_classes,
     }
-    method, network = encode(subject.config.method)["kind"], type(subject.config.model).__name__
+    method, network = encode(loaded.config.method)["kind"], type(loaded.config.model).__name__
     whole = name in ROBUSTBENCH and shape == (3, 32, 32)
-    own = ["`network.py` is a copy of the file it was trained from; it may import what its author wants."]
+    note = ["`network.py` is a copy of the file it was trained from; it may import what its author wants."]
     return "\n\n".join(
         [
             f"# {network} trained with {method} on {name}",
             f"`model.py` and `model.safetensors` need {' and '.join([', '.join(requires[:-1]), requires[-1]])} alone.",
-            *(own if "network.py" in files else []),
+            *(note if "network.py" in files else []),
             PLAIN.format(**words),
-            *_classes(subject.data["classes"]),
+            *_classes(loaded.data["classes"]),
             (BENCHMARK if whole else AUTOATTACK).format(**words),
             "## Accuracy",
-            _accuracies(subject.evaluations, subject.data["name"]),
+            _accuracies(loaded.evaluations, loaded.data["name"]),
             "`card.json` has the settings of every attack, the method's hyper-parameters and the training.",
             "## Citation",
             f"```bibtex\n{BIBTEX}\n```\n",

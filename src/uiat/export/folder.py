@@ -16,8 +16,8 @@ from torch import nn
 from uiat.errors import UserError
 from uiat.export.card import write_card, write_readme
 from uiat.export.hub import write_config, write_model_card
+from uiat.export.loaded_run import LoadedRun
 from uiat.export.script import NETWORK, SCRIPT, requirements, write_scripts
-from uiat.export.subject import Subject
 from uiat.io import atomic, write_json, write_tensors
 from uiat.runs.card import EXPORT
 from uiat.runs.saved import CARD, CONFIG
@@ -38,34 +38,34 @@ class HubCard:
     """owner/name on the Hub, where it is known."""
 
 
-def write_folder(subject: Subject, out: Path, *, onnx: bool = False, hub: HubCard | None = None) -> list[str]:
+def write_folder(loaded: LoadedRun, out: Path, *, onnx: bool = False, hub: HubCard | None = None) -> list[str]:
     """Write the export and return the names of its files; files of other names in the folder are left alone.
 
     With `hub`, it is what a model on the Hub is: `config.json` is written, too, and `README.md` is a model card.
     """
     if onnx and find_spec("onnx") is None:
         raise UserError("--onnx needs the package onnx: pip install 'uiat[onnx]'.")
-    texts = write_scripts(subject.config.model, subject.spec)
+    texts = write_scripts(loaded.config.model, loaded.spec)
     if NETWORK not in texts:
-        _verify(texts[SCRIPT], subject)
+        _verify(texts[SCRIPT], loaded)
     prepare(out)
     try:
-        return _write_files(subject, out, texts, onnx, hub)
+        return _write_files(loaded, out, texts, onnx, hub)
     except (OSError, SafetensorError) as error:
         raise UserError(f"cannot write the folder {out} ({error}): choose another --out.") from None
 
 
-def _verify(script: str, subject: Subject) -> None:
+def _verify(script: str, loaded: LoadedRun) -> None:
     """Run `model.py` as a user does; raise a `UserError` if its logits are not those of the run, bit by bit."""
-    x = torch.rand((2, *subject.spec.shape), generator=torch.Generator().manual_seed(0))
+    x = torch.rand((2, *loaded.spec.shape), generator=torch.Generator().manual_seed(0))
     try:
         with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng([]), torch.no_grad():
             path = Path(folder) / SCRIPT
             path.write_text(script, encoding="utf-8")
-            model: nn.Module = runpy.run_path(str(path), run_name="uiat_exported_model")["load"](subject.file)
-            same = torch.equal(model(x), subject.model(x))
+            model: nn.Module = runpy.run_path(str(path), run_name="uiat_exported_model")["load"](loaded.file)
+            same = torch.equal(model(x), loaded.model(x))
     except Exception as error:  # the code of a registered network may raise anything
-        kind = type(subject.config.model)
+        kind = type(loaded.config.model)
         raise UserError(
             f"the source of {kind.__module__}.{kind.__name__} does not work as one file "
             f"({type(error).__name__}: {error}): keep it in one module, beside imports of torch."
@@ -95,15 +95,15 @@ def _is_export(card: Path) -> bool:
     return isinstance(content, dict) and content.get("kind") == EXPORT
 
 
-def _write_files(subject: Subject, out: Path, texts: dict[str, str], onnx: bool, hub: HubCard | None) -> list[str]:
-    write_tensors(out / EXPORTED, subject.model.state_dict(), {"format": "pt"})
+def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool, hub: HubCard | None) -> list[str]:
+    write_tensors(out / EXPORTED, loaded.model.state_dict(), {"format": "pt"})
     for name, text in texts.items():
         _write(out / name, text)
     if onnx:
-        write_onnx(subject.model, subject.spec, out / ONNX)
+        write_onnx(loaded.model, loaded.spec, out / ONNX)
     files = [EXPORTED, *texts, *([ONNX] if onnx else []), CARD, *([CONFIG] if hub else []), README]
     requires = requirements(texts.values())
-    card, readme = write_card(subject, out, files, requires), write_readme(subject, files, requires)
+    card, readme = write_card(loaded, out, files, requires), write_readme(loaded, files, requires)
     if hub is not None:
         readme = write_model_card(card, readme, files, licence=hub.licence, name=hub.name)
         write_json(out / CONFIG, write_config(card))

@@ -41,8 +41,8 @@ def write_model_card(card: dict[str, Any], readme: str, files: list[str], *, lic
     title, _, rest = readme.partition("\n\n")
     metadata = "\n".join(yaml(write_metadata(card, title.removeprefix("# "), licence)))
     parts = [f"---\n{metadata}\n---\n\n{title}", USE.format(name=name or "owner/name"), rest.rstrip("\n")]
-    own = "`network.py` has the licence of its author; `model.py`" if "network.py" in files else "`model.py`"
-    licence_lines = f"## Licence\n\nThe weights: {licence}. {own} is from uiat and has the MIT licence."
+    code = "`network.py` has the licence of its author; `model.py`" if "network.py" in files else "`model.py`"
+    licence_lines = f"## Licence\n\nThe weights: {licence}. {code} is from uiat and has the MIT licence."
     return "\n\n".join([*parts, _training(card), licence_lines]) + "\n"
 
 

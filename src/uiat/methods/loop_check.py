@@ -15,7 +15,7 @@ SAME_CLOCKS = 20
 
 
 class LoopCheck:
-    """Warns of each mistake once, at the line that calls the method; it changes nothing, and no state dict has it."""
+    """Warns of each mistake once, at the line that calls the method; it changes nothing, and is in no state dict."""
 
     def __init__(self) -> None:
         self._warned: set[str] = set()

@@ -132,7 +132,7 @@ class Method(nn.Module):
 
     @contextmanager
     def _watched(self, network: nn.Module) -> Iterator[None]:
-        """Within it, an output of the network that is not logits is named before a loss is made of it."""
+        """Within it, each output of the network is checked to be logits, before a loss is made of it."""
 
         def check(_: nn.Module, args: tuple[Tensor, ...], output: object) -> None:
             if args:

@@ -50,8 +50,8 @@ class Compiled(nn.Module):
         if with_graph and kind not in self._tried:
             with untouched(network):
                 at = x.detach().clone().requires_grad_(x.requires_grad)
-                found = compiled(at)
-                ends = [end.sum() for end in (found if isinstance(found, tuple) else (found,)) if end.requires_grad]
+                output = compiled(at)
+                ends = [end.sum() for end in (output if isinstance(output, tuple) else (output,)) if end.requires_grad]
                 torch.autograd.grad(ends, [*trained, *([at] if x.requires_grad else [])], allow_unused=True)
         self._tried.add(kind)
 

@@ -55,7 +55,7 @@ class FastModel(StandIn):
     @property
     def networks(self) -> list[nn.Module]:
         """The networks that forwards may run through: the model, and what was made for it."""
-        return [each for each in (self.model, *self._folded, *self._compiled) if each is not None]
+        return [network for network in (self.model, *self._folded, *self._compiled) if network is not None]
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the model's logits."""
@@ -77,8 +77,8 @@ class FastModel(StandIn):
     def folded_copy_is_valid(self, x: Tensor) -> bool:
         """Return whether the folded copy, if there is one, computes what the model does now; if not, drop it.
 
-        What changes in a model without a change of its tensors, such as a number that its forward uses, is fixed in the
-        copy. Two samples show it; nothing else is changed by the check.
+        The copy follows the model's tensors, but not other changes, such as of a number that the forward uses: whether
+        there was one shows on two samples. Nothing else is changed by the check.
         """
         if not self.folds:
             return True

@@ -112,11 +112,11 @@ def _features_of_halves(model: nn.Module, x: Tensor, logits: Any, calls: list[Ca
     if not (callable(features) and callable(head)):
         return None
     try:
-        (f, found), halves = _try(model, lambda: (f := features(x), head(f)))
+        (f, head_logits), halves = _try(model, lambda: (f := features(x), head(f)))
     except Exception:  # attributes of the same names with another meaning may fail in any way
         return None
     same = [layer for layer, *_ in halves] == [layer for layer, *_ in calls if layer is not model]
-    return f if same and _equal(found, logits) else None
+    return f if same and _equal(head_logits, logits) else None
 
 
 def _try(model: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[Call]]:

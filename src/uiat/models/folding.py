@@ -33,7 +33,7 @@ class Pair(NamedTuple):
 class FastNetwork(StandIn):
     """Computes what a model does in eval mode, up to rounding: with BatchNorm folded, or compiled, or both.
 
-    It has the model's own weights, but for those of folded convolutions, and no mode in common with it.
+    It uses the model's own weights, but for those of folded convolutions; the model's mode has no effect on it.
 
     Args:
         model: the model.
@@ -60,8 +60,8 @@ class FastNetwork(StandIn):
     def forward(self, x: Tensor, *, with_features: bool = False) -> Any:
         """Return the model's logits, or its features and its logits."""
         # A call of a traced network, unlike its forward, prints a traceback where it fails.
-        found = self.run.forward(x) if isinstance(self.run, fx.GraphModule) else self.run(x)
-        return found[1] if self.gives_features and not with_features else found
+        output = self.run.forward(x) if isinstance(self.run, fx.GraphModule) else self.run(x)
+        return output[1] if self.gives_features and not with_features else output
 
     def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the model's features (N, D) and logits of x, from one forward."""
@@ -75,10 +75,10 @@ class FastNetwork(StandIn):
         """
         for ours, theirs in self._layers:
             tables: Any = ((ours._parameters, theirs._parameters), (ours._buffers, theirs._buffers))
-            for own, other in tables:
-                for name in own:
-                    if name in other and own[name] is not other[name]:
-                        own[name] = other[name]
+            for copied, source in tables:
+                for name in copied:
+                    if name in source and copied[name] is not source[name]:
+                        copied[name] = source[name]
         for conv, norm, folded in cast(Any, self.pairs):
             if (conv.weight.device, conv.weight.dtype) != (folded.weight.device, folded.weight.dtype):
                 return False
@@ -192,7 +192,7 @@ def _fold_pairs(traced: fx.GraphModule, modules: Mapping[str, nn.Module]) -> lis
         if calls[source.target] > 1 or calls[node.target] > 1:  # a layer that runs twice has two different neighbours
             continue
         folded = cast(nn.Conv2d, traced.get_submodule(str(source.target)))
-        folded.weight = nn.Parameter(torch.empty_like(conv.weight), requires_grad=False)  # another may share the old
+        folded.weight = nn.Parameter(torch.empty_like(conv.weight), requires_grad=False)  # others may share the old
         folded.bias = nn.Parameter(conv.weight.new_empty(conv.out_channels), requires_grad=False)
         _take_stride(source, folded)
         node.replace_all_uses_with(source)
@@ -226,8 +226,8 @@ def _use_inplace(traced: fx.GraphModule) -> None:
     made: set[fx.Node] = set()
     for node in traced.graph.nodes:
         layer = traced.get_submodule(str(node.target)) if node.op == "call_module" else None
-        inputs = [each for each in node.args if isinstance(each, fx.Node)]
-        free = [each for each in inputs if each in made and len(each.users) == 1]
+        inputs = [argument for argument in node.args if isinstance(argument, fx.Node)]
+        free = [argument for argument in inputs if argument in made and len(argument.users) == 1]
         if type(layer) is nn.Conv2d:
             made.add(node)
         elif node.target in ADDITIONS and len(set(inputs)) == 2 and not node.kwargs:
@@ -239,6 +239,6 @@ def _use_inplace(traced: fx.GraphModule) -> None:
 
 
 def add_into(fresh: Any, other: Any) -> Any:
-    """Return the sum, written over the first where it has the place: a sum may broadcast, or be of mere sizes."""
+    """Return the sum, written into `fresh` where shape and type allow: a sum may broadcast, or be of plain numbers."""
     tensors = isinstance(fresh, Tensor) and isinstance(other, Tensor)
     return fresh.add_(other) if tensors and (fresh.shape, fresh.dtype) == (other.shape, other.dtype) else fresh + other

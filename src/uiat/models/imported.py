@@ -40,12 +40,12 @@ class Imported:
     def find(self) -> Any:
         """Return the callable."""
         module, _, name = self.target.partition(":")
-        found = getattr(import_from(Path.cwd(), module, f"--model {self.target}"), name, None)
-        if isinstance(found, nn.Module):
+        function = getattr(import_from(Path.cwd(), module, f"--model {self.target}"), name, None)
+        if isinstance(function, nn.Module):
             raise UserError(f"{self.target} is a network: name the class or the function that makes it.")
-        if not callable(found):
+        if not callable(function):
             raise UserError(f"{module!r} has no callable {name!r} for --model {self.target}.")
-        return found
+        return function
 
     def arguments(self, function: Any, data: DataSpec) -> dict[str, Any]:
         """Return what is asked for by name: `num_classes`, `in_channels`; a DataSpec for one other that is required."""

@@ -42,14 +42,14 @@ def keeps_channels_last(model: nn.Module) -> bool:
 
 def _convolutions(model: nn.Module) -> list[nn.Conv2d]:
     """Return the convolutions whose weights are their own; parametrised ones compute theirs."""
-    found = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
-    return [conv for conv in found if isinstance(conv._parameters.get("weight"), Tensor) and conv.weight.ndim == 4]
+    convs = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    return [conv for conv in convs if isinstance(conv._parameters.get("weight"), Tensor) and conv.weight.ndim == 4]
 
 
 def _computes(model: nn.Module, x: Tensor, expected: list[Tensor] | None) -> bool:
     """Return whether the model computes what is expected in evaluation, and can be trained."""
-    found = _try(model, x, training=False)
-    if expected is None or found is None or not agree(found, expected):
+    computed = _try(model, x, training=False)
+    if expected is None or computed is None or not agree(computed, expected):
         return False
     return _try(model, x, training=True) is not None
 

@@ -87,8 +87,8 @@ def logits_and_gradients(network: nn.Module, x: Tensor, parameters: Sequence[Ten
         wanted = [x.detach().clone().requires_grad_(), *parameters]
         logits: Tensor = network(wanted[0])
         weights = torch.arange(1, logits[0].numel() + 1).to(logits).view_as(logits[0])
-        found = torch.autograd.grad((logits * weights).sum(), wanted, allow_unused=True)
-    gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(wanted, found, strict=True)]
+        raw = torch.autograd.grad((logits * weights).sum(), wanted, allow_unused=True)
+    gradients = [torch.zeros_like(w) if g is None else g for w, g in zip(wanted, raw, strict=True)]
     return [logits.detach(), *gradients]
 
 

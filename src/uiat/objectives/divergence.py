@@ -15,8 +15,8 @@ def kl_divergence(log_p: Tensor, log_q: Tensor) -> Tensor:
 
 def best_other(scores: Tensor, y: Tensor) -> Tensor:
     """Return the largest score among the wrong classes of each sample."""
-    own = F.one_hot(y, scores.shape[1]).bool()
-    return scores.masked_fill(own, -torch.inf).amax(dim=1)
+    is_label = F.one_hot(y, scores.shape[1]).bool()
+    return scores.masked_fill(is_label, -torch.inf).amax(dim=1)
 
 
 def margin(logits: Tensor, y: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ T = TypeVar("T")
 def at_radius(part: T, eps: float, of: float = 8 / 255) -> T:
     """Return a method with every length of its attack and inverse (ε, α, ε', α') scaled by eps / of.
 
-    The defaults belong to ε = 8/255; on other data another radius is a fair strength, and the rest keeps pace.
+    The defaults belong to ε = 8/255; other data needs another radius, and the other lengths change in proportion.
     """
     changes: dict[str, object] = {}
     for field in fields(part):  # type: ignore[arg-type]

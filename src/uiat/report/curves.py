@@ -12,13 +12,13 @@ from uiat.evaluation.intervals import paired, wilson
 from uiat.evaluation.subject import Ready, facts
 from uiat.io import atomic, write_json
 from uiat.report.figure import save_figure
-from uiat.report.panels import Panel, Series, draw_panels
+from uiat.report.panels import Panel, PanelLine, draw_panels
 from uiat.runs.card import environment
 
 
 def write_curves(folder: Path, ready: Ready, attack: str, curve: CurveVerdicts) -> None:
     """Write curves.json, curves.csv, curves.png and curves.svg."""
-    lines = {name: accuracy_series(name, curve.grid, correct) for name, correct in curve.groups().items()}
+    lines = {name: accuracy_line(name, curve.grid, correct) for name, correct in curve.groups().items()}
     gaps = [easy - hard for easy, hard in zip(lines["easier"].values, lines["harder"].values, strict=True)]
     eps = ready.base.eps
     content = {
@@ -44,8 +44,10 @@ def write_difference(
 ) -> None:
     """Write difference.json, difference.png and difference.svg: the first network's accuracies − the second's."""
     first, second = (curve.correct.double() for curve in curves)
-    found = [paired((mine - other)[None]) for mine, other in zip(first, second, strict=True)]
-    line = Series("difference", curves[0].grid, [d.value for d in found], [(d.low, d.high) for d in found])
+    differences = [paired((ours - theirs)[None]) for ours, theirs in zip(first, second, strict=True)]
+    line = PanelLine(
+        "difference", curves[0].grid, [d.value for d in differences], [(d.low, d.high) for d in differences]
+    )
     content = {
         **facts(pair[0]),
         "against": facts(pair[1]),
@@ -61,21 +63,21 @@ def write_difference(
     _draw(folder / "difference", panel, pair, attack)
 
 
-def accuracy_series(label: str, grid: tuple[float, ...], correct: Tensor) -> Series:
+def accuracy_line(label: str, grid: tuple[float, ...], correct: Tensor) -> PanelLine:
     """Return accuracies and Wilson intervals of (points, examples) verdicts, as shares."""
     n = correct.shape[1]
     counts = [int(row.sum()) for row in correct]
-    return Series(label, grid, [count / n for count in counts], [wilson(count, n) for count in counts])
+    return PanelLine(label, grid, [count / n for count in counts], [wilson(count, n) for count in counts])
 
 
-def in_percent(label: str, line: Series) -> Series:
+def in_percent(label: str, line: PanelLine) -> PanelLine:
     """Return a line of shares in percent, under another label."""
     intervals = [(100 * low, 100 * high) for low, high in line.intervals]
-    return Series(label, line.x, [100 * value for value in line.values], intervals)
+    return PanelLine(label, line.x, [100 * value for value in line.values], intervals)
 
 
 def _draw(path: Path, panel: Panel, networks: Sequence[Ready], attack: str) -> None:
-    names, ready = " − ".join(each.target.resolve().name for each in networks), networks[0]
+    names, ready = " − ".join(network.target.resolve().name for network in networks), networks[0]
     title = f"{names}: {attack} on {ready.options.data.name}, {len(ready.images)} images"
     figure = draw_panels([panel], columns=1, title=title, width=6.4, height=3.6)
     save_figure(figure, path.with_suffix(".png"), path.with_suffix(".svg"))
@@ -92,7 +94,7 @@ def _setting(ready: Ready, attack: str, curve: CurveVerdicts) -> dict[str, Any]:
     }
 
 
-def _write_csv(path: Path, curve: CurveVerdicts, lines: dict[str, Series], gaps: list[float]) -> None:
+def _write_csv(path: Path, curve: CurveVerdicts, lines: dict[str, PanelLine], gaps: list[float]) -> None:
     parts = [f"{name}{end}" for name in lines for end in ("", "_low", "_high")]
     with atomic(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file, lineterminator="\n")

@@ -8,7 +8,7 @@ import numpy as np
 
 from uiat.data import Splits, packed
 from uiat.data.images import Images, Parts
-from uiat.data.packed import Listing, PackOptions, pack
+from uiat.data.packing import Listing, PackOptions, pack
 from uiat.errors import UserError
 from uiat.io import atomic
 

@@ -45,17 +45,17 @@ def _use_fonts(figure: "Figure") -> None:
     from matplotlib.font_manager import findfont, get_font
     from matplotlib.text import Text
 
-    found: dict[str, str] = {}
+    font_of: dict[str, str] = {}
     for text in figure.findobj(Text):
         assert isinstance(text, Text)
         base = get_font(findfont(text.get_fontproperties()))
         missing = sorted({letter for letter in text.get_text() if letter != "\n" and not _has(base, letter)})
         if not missing:
             continue
-        found |= {letter: _font_with(letter) for letter in missing if letter not in found}
-        names = dict.fromkeys(found[letter] for letter in missing if found[letter])
+        font_of |= {letter: _font_with(letter) for letter in missing if letter not in font_of}
+        names = dict.fromkeys(font_of[letter] for letter in missing if font_of[letter])
         text.set_fontfamily([base.family_name, *names])
-        escapes = {ord(letter): _escaped(letter) for letter in missing if not found[letter]}
+        escapes = {ord(letter): _escaped(letter) for letter in missing if not font_of[letter]}
         text.set_text(text.get_text().translate(escapes))
 
 
@@ -95,7 +95,7 @@ def show_radius(value: float, levels: bool) -> str:
 
 
 def ticks(grid: tuple[float, ...]) -> list[float]:
-    """Return every k-th value of the grid, so that few enough are left, and 0 among them where it is one."""
+    """Return every k-th value of the grid, at most about `MOST_TICKS` of them; 0 stays where the grid has it."""
     spacing = -(-len(grid) // MOST_TICKS)
     zero = next((k for k, v in enumerate(grid) if v == 0), 0)
     return [v for k, v in enumerate(grid) if (k - zero) % spacing == 0]

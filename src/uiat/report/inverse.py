@@ -107,28 +107,28 @@ class InverseResult:
 
     settings: InverseSettings
     universal: Universal
-    found: Inverses
+    inverses: Inverses
     shown: Tensor
 
 
 def write_inverses(folder: Path, ready: Ready, result: InverseResult) -> None:
     """Write inverse.json, inverse.safetensors and inverse.png."""
-    found, z = result.found, result.universal.z
+    inverses, z = result.inverses, result.universal.z
     content = {
         **facts(ready),
         **{name: encode(getattr(result.settings, name)) for name in ("attack", "instance", "universal")},
         "z": result.universal.source,
-        **found.table(ready.images.classes),
+        **inverses.table(ready.images.classes),
         "environment": environment(ready.device),
     }
     write_json(folder / "inverse.json", content)
     tensors = {
-        "x": found.x["natural"],
-        "y": found.y[found.kept],
-        "x_inverse": found.x["inverse"],
-        "x_universal": found.x["universal"],
+        "x": inverses.x["natural"],
+        "y": inverses.y[inverses.kept],
+        "x_inverse": inverses.x["inverse"],
+        "x_universal": inverses.x["universal"],
         "z": z,
-        "index": _places_in_test_set(ready)[found.kept],
+        "index": _places_in_test_set(ready)[inverses.kept],
     }
     write_tensors(folder / "inverse.safetensors", tensors, {"z": result.universal.source})
     eps = result.settings.instance.eps
@@ -138,11 +138,11 @@ def write_inverses(folder: Path, ready: Ready, result: InverseResult) -> None:
 
 
 def _rows(ready: Ready, result: InverseResult) -> list[PictureRow]:
-    found, rows = result.found, []
+    inverses, rows = result.inverses, []
     for place in result.shown.tolist():
-        kept, label = int(torch.searchsorted(found.kept, place)), int(found.y[place])
-        x, x_inverse, x_universal = (found.x[kind][kept] for kind in KINDS)
-        p = [exp(-float(found.losses["cross_entropy"][kind][place])) for kind in KINDS]
+        kept, label = int(torch.searchsorted(inverses.kept, place)), int(inverses.y[place])
+        x, x_inverse, x_universal = (inverses.x[kind][kept] for kind in KINDS)
+        p = [exp(-float(inverses.losses["cross_entropy"][kind][place])) for kind in KINDS]
         name, z = ready.images.classes[label], result.universal.z[label]
         rows.append(PictureRow(name, x, x_inverse, x_universal, z, (p[0], p[1], p[2])))
     return rows

@@ -21,7 +21,7 @@ STYLES = (
 
 
 @dataclass(frozen=True)
-class Series:
+class PanelLine:
     """A line: points in percent, each with an interval."""
 
     label: str
@@ -37,7 +37,7 @@ class Panel:
     title: str
     x_label: str
     y_label: str
-    lines: Sequence[Series]
+    lines: Sequence[PanelLine]
     radii: bool = False
     """Whether x is ε."""
     whole: bool = False

@@ -85,7 +85,7 @@ Pace = tuple[float, float, float]
 
 def seconds_of(passes: Passes, speed: Pace) -> float:
     """Return the seconds of so many passes."""
-    return sum(count * each for count, each in zip(passes, speed, strict=True))
+    return sum(count * seconds for count, seconds in zip(passes, speed, strict=True))
 
 
 @cache

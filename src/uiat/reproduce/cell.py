@@ -71,19 +71,19 @@ def method_name(config: AnyConfig) -> str:
     method = config.method
     for name, known in METHODS.items():
         parts = ((known, method), (known.attack, method.attack), (known.inverse, method.inverse))
-        if all(type(one) is type(other) for one, other in parts):
+        if all(type(registered) is type(given) for registered, given in parts):
             return name
     return type(method).__name__.lower()
 
 
 def merge(cells: Iterable[Cell]) -> list[Cell]:
     """Return every run once, in the order of first mention, with all its labels and all that is measured on it."""
-    found: dict[str, Cell] = {}
+    by_key: dict[str, Cell] = {}
     for cell in cells:
-        before = found.get(cell.key, replace(cell, measures=(), labels=()))
+        before = by_key.get(cell.key, replace(cell, measures=(), labels=()))
         measures, labels = before.measures + cell.measures, before.labels + cell.labels
-        found[cell.key] = replace(cell, measures=tuple(dict.fromkeys(measures)), labels=tuple(dict.fromkeys(labels)))
-    return list(found.values())
+        by_key[cell.key] = replace(cell, measures=tuple(dict.fromkeys(measures)), labels=tuple(dict.fromkeys(labels)))
+    return list(by_key.values())
 
 
 class Store:
@@ -151,8 +151,8 @@ class Store:
     @cached_property
     def card(self) -> dict[str, Any]:
         """The run's result card."""
-        found: dict[str, Any] = read_json(self.run.result)
-        return found
+        card: dict[str, Any] = read_json(self.run.result)
+        return card
 
     def _file(self, measure: Measure, ending: str) -> Path:
         return self.measures / f"{measure_key(measure)}.{ending}"
@@ -187,7 +187,7 @@ def _opened_lock(folder: Path, name: str) -> Iterator[int]:
 
 def held_here(out: Path) -> list[str]:
     """Name the runs of the folder that other processes of this machine are working on."""
-    found = []
+    names = []
     for lock in sorted(out.glob("runs/*/cell.lock")):
         with suppress(OSError):
             handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
@@ -195,10 +195,10 @@ def held_here(out: Path) -> list[str]:
                 fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except BlockingIOError:
                 if os.pread(handle, 200, 0).decode("utf-8", "replace") in ("", platform.node()):
-                    found.append(lock.parent.name)
+                    names.append(lock.parent.name)
             finally:
                 os.close(handle)
-    return found
+    return names
 
 
 @contextmanager
@@ -230,19 +230,19 @@ def helper_cell(cell: Cell) -> Cell | None:
 
 def helper_store(store: Store) -> Store | None:
     """Return where a cell's helper is, or will be; `None` where it needs none, or has one in its own folder."""
-    helper, own = helper_cell(store.cell), store.run.helper
-    if helper is None or (own.is_dir() and not own.is_symlink()):
+    helper, folder = helper_cell(store.cell), store.run.helper
+    if helper is None or (folder.is_dir() and not folder.is_symlink()):
         return None
     return Store(helper, store.out)
 
 
 def with_helpers(cells: Iterable[Cell], out: Path) -> list[Cell]:
     """Return cells with the helpers they need, each once and before those who need it."""
-    found = []
+    needed = []
     for cell in cells:
         helper = helper_store(Store(cell, out))
-        found += [cell] if helper is None else [helper.cell, cell]
-    return merge(found)
+        needed += [cell] if helper is None else [helper.cell, cell]
+    return merge(needed)
 
 
 def link_helper(store: Store) -> None:

@@ -13,7 +13,7 @@ from uiat.reproduce.scales import Scale
 Verdict = Literal["holds", "does not hold", "not measured at this scale"]
 NOT_MEASURED: Verdict = "not measured at this scale"
 Evidence = Callable[[Path, int], Difference | None]
-"""(folder, seeds) → the difference that finished runs show, above 0 where the claim holds; `None` before."""
+"""(folder, seeds) → the difference that finished runs show, above 0 where the claim holds; `None`: there are none."""
 RULE = (
     "Every comparison is stated the way the paper has it. It holds if its whole 95 % interval is above 0 (for “level”: "
     "within the margin), does not hold if all of it is below (outside), and is not measured otherwise. A claim holds "
@@ -35,7 +35,7 @@ class Comparison:
     paper: str = ""
     """The paper's own difference, from its tables, above 0 as well; empty: it gives no figure."""
     margin: float | None = None
-    """For claims that two are level."""
+    """Where two are said to be level: how far apart they may be."""
     percent: bool = True
     """Whether it is a share, written in points of percent; else seconds."""
 
@@ -87,33 +87,35 @@ class Finding:
         return f"the interval holds {'0' if self.comparison.margin is None else 'the margin'}"
 
 
-def overall(found: Sequence[Finding]) -> Verdict:
+def overall(findings: Sequence[Finding]) -> Verdict:
     """Return a claim's verdict: it holds if all parts do, and does not hold if one part does not once corrected.
 
     That all hold needs no correction (an intersection-union test); that one of k does not is corrected for having
     looked at k (Bonferroni).
     """
-    if any(each.verdict_at(corrected(found)) == "does not hold" for each in found):
+    if any(finding.verdict_at(corrected(findings)) == "does not hold" for finding in findings):
         return "does not hold"
-    return "holds" if found and all(each.verdict == "holds" for each in found) else NOT_MEASURED
+    return "holds" if findings and all(finding.verdict == "holds" for finding in findings) else NOT_MEASURED
 
 
-def corrected(found: Sequence[Finding]) -> float:
+def corrected(findings: Sequence[Finding]) -> float:
     """Return the level at which one part refutes its claim: 1 − 0.05 / k for k parts that can be decided."""
-    decidable = [each for each in found if each.difference is not None and not each.difference.one_seed]
+    decidable = [finding for finding in findings if finding.difference is not None and not finding.difference.one_seed]
     return 1 - (1 - LEVEL) / max(1, len(decidable))
 
 
-def missing(found: Sequence[Finding]) -> str:
+def missing(findings: Sequence[Finding]) -> str:
     """Say what is missing for a claim's verdict; empty where there is one."""
-    if overall(found) != NOT_MEASURED:
+    if overall(findings) != NOT_MEASURED:
         return ""
-    if any(each.verdict == "does not hold" for each in found):
-        return f"what fails at 95 % does not at {100 * corrected(found):.1f} %, corrected for the number of comparisons"
-    there = [each for each in found if each.difference is not None]
-    if there and len(there) < len(found) and all(each.verdict == "holds" for each in there):
-        return f"no finished runs for {len(found) - len(there)} of {len(found)} comparisons"
-    return next((each.why for each in there if each.why), "no finished runs")
+    if any(finding.verdict == "does not hold" for finding in findings):
+        return (
+            f"what fails at 95 % does not at {100 * corrected(findings):.1f} %, corrected for the number of comparisons"
+        )
+    measured = [finding for finding in findings if finding.difference is not None]
+    if measured and len(measured) < len(findings) and all(finding.verdict == "holds" for finding in measured):
+        return f"no finished runs for {len(findings) - len(measured)} of {len(findings)} comparisons"
+    return next((finding.why for finding in measured if finding.why), "no finished runs")
 
 
 def show_verdict(verdict: Verdict, why: str) -> str:
@@ -123,38 +125,41 @@ def show_verdict(verdict: Verdict, why: str) -> str:
 
 def decide(claim: Claim, out: Path, seeds: int) -> list[Finding]:
     """Return what finished runs show of every comparison of a claim."""
-    return [Finding(each, each.evidence(out, seeds) if each.evidence else None) for each in claim.comparisons]
+    return [
+        Finding(comparison, comparison.evidence(out, seeds) if comparison.evidence else None)
+        for comparison in claim.comparisons
+    ]
 
 
 def write_claims(claims: Sequence[Claim], scale: Scale, out: Path, seeds: int) -> list[tuple[Claim, list[Finding]]]:
     """Decide claims from the finished runs, write both files, and return the findings."""
-    found = [(claim, decide(claim, out, seeds)) for claim in claims]
+    decided = [(claim, decide(claim, out, seeds)) for claim in claims]
     write_json(
         out / "claims.json",
-        {"schema": 1, "scale": scale.name, "worth": scale.worth, "rule": RULE, "claims": _records(found)},
+        {"schema": 1, "scale": scale.name, "worth": scale.worth, "rule": RULE, "claims": _records(decided)},
     )
-    write_text(out / "claims.md", _markdown(scale, found))
-    return found
+    write_text(out / "claims.md", _markdown(scale, decided))
+    return decided
 
 
-def show_difference(found: Finding) -> tuple[str, str]:
+def show_difference(finding: Finding) -> tuple[str, str]:
     """Write a difference and its interval."""
-    d, unit = found.difference, 100 if found.comparison.percent else 1
+    d, unit = finding.difference, 100 if finding.comparison.percent else 1
     if d is None:
         return "–", "–"
-    digits = 2 if found.comparison.percent else 3
+    digits = 2 if finding.comparison.percent else 3
     value, low, high = (f"{unit * number:+.{digits}f}" for number in (d.value, d.low, d.high))
     return value, f"[{low}, {high}]"
 
 
-def _size(found: Finding) -> str:
-    d = found.difference
+def _size(finding: Finding) -> str:
+    d = finding.difference
     if d is None:
         return "–"
     return f"{d.examples} rounds" if d.over == "rounds" else f"{d.seeds} × {d.examples}"
 
 
-def _records(found: list[tuple[Claim, list[Finding]]]) -> list[dict[str, Any]]:
+def _records(decided: list[tuple[Claim, list[Finding]]]) -> list[dict[str, Any]]:
     return [
         {
             "name": claim.name,
@@ -163,9 +168,9 @@ def _records(found: list[tuple[Claim, list[Finding]]]) -> list[dict[str, Any]]:
             "made_by": claim.made_by,
             "verdict": overall(findings),
             "missing": missing(findings) or None,
-            "comparisons": [_record(each) for each in findings],
+            "comparisons": [_record(finding) for finding in findings],
         }
-        for claim, findings in found
+        for claim, findings in decided
     ]
 
 
@@ -186,18 +191,18 @@ def _record(finding: Finding) -> dict[str, Any]:
     }
 
 
-def _markdown(scale: Scale, found: list[tuple[Claim, list[Finding]]]) -> str:
+def _markdown(scale: Scale, decided: list[tuple[Claim, list[Finding]]]) -> str:
     lines = ["# The paper's claims", "", f"**{scale.banner}**. {scale.worth}", "", RULE, ""]
     lines += ["| claim | where | verdict | from |", "| --- | --- | --- | --- |"]
-    verdicts = [show_verdict(overall(findings), missing(findings)) for _, findings in found]
-    for (claim, _), verdict in zip(found, verdicts, strict=True):
+    verdicts = [show_verdict(overall(findings), missing(findings)) for _, findings in decided]
+    for (claim, _), verdict in zip(decided, verdicts, strict=True):
         lines += [f"| {claim.text} | {claim.where} | **{verdict}** | {claim.made_by} |"]
-    for (claim, findings), verdict in zip(found, verdicts, strict=True):
+    for (claim, findings), verdict in zip(decided, verdicts, strict=True):
         lines += ["", f"## {claim.text}", "", f"{claim.where}; {verdict}.", ""]
         lines += ["| comparison | ours | 95 % interval | seeds × n | paper | verdict |"]
         lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
-        for each in findings:
-            paper, verdict = each.comparison.paper or "–", show_verdict(each.verdict, each.why)
-            cells = (each.comparison.text, *show_difference(each), _size(each), paper, verdict)
+        for finding in findings:
+            paper, verdict = finding.comparison.paper or "–", show_verdict(finding.verdict, finding.why)
+            cells = (finding.comparison.text, *show_difference(finding), _size(finding), paper, verdict)
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

@@ -1,16 +1,18 @@
-"""The paper's claims, one by one, and the evidence for each: paired differences that finished runs show."""
+"""The paper's claims, one by one: the comparisons that each comes down to, and the runs that decide them."""
 
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
-
-import torch
-from torch import Tensor
+from collections.abc import Mapping
 
 from uiat.config import AnyConfig
-from uiat.evaluation.intervals import Difference, paired, paired_times, smallest_difference
-from uiat.reproduce.cell import Cell, Store, common_seeds
 from uiat.reproduce.claims import Claim, Comparison, Evidence
+from uiat.reproduce.evidence import (
+    above_on_curve,
+    faster,
+    lowered_for_most,
+    lowered_in_every_class,
+    milder_overfitting,
+    more_accurate,
+    smaller_gap,
+)
 from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.experiments.sweeps import EPOCH, GAMMA, LAMBDA, START, Sweep
 from uiat.reproduce.experiments.tables import (
@@ -23,11 +25,9 @@ from uiat.reproduce.experiments.tables import (
     ablated,
     network_timings,
 )
-from uiat.reproduce.measures import Attacked, Measure, read_learning
+from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scales import Scale
 from uiat.reproduce.table import paper_figure
-from uiat.reproduce.timing import Timing
-from uiat.rng import generator
 
 DATA = ("CIFAR-10", "CIFAR-100", "SVHN")
 MARGIN = 0.01
@@ -80,7 +80,7 @@ def _if_both(first: Side, second: Side, measure: Attacked) -> Evidence | None:
 
 
 def _all_but(text: str, gains: Mapping[str, str]) -> str:
-    """Leave out of a claim's text that all are lifted what the paper's own figures do not lift."""
+    """Add the exceptions to a claim's text: where the paper's own figures show no gain."""
     others = [where for where, gain in gains.items() if float(gain) <= 0]
     return f"{text}, but for {' and '.join(others)}" if others else text
 
@@ -241,116 +241,3 @@ def _inverse(scale: Scale) -> Claim:
         parts.append(Comparison(f"{words}: the same in the class with the smallest share", least))
     text = "a class's universal inverse perturbation lowers the loss for most of its examples"
     return Claim("inverse-lowers", text, "Eq. 5", tuple(parts), "figS1")
-
-
-# --- evidence ---
-
-
-def compared(
-    cells: Sequence[Cell],
-    read: Callable[[Store], Any],
-    difference: Callable[..., Tensor],
-    measure: Measure | None = None,
-    bound: float = 1.0,
-) -> Evidence:
-    """Compare cells at every seed at which all are finished; `difference` turns what `read` gives into (examples,)."""
-
-    def evidence(out: Path, seeds: int) -> Difference | None:
-        rows = common_seeds(cells, out, seeds, measure)
-        values = [difference(*(read(store) for store in row)) for row in rows]
-        return paired(torch.stack(values), bound) if values else None
-
-    return evidence
-
-
-def measured_difference(
-    configs: Sequence[AnyConfig], measure: Measure, difference: Callable[..., Tensor], bound: float = 1.0
-) -> Evidence:
-    """Compare runs on the same images, by the tensors of one measurement."""
-    cells = [Cell(config) for config in configs]
-    return compared(cells, lambda store: store.tensors(measure), difference, measure, bound)
-
-
-def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measure: Measure) -> Evidence:
-    """Compare mean accuracies of two groups of runs: first's − second's."""
-
-    def difference(*tensors: dict[str, Tensor]) -> Tensor:
-        verdicts = torch.stack([found["correct"].double() for found in tensors])
-        return verdicts[: len(first)].mean(dim=0) - verdicts[len(first) :].mean(dim=0)
-
-    return measured_difference([*first, *second], measure, difference)
-
-
-def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Measure, point: int) -> Evidence:
-    """Compare the gaps between the easier and the harder half at one point of a curve: second's − first's."""
-
-    def gap(found: dict[str, Tensor]) -> Tensor:
-        """Return what each example adds to the gap: the mean over examples is the gap."""
-        easier, n = found["easier"], len(found["easier"])
-        weights = torch.where(easier, n / max(1, int(easier.sum())), -n / max(1, int((~easier).sum())))
-        return found["correct"][point].double() * weights.double()
-
-    return measured_difference([first, second], measure, lambda mine, other: gap(other) - gap(mine), 2.0)
-
-
-def above_on_curve(first: AnyConfig, second: AnyConfig, measure: Measure, points: Sequence[int]) -> Evidence:
-    """Compare mean accuracies over some points of a curve: first's − second's."""
-
-    def difference(*tensors: dict[str, Tensor]) -> Tensor:
-        mine, other = (found["correct"][list(points)].double().mean(dim=0) for found in tensors)
-        return mine - other
-
-    return measured_difference([first, second], measure, difference)
-
-
-def faster(timing: Timing, first: str, second: str) -> Evidence:
-    """Compare the seconds of an epoch, round by round of an interleaved race: second's − first's."""
-
-    def evidence(out: Path, seeds: int) -> Difference | None:
-        mine, other = (timing.epoch_seconds(method, out) for method in (first, second))
-        return paired_times(mine, other) if len(mine) > 1 else None
-
-    return evidence
-
-
-def milder_overfitting(first: Cell, second: Cell) -> Evidence:
-    """Compare how much robust accuracy on the test set falls from its best epoch to the last: second's − first's."""
-
-    def fall(store: Store) -> Tensor:
-        return fall_from_best(read_learning(store.path)["test robust"])
-
-    return compared([first, second], fall, lambda mine, other: other - mine, bound=2.0)
-
-
-def fall_from_best(epochs: list[Tensor]) -> Tensor:
-    """Return what each image adds to the fall from the best epoch, which is chosen on the other half of the images.
-
-    Chosen on the images it is measured on, the best of many epochs would look better than it is, and more so for a run
-    that goes up and down.
-    """
-    verdicts = torch.stack(epochs).double()
-    order = torch.randperm(verdicts.shape[1], generator=generator(0, "halves"))
-    fall = torch.empty_like(verdicts[0])
-    for half, others in ((order[0::2], order[1::2]), (order[1::2], order[0::2])):
-        best = int(verdicts[:, others].sum(dim=1).argmax())
-        fall[half] = verdicts[best, half] - verdicts[-1, half]
-    return fall
-
-
-def lowered_for_most(config: AnyConfig, measure: Measure, loss: str) -> Evidence:
-    """Compare the share of images whose loss a universal inverse perturbation lowers with one half."""
-    name = f"lowered/{loss}/universal"
-    return measured_difference([config], measure, lambda found: found[name].double() - 0.5, 0.5)
-
-
-def lowered_in_every_class(config: AnyConfig, measure: Measure, loss: str) -> Evidence:
-    """Compare the same for the class with the smallest share: it holds for most examples of every class."""
-
-    def evidence(out: Path, seeds: int) -> Difference | None:
-        found = [store.tensors(measure) for (store,) in common_seeds([Cell(config)], out, seeds, measure)]
-        if not found:
-            return None
-        lowered, y = torch.stack([tensors[f"lowered/{loss}/universal"].double() for tensors in found]), found[0]["y"]
-        return smallest_difference([paired(lowered[:, y == label] - 0.5, bound=0.5) for label in y.unique()])
-
-    return evidence

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from uiat.evaluation.intervals import wilson
 from uiat.report.figure import save_figure
-from uiat.report.panels import Panel, Series, draw_panels
+from uiat.report.panels import Panel, PanelLine, draw_panels
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.output import latex, many_seeds, write_pages
 from uiat.reproduce.scales import Scale
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 PAGE = 40
 """Lines of a table that a page of LaTeX holds."""
 ENDINGS = ("svg", "png", "md", "csv", "tex", "json")
-"""Of its files."""
+"""Endings of a figure's files."""
 
 
 @dataclass(frozen=True)
@@ -116,18 +116,18 @@ def accuracy_point(panel: str, line: str, x: float, verdicts: Sequence[Tensor]) 
     return PlottedPoint(panel, line, x, values[0], 100 * low, 100 * high, None, 1, n)
 
 
-def lines_of(points: Sequence[PlottedPoint], panel: str) -> list[Series]:
+def lines_of(points: Sequence[PlottedPoint], panel: str) -> list[PanelLine]:
     """Return the lines of a panel, for drawing."""
     lines: dict[str, list[PlottedPoint]] = {}
     for point in points:
         if point.panel == panel:
             lines.setdefault(point.line, []).append(point)
-    found = []
+    panel_lines = []
     for name, line in lines.items():
         line.sort(key=lambda point: point.x)
         intervals = [(point.low, point.high) for point in line]
-        found.append(Series(name, [point.x for point in line], [point.value for point in line], intervals))
-    return found
+        panel_lines.append(PanelLine(name, [point.x for point in line], [point.value for point in line], intervals))
+    return panel_lines
 
 
 def draw_each_panel(

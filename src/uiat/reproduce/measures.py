@@ -61,9 +61,9 @@ class Attacked:
 
     def run(self, ready: Ready, ledger: Ledger) -> Result:
         """Measure it with the images at hand."""
-        found = run_suite(ready.fast, ready.images, [self.attack], ready.base, device=ready.device, ledger=ledger)
-        accuracy = found.attacks[self.attack]
-        return {**accuracy.to_json(), "notices": found.notices}, {"correct": accuracy.correct}
+        suite = run_suite(ready.fast, ready.images, [self.attack], ready.base, device=ready.device, ledger=ledger)
+        accuracy = suite.attacks[self.attack]
+        return {**accuracy.to_json(), "notices": suite.notices}, {"correct": accuracy.correct}
 
 
 @dataclass(frozen=True)
@@ -84,10 +84,10 @@ class Curve:
         """Measure every point."""
         classes = ready.images.spec.num_classes
         points = plan_points(self.grid, self.attack, ready.base, num_classes=classes, seed=0)
-        found = measure(ready.fast, ready.images, points, device=ready.device, ledger=ledger)
-        accuracies = {name: group.double().mean(dim=1).tolist() for name, group in found.groups().items()}
-        facts = {"n": len(ready.images), "grid": list(found.grid), "accuracy": accuracies, "notices": found.notices}
-        return facts, {"correct": found.correct, "easier": found.easier}
+        curve = measure(ready.fast, ready.images, points, device=ready.device, ledger=ledger)
+        accuracies = {name: group.double().mean(dim=1).tolist() for name, group in curve.groups().items()}
+        facts = {"n": len(ready.images), "grid": list(curve.grid), "accuracy": accuracies, "notices": curve.notices}
+        return facts, {"correct": curve.correct, "easier": curve.easier}
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,19 @@ class Inverse:
             raise UserError(f"{ready.run.path} has no z: inverse examples are measured on a UIAT run.")
         settings = inverse_settings(ready.run.read_config().method, ready.base)
         shown = shown_places(ready.images.y, self.rows, 1)
-        found = make_inverses(ready.model, ready.fast, ready.images, settings, universal.z, shown, device=ready.device)
-        labels = [ready.images.classes[int(found.y[place])] for place in shown]
-        natural = found.losses["cross_entropy"]
+        inverses = make_inverses(
+            ready.model, ready.fast, ready.images, settings, universal.z, shown, device=ready.device
+        )
+        labels = [ready.images.classes[int(inverses.y[place])] for place in shown]
+        natural = inverses.losses["cross_entropy"]
         p = [[exp(-float(natural[kind][place])) for kind in KINDS] for place in shown]
-        order = torch.searchsorted(found.kept, shown)
-        tensors = {kind: found.x[kind][order] for kind in KINDS} | {"z": universal.z[found.y[shown]], "y": found.y}
-        for loss, by in found.losses.items():
+        order = torch.searchsorted(inverses.kept, shown)
+        tensors = {kind: inverses.x[kind][order] for kind in KINDS}
+        tensors |= {"z": universal.z[inverses.y[shown]], "y": inverses.y}
+        for loss, by in inverses.losses.items():
             tensors |= {f"lowered/{loss}/{kind}": by[kind] < by["natural"] for kind in KINDS[1:]}
-        facts = {"n": len(found.y), "labels": labels, "p": p, "eps": settings.instance.eps, "z": universal.source}
-        return {**facts, **found.table(ready.images.classes)}, tensors
+        facts = {"n": len(inverses.y), "labels": labels, "p": p, "eps": settings.instance.eps, "z": universal.source}
+        return {**facts, **inverses.table(ready.images.classes)}, tensors
 
 
 Measure = Attacked | Curve | Inverse
@@ -164,8 +167,8 @@ class Watcher:
         size = self.config.validate.batch_size
         for part, images in self.images.items():
             for kind, attack in (("natural", None), ("robust", self.attack)):
-                found = accuracy(state.network, images, attack, batch_size=size, device=self.device)
-                known[f"{part} {kind}/{state.epoch}"] = found.correct
+                measured = accuracy(state.network, images, attack, batch_size=size, device=self.device)
+                known[f"{part} {kind}/{state.epoch}"] = measured.correct
         write_tensors(self.path, known)
         state.passes.counts.update(counts)  # learning curves are no cost of training
 

@@ -171,12 +171,12 @@ def to_latex(filled: "Filled") -> str:
 
 def commits(cells: Iterable[Cell], out: Path) -> Counter[str]:
     """Count the commits that made the finished runs and measurements of some cells."""
-    found: Counter[str] = Counter()
+    tally: Counter[str] = Counter()
     for store in (Store(cell, out) for cell in cells):
         if store.trained:
             measured = [facts for measure in store.cell.measures if (facts := store.read(measure)) is not None]
-            found.update({_commit(facts["environment"]) for facts in (store.card, *measured) if "environment" in facts})
-    return found
+            tally.update({_commit(facts["environment"]) for facts in (store.card, *measured) if "environment" in facts})
+    return tally
 
 
 def _commit(environment: dict[str, Any]) -> str:
@@ -187,10 +187,10 @@ def _commit(environment: dict[str, Any]) -> str:
 
 def mixed(cells: Iterable[Cell], out: Path) -> str:
     """Return a line that warns of several commits; empty where there is one, or none."""
-    found = commits(cells, out)
-    if len(found) < 2:
+    by_commit = commits(cells, out)
+    if len(by_commit) < 2:
         return ""
-    counts = ", ".join(f"{commit} ({count})" for commit, count in found.most_common())
+    counts = ", ".join(f"{commit} ({count})" for commit, count in by_commit.most_common())
     return f"mixed: the finished runs in {out} were made, or measured, by different commits of the code: {counts}"
 
 

@@ -108,10 +108,10 @@ class Runner:
 
     def _failed(self, store: Store) -> str:
         try:
-            found = json.loads(store.failure.read_text(encoding="utf-8"))
+            failure = json.loads(store.failure.read_text(encoding="utf-8"))
         except (FileNotFoundError, NotADirectoryError):  # there is none, or another command just finished the run
             return ""
-        return str(found["reason"]) if found["call"] == self.call else ""
+        return str(failure["reason"]) if failure["call"] == self.call else ""
 
     def _waits(self, store: Store) -> bool:
         """Whether a run cannot begin yet: its helper is neither trained nor failed."""

@@ -38,9 +38,9 @@ def change_method(config: AnyConfig, part: str | None, **changes: Any) -> AnyCon
 
 def tuned(config: AnyConfig, values: Mapping[str, float]) -> AnyConfig:
     """Return a run with another learning rate (`lr`) or other numbers of its method."""
-    own = {name: value for name, value in values.items() if name != "lr"}
+    changes = {name: value for name, value in values.items() if name != "lr"}
     schedule = replace(config.train.schedule, lr=values.get("lr", config.train.schedule.lr))
-    return change_method(replace(config, train=replace(config.train, schedule=schedule)), None, **own)
+    return change_method(replace(config, train=replace(config.train, schedule=schedule)), None, **changes)
 
 
 @dataclass(frozen=True)
@@ -220,8 +220,8 @@ def _cpu_generated(method: str, data: str, network: str) -> AnyConfig | None:
         return None
     config, size = _paper_generated(method, data, network), cpu(method, data, "ResNet-18")
     images = replace(size.data, generated=config.data.generated)
-    own = replace(config, data=images, model=_RELATIVES[network])
-    return _fewer_epochs(own, size.train.epochs, batch_size=size.train.batch_size)
+    run = replace(config, data=images, model=_RELATIVES[network])
+    return _fewer_epochs(run, size.train.epochs, batch_size=size.train.batch_size)
 
 
 def smoke_generated(method: str, data: str, network: str) -> AnyConfig | None:
@@ -231,18 +231,18 @@ def smoke_generated(method: str, data: str, network: str) -> AnyConfig | None:
     config, size = _paper_generated(method, data, network), smoke(method, data, "ResNet-18")
     images = replace(size.data, generated=Generated(stand_in_name(size.data), 0.3))
     model = PreActResNet(blocks=(1, 1), width=8, activation="silu", normalize=True)
-    own = replace(config, data=images, model=model, method=at_radius(config.method, SMOKE_EPS), validate=size.validate)
-    return _fewer_epochs(own, SMOKE_EPOCHS, batch_size=size.train.batch_size)
+    run = replace(config, data=images, model=model, method=at_radius(config.method, SMOKE_EPS), validate=size.validate)
+    return _fewer_epochs(run, SMOKE_EPOCHS, batch_size=size.train.batch_size)
 
 
 def _fewer_epochs(config: AnyConfig, epochs: int, *, batch_size: int) -> AnyConfig:
     """Return a run of so many epochs, with everything that counts epochs in proportion."""
-    before, own = config.train.epochs, config.method
+    before, method = config.train.epochs, config.method
     train = replace(config.train, epochs=epochs, batch_size=batch_size, log_every=0)
-    if isinstance(own, IAT | UIAT):
-        config = change_method(config, "momentum", start=own.momentum.start / before)
-    if own.helper_epochs:
-        config = change_method(config, None, helper_epochs=max(1, own.helper_epochs * epochs // before))
+    if isinstance(method, IAT | UIAT):
+        config = change_method(config, "momentum", start=method.momentum.start / before)
+    if method.helper_epochs:
+        config = change_method(config, None, helper_epochs=max(1, method.helper_epochs * epochs // before))
     return replace(config, train=train)
 
 

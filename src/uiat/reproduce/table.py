@@ -39,7 +39,7 @@ def paper_figure(table: str, row: str, column: str) -> str:
 
 
 class Reading(Protocol):
-    """How a number is read."""
+    """How the numbers of a place are read from finished runs."""
 
     @property
     def measure(self) -> Measure | None:
@@ -64,8 +64,8 @@ class Percent:
         """Read the accuracy of each finished seed."""
         if cell is None:
             return []
-        found = [store.read(self.measure) for store in seed_stores(cell, out, seeds, self.measure)]
-        return [100 * facts["accuracy"] for facts in found if facts is not None]
+        results = [store.read(self.measure) for store in seed_stores(cell, out, seeds, self.measure)]
+        return [100 * facts["accuracy"] for facts in results if facts is not None]
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class EpochPasses:
     measure: Measure | None = None
 
     def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
-        """Count them."""
+        """Count the passes; no run is needed for that."""
         epochs = self.config.train.epochs
         return [sum(passes_per_image(self.config.method, epochs)) / epochs]
 
@@ -197,8 +197,8 @@ class Filled:
         if entry not in self.numbers or not entry.best or len(rivals) < 2:
             return False
         means = [round(mean(self.numbers[e]), entry.reading.digits) for e in rivals]
-        mine = round(mean(self.numbers[entry]), entry.reading.digits)
-        return mine == (max(means) if entry.best == "most" else min(means))
+        value = round(mean(self.numbers[entry]), entry.reading.digits)
+        return value == (max(means) if entry.best == "most" else min(means))
 
 
 def races_of(experiments: Iterable[object], out: Path, device: torch.device, *, anew: bool = False) -> list[TableRace]:
@@ -209,7 +209,7 @@ def races_of(experiments: Iterable[object], out: Path, device: torch.device, *, 
 
 def fill(table: Table, out: Path, seeds: int) -> Filled:
     """Read the numbers of a table from finished runs."""
-    found = {entry: tuple(entry.reading.values(entry.cell, out, seeds)) for entry in table.entries}
-    numbers = {entry: values for entry, values in found.items() if values}
+    readings = {entry: tuple(entry.reading.values(entry.cell, out, seeds)) for entry in table.entries}
+    numbers = {entry: values for entry, values in readings.items() if values}
     devices, doubts = [t.device(out) for t in table.timings], [t.doubt(out) for t in table.timings]
     return Filled(table, numbers, seeds, *(tuple(dict.fromkeys(filter(None, words))) for words in (devices, doubts)))

@@ -23,7 +23,7 @@ from uiat.runs.folder import read_json
 
 FOLDER = "timing"
 SHORT_SECONDS = 0.2
-"""Other work on the machine can interrupt a step this short for its whole time: several steps are then one turn."""
+"""A shorter step may be interrupted by other work on the machine in all of its time: several then make one turn."""
 FEWEST, MOST = 3, 7
 """Steps of such a turn, of which the fastest counts."""
 CHEAP_SECONDS = 20.0
@@ -40,7 +40,7 @@ class Timing:
     model: Any
     """The network's configuration."""
     data: Any
-    """The data's."""
+    """The configuration of the data."""
     batch_size: int
     steps: float
     """Steps of an epoch."""
@@ -60,8 +60,8 @@ class Timing:
 
     def known(self, out: Path) -> Path | None:
         """Return the result that is shown: a GPU's before a CPU's, then the newest. `None` before any race."""
-        found = (out / FOLDER).glob(f"{self.name}-*.json")
-        return max(found, key=lambda path: (not _by_cpu(path), path.stat().st_mtime_ns), default=None)
+        files = (out / FOLDER).glob(f"{self.name}-*.json")
+        return max(files, key=lambda path: (not _by_cpu(path), path.stat().st_mtime_ns), default=None)
 
     def read(self, out: Path) -> dict[str, Any]:
         """Return the content of the result that is shown; empty before any race."""
@@ -78,12 +78,12 @@ class Timing:
         setting = BenchSetting(self.model, sizes(self.data).spec, self.batch_size, device)
         timed = [timed_method(name, setting) for name in self.methods]
         trial = race(timed, 1, device).steps.values()  # warms up all methods, too
-        steps = steps_a_turn([step for each in trial for step in each.seconds[0]], self.rounds)
+        steps = steps_a_turn([step for rounds in trial for step in rounds.seconds[0]], self.rounds)
         times = race(timed, self.rounds * steps, device, warm_up=0)
         path = self.file(out, device)
         path.parent.mkdir(parents=True, exist_ok=True)
         facts = {"schema": 2, **encode(self), "environment": environment(device), "steps_a_turn": steps}
-        turns = {name: found.turns(steps) for name, found in times.steps.items()}
+        turns = {name: rounds.turns(steps) for name, rounds in times.steps.items()}
         write_json(path, {**facts, "seconds_a_step": turns})
 
     def epoch_seconds(self, method: str, out: Path) -> list[float]:

@@ -82,13 +82,13 @@ def export_card(
     """
     attack = config.validate.attack(config.method)
     options = encode(config.data)
-    own = {"name": shown_data(options["name"]), "test": Path(options["test"]).name}
+    names = {"name": shown_data(options["name"]), "test": Path(options["test"]).name}
     generated = {**options["generated"], "file": Path(options["generated"]["file"]).name}
     return {
         "schema": SCHEMA,
         "kind": EXPORT,
         **facts,
-        "data": {**data, "name": shown_data(data["name"]), "options": {**options, **own, "generated": generated}},
+        "data": {**data, "name": shown_data(data["name"]), "options": {**options, **names, "generated": generated}},
         "threat_model": {"norm": attack.norm, "eps": attack.eps},
         "evaluations": [{**entry, "data": shown_data(entry.get("data", data["name"]))} for entry in evaluations],
         "method": encode(config.method),

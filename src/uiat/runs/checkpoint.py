@@ -31,7 +31,7 @@ from uiat.targets import PredictionTable
 SCHEMA = 1
 
 
-class State(Protocol):
+class CheckpointState(Protocol):
     """What a checkpoint is made of: `engine.state.State`."""
 
     method: Method
@@ -62,7 +62,7 @@ class Checkpointer:
     _table_digest: str | None = None
     _table_version: int = 0
 
-    def save(self, state: State) -> None:
+    def save(self, state: CheckpointState) -> None:
         """Write the state, and the table of p only if it changed since the last time.
 
         Every process takes part, since some of the state is spread over them; the main one writes.
@@ -72,7 +72,7 @@ class Checkpointer:
             self._write(content, state)
         wait()
 
-    def _write(self, content: dict[str, Any], state: State) -> None:
+    def _write(self, content: dict[str, Any], state: CheckpointState) -> None:
         method, table = split_tables(state.method)
         version, before = _version(state.method), self._table_file
         name, mark = self._table_file, self._table_digest
@@ -90,7 +90,7 @@ class Checkpointer:
             if old.name not in (name, before):
                 old.unlink()
 
-    def load(self, state: State, device: torch.device) -> bool:
+    def load(self, state: CheckpointState, device: torch.device) -> bool:
         """Bring the state to the last whole checkpoint and cut the metrics to its moment; `False` if there is none yet.
 
         The main process chooses the checkpoint, so that all go on from the same one.
@@ -182,7 +182,7 @@ class Checkpointer:
             if whole is False:
                 raise ValueError("its digest is another")
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of pickle protocols, and of files that are none
+                warnings.simplefilter("ignore")  # about pickle protocols, and files of other kinds
                 saved: dict[str, Any] = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
             if whole and saved["schema"] != SCHEMA:
                 raise UserError(f"{path} was written by another version of uiat: go on with that one.")
@@ -211,7 +211,7 @@ class Checkpointer:
 
 
 def split_tables(method: Method) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Part a method's state into the small rest and the tables of p."""
+    """Split a method's state; return (all but the tables of p, the tables of p)."""
     prefixes = tuple(f"{name}." for name, module in method.named_modules() if isinstance(module, PredictionTable))
     state = method.state_dict()
     table = {name: value for name, value in state.items() if prefixes and name.startswith(prefixes)}

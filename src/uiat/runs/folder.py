@@ -129,9 +129,9 @@ class RunFolder:
         saved = read_json(self.config)
         entries = saved.get(IMPORTS, []) if isinstance(saved, dict) else []
         try:
-            if not all(isinstance(text, str) for each in entries for text in each.values()):
+            if not all(isinstance(text, str) for entry in entries for text in entry.values()):
                 raise TypeError
-            return tuple(Import(**each) for each in entries)
+            return tuple(Import(**entry) for entry in entries)
         except (TypeError, AttributeError):
             raise UserError(f"the imports in {self.config} are not a list of names and folders: mend them.") from None
 
@@ -250,7 +250,7 @@ class RunFolder:
 
 def _content(config: AnyConfig, imports: tuple[Import, ...]) -> dict[str, Any]:
     """Return what config.json holds; without imports, the configuration alone."""
-    return {**to_json(config), **({IMPORTS: [asdict(each) for each in imports]} if imports else {})}
+    return {**to_json(config), **({IMPORTS: [asdict(entry) for entry in imports]} if imports else {})}
 
 
 def _living(words: str) -> str:

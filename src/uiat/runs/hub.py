@@ -14,7 +14,7 @@ from uiat.errors import UserError
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 NO_ENDS = ("-", ".", ".git", ".safetensors", ".pt", ".pth")
-"""How no name ends: those that the Hub forbids, and files of weights."""
+"""Endings that a name cannot have: the Hub forbids some, the others are those of weights files."""
 LOG_IN = "log in with `hf auth login`, or set HF_TOKEN"
 
 
@@ -40,7 +40,7 @@ def check_upload(name: str) -> None:
 
 
 def upload(folder: Path, name: str, files: Sequence[str], *, private: bool, message: str) -> str:
-    """Upload those of these files that a folder has, remove the others of them there, and return the address."""
+    """Upload the named files that the folder has, delete the other named ones on the Hub, and return the address."""
     hub = _package("an upload")
     with _sentences(name, "written"):
         api = hub.HfApi(library_name="uiat")

@@ -64,13 +64,13 @@ def load(
         advice = nearest(path) or "give the folder of a run or of an export, or owner/name for one on the Hub."
         raise UserError(f"there is no folder {path}: {advice}")
     if (export := read_export(path)) is not None:
-        found, spec, file = export.model, export.spec, export.weights_file(weights)
+        described, spec, file = export.model, export.spec, export.weights_file(weights)
     else:
         run = RunFolder.open(path)
         config = run.read_config()
-        found, file, (_, spec) = config.model, run.find_weights(weights), trained_on(run, config)
+        described, file, (_, spec) = config.model, run.find_weights(weights), trained_on(run, config)
     with torch.random.fork_rng([]):  # whoever loads a network in the middle of an experiment draws as before
-        return build(choose_model(found, model, path), spec, file).to(device)
+        return build(choose_model(described, model, path), spec, file).to(device)
 
 
 def locate(source: str | Path, revision: str | None = None) -> Path:
@@ -160,17 +160,17 @@ def _check_options(model: NetworkOptions) -> None:
             raise UserError(f"the network's {field.name} is larger than {LARGEST:,}.")
 
 
-def choose_model(found: ModelConfig, given: str, place: Path) -> ModelConfig:
+def choose_model(described: ModelConfig, given: str, place: Path) -> ModelConfig:
     """Return the network that a person gives as a name, else that of a folder, unless it is code to import."""
     if given:
         return models.get(given)
-    if isinstance(found, Imported):
-        target = str(found.target)[:100]
+    if isinstance(described, Imported):
+        target = str(described.target)[:100]
         raise UserError(
             f"the network of {place} is {target!r}, code that is not part of uiat and is not imported unasked: "
             f"look at it, and name it yourself (model={target!r}, or --model {target} on the command line)."
         )
-    return found
+    return described
 
 
 def trained_on(run: RunFolder, config: AnyConfig, data_dir: str | None = None) -> tuple[dict[str, Any], DataSpec]:
@@ -185,7 +185,7 @@ def trained_on(run: RunFolder, config: AnyConfig, data_dir: str | None = None) -
 def build(model: ModelConfig, spec: DataSpec, file: Path) -> nn.Module:
     """Return the network with the weights of a file, in eval mode.
 
-    A bundled network is first built without memory, so that its size is that of the file before any is taken.
+    A bundled network is first built without memory, and compared with the file: a wrong size costs no memory.
     """
     if isinstance(model, NetworkOptions):
         try:
@@ -193,13 +193,13 @@ def build(model: ModelConfig, spec: DataSpec, file: Path) -> nn.Module:
                 empty = model.build(spec)
         except UserError:
             raise
-        except Exception as error:  # torch fails in many ways on sizes that are none
+        except Exception as error:  # torch fails in many ways on impossible sizes
             raise UserError(f"{file.parent} describes a network that cannot be built ({first_line(error)}).") from error
         tensors = fitting_weights(empty, file)
         network = model.build(spec)
     else:
         network = model.build(spec)
         tensors = fitting_weights(network, file)
-    # Without memory is only a counter that old files lack; all else was compared.
+    # `fitting_weights` has compared all tensors; one without memory is a counter that old files lack.
     network.load_state_dict({name: tensor for name, tensor in tensors.items() if not tensor.is_meta}, strict=False)
     return network.eval()

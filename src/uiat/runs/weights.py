@@ -90,7 +90,7 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_pickle(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of pickle protocols, and of files that are none
+            warnings.simplefilter("ignore")  # about pickle protocols, and files of other kinds
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes make the reader fail in any way, down to `struct.error`
         if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():

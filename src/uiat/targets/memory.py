@@ -9,7 +9,7 @@ from uiat.distributed import gather
 from uiat.errors import UserError
 from uiat.types import DataSpec, View
 
-Precision = Literal["float32", "float16"]
+TablePrecision = Literal["float32", "float16"]
 """How a table keeps log p: 4 or 2 bytes a number."""
 
 
@@ -21,7 +21,7 @@ class PredictionTable(nn.Module):
     seen: Tensor
     """Whether a sample has a stored distribution: (samples,) of bool."""
 
-    def __init__(self, data: DataSpec, precision: Precision = "float32"):
+    def __init__(self, data: DataSpec, precision: TablePrecision = "float32"):
         super().__init__()
         dtype = torch.float16 if precision == "float16" else torch.float32
         self.register_buffer("log_p", torch.zeros(data.num_samples, data.num_classes, dtype=dtype))

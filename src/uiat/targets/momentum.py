@@ -7,7 +7,7 @@ from math import log
 import torch
 from torch import Tensor, nn
 
-from uiat.targets.memory import Precision, PredictionTable
+from uiat.targets.memory import PredictionTable, TablePrecision
 from uiat.targets.target import Target
 from uiat.types import Clock, DataSpec, View
 
@@ -26,7 +26,7 @@ class Momentum:
     """γ: weight of the past."""
     start: float = 0.75
     """T: the first epoch that averages; below 1, a fraction of the epochs."""
-    precision: Precision = "float32"
+    precision: TablePrecision = "float32"
     """How the table keeps log p; `float16` is half the memory."""
 
 

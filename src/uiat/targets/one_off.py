@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from uiat.distributed import anywhere
 from uiat.targets.clean import CleanTarget
-from uiat.targets.memory import Precision, PredictionTable
+from uiat.targets.memory import PredictionTable, TablePrecision
 from uiat.targets.target import Target
 from uiat.types import Clock, DataSpec, View
 
@@ -25,7 +25,7 @@ class OneOff:
     """T': the epoch that makes inverse adversaries; below 1, a fraction of the epochs."""
     detach_clean: bool = True
     """Whether no gradient flows through f(x) before T' (MART lets it flow)."""
-    precision: Precision = "float32"
+    precision: TablePrecision = "float32"
     """How the table keeps log p; `float16` is half the memory."""
 
 

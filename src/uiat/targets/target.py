@@ -1,4 +1,4 @@
-"""What every target is."""
+"""The base class of all targets."""
 
 from collections.abc import Sequence
 
@@ -10,8 +10,8 @@ from uiat.types import Clock, View
 class Target(nn.Module):
     """Names the distribution p that the prediction on x̂ is pulled towards, as log-probabilities.
 
-    A step calls `prepare` once with all the micro-batches of the batch (and, later, of all processes), then the target
-    itself for each of them. State lives in buffers, so `state_dict` is complete.
+    A step calls `prepare` once with all the micro-batches of the batch (in each process, with those of its share), then
+    the target itself for each of them. State lives in buffers, so `state_dict` is complete.
     """
 
     @property

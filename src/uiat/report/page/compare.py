@@ -1,4 +1,4 @@
-"""Runs side by side: which attack they share, how they rank, how surely they differ, and in what they were set."""
+"""Runs side by side: which attack they share, how they rank, how surely they differ, and which settings differ."""
 
 import csv
 import io
@@ -41,7 +41,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """All runs, the one with the best robust accuracy first."""
 
     rows: tuple[Row, ...]
@@ -58,14 +58,14 @@ class Comparison:
         return show_threat(self.threat) if self.threat else "no attack measured"
 
 
-def compare_runs(runs: Sequence[Run], attack: str | None = None) -> Comparison:
+def compare_runs(runs: Sequence[Run], attack: str | None = None) -> RunComparison:
     """Rank the runs by their accuracy under the strongest attack that most of them were measured with."""
     threat = common_threat(runs, attack)
-    order = sorted(runs, key=lambda run: -(found.accuracy if (found := run.under(threat)) else -1.0))
+    order = sorted(runs, key=lambda run: -(evaluation.accuracy if (evaluation := run.under(threat)) else -1.0))
     best = order[0].under(threat) if order else None
     data = Counter(run.data for run in order).most_common(1)[0][0] if order else ()
     rows = tuple(_row(run, threat, best, data, first=not k) for k, run in enumerate(order))
-    return Comparison(rows, threat, differences(order), tuple(_seeds(rows)))
+    return RunComparison(rows, threat, differences(order), tuple(_seeds(rows)))
 
 
 def common_threat(runs: Sequence[Run], attack: str | None = None) -> Threat | None:
@@ -114,23 +114,23 @@ def _seeds(rows: Sequence[Row]) -> Iterable[str]:
     for row in rows:
         groups.setdefault(str({k: v for k, v in flatten(row.run.saved).items() if k != "seed"}), []).append(row)
     for group in groups.values():
-        found = {row.run.saved.get("seed"): 100 * row.robust.accuracy for row in group if row.robust}
-        if len(found) > 1:
-            names, values = ", ".join(row.run.name for row in group), list(found.values())
+        accuracies = {row.run.saved.get("seed"): 100 * row.robust.accuracy for row in group if row.robust}
+        if len(accuracies) > 1:
+            names, values = ", ".join(row.run.name for row in group), list(accuracies.values())
             spread = f"robust {mean(values):.2f} ± {stdev(values):.2f} % (mean, sd)"
-            yield f"{names}: {len(found)} seeds of one setting, {spread}"
+            yield f"{names}: {len(accuracies)} seeds of one setting, {spread}"
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of a saved configuration by their dotted names; a part's kind goes by the part's name."""
+    """Return the leaves of a saved configuration by their dotted names; a part's `kind` is under the part's name."""
     if not isinstance(value, dict):
         return {prefix: value}
-    found = {prefix: value["kind"]} if prefix.count(".") == 0 and prefix and "kind" in value else {}
+    leaves = {prefix: value["kind"]} if prefix.count(".") == 0 and prefix and "kind" in value else {}
     for name, part in value.items():
         path = f"{prefix}.{name}" if prefix else name
         if name not in SILENT and path not in SILENT:
-            found |= flatten(part, path)
-    return found
+            leaves |= flatten(part, path)
+    return leaves
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
@@ -139,13 +139,13 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     A field that only some methods have is left out, unless runs that have it differ among themselves.
     """
     flat = [flatten(run.saved) for run in runs]
-    names = dict.fromkeys(name for one in flat for name in one)
-    found = {}
+    names = dict.fromkeys(name for settings in flat for name in settings)
+    differing = {}
     for name in names:
-        values = [show(one[name]) if name in one else NONE for one in flat]
+        values = [show(settings[name]) if name in settings else NONE for settings in flat]
         if len({value for value in values if value != NONE}) > 1:
-            found[name] = values
-    return found
+            differing[name] = values
+    return differing
 
 
 def show(value: Any) -> str:
@@ -160,9 +160,11 @@ def show(value: Any) -> str:
 HEADINGS = ("run", "method", "natural %", "robust %", "minus best", "p", "time", "passes")
 
 
-def percent(found: Evaluation | None) -> str:
+def percent(evaluation: Evaluation | None) -> str:
     """Write an accuracy and its interval, in percent."""
-    return f"{100 * found.accuracy:.2f} [{100 * found.low:.1f}–{100 * found.high:.1f}]" if found else NONE
+    if evaluation is None:
+        return NONE
+    return f"{100 * evaluation.accuracy:.2f} [{100 * evaluation.low:.1f}–{100 * evaluation.high:.1f}]"
 
 
 def cells(row: Row) -> list[str]:
@@ -194,19 +196,21 @@ def show_count(count: int) -> str:
     return str(count)
 
 
-def to_csv(found: Comparison) -> str:
+def to_csv(comparison: RunComparison) -> str:
     """Return the comparison as CSV with every digit."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     ends = ("", "_low", "_high", "_n")
     accuracies = [f"{kind}{end}" for kind in ("natural", "robust") for end in ends]
     pairs = ("minus_best", "minus_best_low", "minus_best_high", "mcnemar_p")
-    writer.writerow(["run", "method", *accuracies, "attack", *pairs, "seconds", "passes", *found.differences, "notes"])
-    for k, row in enumerate(found.rows):
+    writer.writerow(
+        ["run", "method", *accuracies, "attack", *pairs, "seconds", "passes", *comparison.differences, "notes"]
+    )
+    for k, row in enumerate(comparison.rows):
         numbers = [n for e in (row.natural, row.robust) for n in ((e.accuracy, e.low, e.high, e.n) if e else [""] * 4)]
         pair = row.paired
         paired = (pair.difference, pair.low, pair.high, pair.p) if pair else ("",) * 4
-        others = [values[k] for values in found.differences.values()]
+        others = [values[k] for values in comparison.differences.values()]
         cost = [row.run.seconds or "", row.run.passes or ""]
         attack = row.robust.title if row.robust else ""
         names = [row.run.name, row.run.method]
@@ -214,21 +218,21 @@ def to_csv(found: Comparison) -> str:
     return file.getvalue()
 
 
-def to_markdown(found: Comparison) -> str:
+def to_markdown(comparison: RunComparison) -> str:
     """Return the comparison as Markdown: the table, what differs, and the notes."""
-    lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS)), *(_line(cells(row)) for row in found.rows)]
-    lines += ["", f"robust: {found.title}"]
-    if found.differences:
-        heads = ["setting", *(row.run.name for row in found.rows)]
+    lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS)), *(_line(cells(row)) for row in comparison.rows)]
+    lines += ["", f"robust: {comparison.title}"]
+    if comparison.differences:
+        heads = ["setting", *(row.run.name for row in comparison.rows)]
         lines += ["", _line(heads), _line(["---"] * len(heads))]
-        lines += [_line([name, *values]) for name, values in found.differences.items()]
-    lines += ["", *(f"- {note}" for note in notes(found))] if notes(found) else []
+        lines += [_line([name, *values]) for name, values in comparison.differences.items()]
+    lines += ["", *(f"- {note}" for note in notes(comparison))] if notes(comparison) else []
     return "\n".join(lines) + "\n"
 
 
-def notes(found: Comparison) -> list[str]:
+def notes(comparison: RunComparison) -> list[str]:
     """Return everything that a reader must know beside the numbers."""
-    return [*(f"{row.run.name}: {note}" for row in found.rows for note in row.notes), *found.seeds]
+    return [*(f"{row.run.name}: {note}" for row in comparison.rows for note in row.notes), *comparison.seeds]
 
 
 def _line(texts: Iterable[str]) -> str:

@@ -60,7 +60,7 @@ class CurveLine:
 
 
 @dataclass(frozen=True)
-class Universal:
+class UniversalEffect:
     """z of each class, and what it does to natural images of that class."""
 
     z: Tensor
@@ -89,7 +89,7 @@ class Look:
     """Confusion on natural images: (true class, predicted class) counts."""
     attacked: Tensor
     """The same under the attack; images that are wrong without it are left as they are."""
-    universal: Universal
+    universal: UniversalEffect
     frames: Frames
 
     def verdict(self, example: int, frame: int, label: int) -> tuple[str, float, bool]:
@@ -157,36 +157,35 @@ class Looker:
 
 def _curve(ready: Ready, attack: str) -> CurveLine:
     classes = ready.images.spec.num_classes
-    grid = [
-        eps for k, eps in enumerate(default_grid(ready.base.eps)) if k not in (1, 3)
-    ]  # every image is moved below 0
+    # Fewer points below 0, where every image is moved, and not only those that are classified right.
+    grid = [eps for k, eps in enumerate(default_grid(ready.base.eps)) if k not in (1, 3)]
     points = plan_points(grid, attack, ready.base, num_classes=classes, seed=0)
-    found = measure(ready.fast, ready.images, points, device=ready.device)
-    groups = {name: [(int(row.sum()), len(row)) for row in rows] for name, rows in found.groups().items()}
+    curve = measure(ready.fast, ready.images, points, device=ready.device)
+    groups = {name: [(int(row.sum()), len(row)) for row in rows] for name, rows in curve.groups().items()}
     accuracy = {name: [right / n for right, n in counts] for name, counts in groups.items()}
     interval = {name: [wilson(right, n) for right, n in counts] for name, counts in groups.items()}
-    return CurveLine(found.grid, accuracy, interval, attack, len(ready.images), "measured for this page")
+    return CurveLine(curve.grid, accuracy, interval, attack, len(ready.images), "measured for this page")
 
 
 def _kept_curve(run: Run, attack: str) -> CurveLine | None:
     """Return the curve that `uiat curves` left in the run, if it is of the same kind."""
     path = run.folder.path / "curves" / "curves.json"
     try:
-        found = read_json(path) if path.exists() else {}
-        if found.get("attack") != attack or found.get("weights") != run.folder.weights("best").name:
+        saved = read_json(path) if path.exists() else {}
+        if saved.get("attack") != attack or saved.get("weights") != run.folder.weights("best").name:
             return None
-        accuracy = {name: list(map(float, found["accuracy"][name])) for name in GROUPS}
-        interval = {name: [(float(a), float(b)) for a, b in found["interval95"][name]] for name in GROUPS}
-        grid = tuple(map(float, found["grid"]))
-        return CurveLine(grid, accuracy, interval, attack, int(found["n"]), "from `uiat curves`")
+        accuracy = {name: list(map(float, saved["accuracy"][name])) for name in GROUPS}
+        interval = {name: [(float(a), float(b)) for a, b in saved["interval95"][name]] for name in GROUPS}
+        grid = tuple(map(float, saved["grid"]))
+        return CurveLine(grid, accuracy, interval, attack, int(saved["n"]), "from `uiat curves`")
     except (UserError, KeyError, TypeError, ValueError, AttributeError):
         return None
 
 
 def _confusions(ready: Ready, attack: str) -> tuple[Tensor, Tensor]:
     images, classes = ready.images, ready.images.spec.num_classes
-    found = run_suite(ready.fast, images, [attack], ready.base, device=ready.device, keep=True)
-    x_adv = found.attacks[attack].x_adv
+    result = run_suite(ready.fast, images, [attack], ready.base, device=ready.device, keep=True)
+    x_adv = result.attacks[attack].x_adv
     assert x_adv is not None
     return tuple(_confusion(ready, x, classes) for x in (to_unit(images.x), x_adv))  # type: ignore[return-value]
 
@@ -197,14 +196,14 @@ def _confusion(ready: Ready, x: Tensor, classes: int) -> Tensor:
     return (ready.images.y * classes + guesses).bincount(minlength=classes * classes).reshape(classes, classes)
 
 
-def _universal(ready: Ready, beta: float) -> Universal:
+def _universal(ready: Ready, beta: float) -> UniversalEffect:
     assert ready.run is not None
     settings = inverse_settings(ready.run.read_config().method, ready.base, beta=beta)
-    found = make_z(ready.model, ready.train, settings, passes=Z_PASSES, count=Z_IMAGES, device=ready.device)
+    universal = make_z(ready.model, ready.train, settings, passes=Z_PASSES, count=Z_IMAGES, device=ready.device)
     nowhere = torch.empty(0, dtype=torch.long)
-    made = make_inverses(ready.model, ready.fast, ready.images, settings, found.z, nowhere, device=ready.device)
-    table = made.table(ready.images.classes)
-    return Universal(found.z, settings.universal.eps, found.source, table["classes"], table["overall"])
+    inverses = make_inverses(ready.model, ready.fast, ready.images, settings, universal.z, nowhere, device=ready.device)
+    table = inverses.table(ready.images.classes)
+    return UniversalEffect(universal.z, settings.universal.eps, universal.source, table["classes"], table["overall"])
 
 
 def chosen_runs(runs: Sequence[Run], most: int) -> list[Run]:

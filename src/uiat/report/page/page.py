@@ -17,7 +17,7 @@ from torch import Tensor
 from uiat import __version__
 from uiat.report.figure import in_levels, show_radius, ticks
 from uiat.report.page.charts import Chart, Series, epoch_ticks, percent_ticks, value_ticks
-from uiat.report.page.compare import Comparison, cells, flatten, notes, show
+from uiat.report.page.compare import RunComparison, cells, flatten, notes, show
 from uiat.report.page.frames import FRIENDS
 from uiat.report.page.look import GROUPS, Look, LookOptions
 from uiat.report.page.runs import Run
@@ -29,12 +29,18 @@ GRID_ROWS = 6
 
 
 def render(
-    found: Comparison, looks: Sequence[Look], examples: Tensor, easier: Tensor, options: LookOptions, *, reason: str
+    comparison: RunComparison,
+    looks: Sequence[Look],
+    examples: Tensor,
+    easier: Tensor,
+    options: LookOptions,
+    *,
+    reason: str,
 ) -> str:
     """Return the page.
 
     Args:
-        found: the runs side by side.
+        comparison: the runs side by side.
         looks: what was found for the runs that were looked at; all have frames of the same examples.
         examples: the places of these examples among the images.
         easier: which of them are in the easier half.
@@ -58,17 +64,17 @@ def render(
         "script": Markup(script),
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "style": Markup(style),
-        "headline": headline(found),
-        "caveats": caveats(found),
-        "found": found,
-        "rows": [(row, cells(row)) for row in found.rows],
-        "notes": notes(found),
-        "learning": [(row.run, _learning(row.run)) for row in found.rows],
-        "configs": [(row.run, {k: show(v) for k, v in flatten(row.run.saved).items()}) for row in found.rows],
+        "headline": headline(comparison),
+        "caveats": caveats(comparison),
+        "comparison": comparison,
+        "rows": [(row, cells(row)) for row in comparison.rows],
+        "notes": notes(comparison),
+        "learning": [(row.run, _learning(row.run)) for row in comparison.rows],
+        "configs": [(row.run, {k: show(v) for k, v in flatten(row.run.saved).items()}) for row in comparison.rows],
         "options": options,
         "looks": looks,
         "reason": reason,
-        "left_out": [row.run.name for row in found.rows if row.run not in looked_at] if looks else [],
+        "left_out": [row.run.name for row in comparison.rows if row.run not in looked_at] if looks else [],
     }
     if looks:
         context |= _pictures(looks, examples, easier)
@@ -108,12 +114,12 @@ def _learning(run: Run) -> list[Chart]:
 
 
 def _series(run: Run, names: dict[str, str]) -> list[Series]:
-    found = []
+    series = []
     for style, (name, label) in enumerate(names.items()):
         lines = [line for line in run.epochs if name in line]
         x, y = [float(line["epoch"]) for line in lines], [float(line[name]) for line in lines]
-        found.append(Series(label, x, y, style=style))
-    return found
+        series.append(Series(label, x, y, style=style))
+    return series
 
 
 def _chart(run: Run, title: str, lines: list[Series], y_ticks: Any, y_label: str) -> Chart:
@@ -183,15 +189,15 @@ def _payload(
         "zero": FRIENDS,
         "grid": list(looks[0].frames.grid),
         "examples": [
-            {"y": label, "place": int(place), "easier": bool(easy), "shown": some, "pixels": _packed(pixels)}
-            for label, place, easy, some, pixels in zip(labels, examples, easier, shown, natural, strict=True)
+            {"y": label, "place": int(place), "easier": bool(easy), "shown": bars, "pixels": _packed(pixels)}
+            for label, place, easy, bars, pixels in zip(labels, examples, easier, shown, natural, strict=True)
         ],
         "runs": [
             {
                 "name": look.run.name,
                 "method": look.run.method,
                 "frames": [_packed(_steps(frames)) for frames in look.frames.pixels],
-                "p": [_rounded(p[:, some]) for p, some in zip(look.frames.p, shown, strict=True)],
+                "p": [_rounded(p[:, bars]) for p, bars in zip(look.frames.p, shown, strict=True)],
                 "guess": look.frames.p.argmax(dim=2).tolist(),
                 "curve": {"grid": list(look.curve.grid), **look.curve.accuracy},
             }

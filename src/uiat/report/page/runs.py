@@ -26,7 +26,7 @@ from uiat.types import Clock
 
 LABELS = {"Natural": "natural training", "UIATOneOff": "one-off UIAT", "SingleStep": "single step"}
 """Names of methods for people, where the class has another."""
-State = Literal["finished", "training", "not finished"]
+RunState = Literal["finished", "training", "not finished"]
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Run:
     steps: tuple[dict[str, Any], ...]
     """Its step lines."""
     evaluations: tuple[Evaluation, ...]
-    state: State
+    state: RunState
 
     @property
     def method(self) -> str:
@@ -113,8 +113,8 @@ class Run:
     @property
     def passes(self) -> int | None:
         """Forward and backward passes of single images in training, together."""
-        found = self.card.get("training_passes")
-        return sum(found.values()) if isinstance(found, dict) else None
+        counts = self.card.get("training_passes")
+        return sum(counts.values()) if isinstance(counts, dict) else None
 
     @property
     def has_weights(self) -> bool:
@@ -124,8 +124,8 @@ class Run:
     @cached_property
     def data(self) -> tuple[Any, ...]:
         """What the data is: runs with equal values can be compared on the same images."""
-        found = read_json(self.folder.data) if self.folder.data.exists() else {}
-        known = found if isinstance(found, dict) else {}
+        saved = read_json(self.folder.data) if self.folder.data.exists() else {}
+        known = saved if isinstance(saved, dict) else {}
         config = self.config.data
         parts: list[Any] = [config.name, config.size, config.test_subset]
         return (*parts, json.dumps([known.get("classes"), known.get("shape"), known.get("test")]))
@@ -185,7 +185,7 @@ def _read(path: Path) -> Run:
     saved, config, card = read_json(folder.config), folder.read_config(), folder.read_card()
     lines = read_lines(folder)
     finished = "config" in card
-    state: State = "finished" if finished else "training" if is_training(folder) else "not finished"
+    state: RunState = "finished" if finished else "training" if is_training(folder) else "not finished"
     run = Run(
         folder,
         path.name,
@@ -202,14 +202,14 @@ def _read(path: Path) -> Run:
 
 def read_lines(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the whole lines of metrics.jsonl; a process may be writing the last one."""
-    found: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
     with suppress(OSError):
         for line in folder.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, RecursionError):
                 record = json.loads(line)
                 if isinstance(record, dict):
-                    found.append(record)
-    return found
+                    records.append(record)
+    return records
 
 
 def is_training(folder: RunFolder) -> bool:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import torch
 
-from uiat.report.page.compare import Comparison, show_p
+from uiat.report.page.compare import RunComparison, show_p
 from uiat.report.page.frames import FRIENDS
 from uiat.report.page.look import Look
 
@@ -12,33 +12,33 @@ STRIP = (-8, -4, 0, 4, 8, 12, 16)
 """The frames of the strip, in eighths of ε."""
 
 
-def headline(found: Comparison) -> str:
+def headline(comparison: RunComparison) -> str:
     """Return one sentence about the best run, against natural training where there is such a run."""
-    best = found.rows[0] if found.rows else None
+    best = comparison.rows[0] if comparison.rows else None
     if best is None or best.robust is None:
         return "No robust accuracy has been measured for these runs yet."
     who = best.run.method
     text = f"{who[0].upper()}{who[1:]} classifies {best.robust.accuracy:.1%} of test images right under attack"
     if best.natural is not None:
         text += f", and {best.natural.accuracy:.1%} without"
-    others = [row for row in found.rows[1:] if row.run.kind == "Natural" and row.robust]
+    others = [row for row in comparison.rows[1:] if row.run.kind == "Natural" and row.robust]
     if others and others[0].robust is not None and others[0].run.data == best.run.data:
         text += f"; natural training keeps {others[0].robust.accuracy:.1%} under the same attack"
     return f"{text}."
 
 
-def caveats(found: Comparison) -> list[str]:
+def caveats(comparison: RunComparison) -> list[str]:
     """Return what must be known of that sentence."""
-    best = found.rows[0] if found.rows else None
+    best = comparison.rows[0] if comparison.rows else None
     if best is None or best.robust is None:
         return ["`uiat evaluate RUN` measures a run; `uiat report` then shows it."]
-    robust, seeds = best.robust, {row.run.saved.get("seed") for row in found.rows}
+    robust, seeds = best.robust, {row.run.saved.get("seed") for row in comparison.rows}
     lines = [f"Attack: {robust.title}, on {robust.n} test images of {best.run.data_name}."]
     if len(seeds) == 1:
         lines.append("One seed: intervals are over images, and leave out how much networks of one method differ.")
     if "autoattack" not in robust.attack:
         lines.append("Accuracy under one attack is an upper bound: a stronger one, such as AutoAttack, may find more.")
-    second = next((row for row in found.rows[1:] if row.paired), None)
+    second = next((row for row in comparison.rows[1:] if row.paired), None)
     if second is not None and second.paired is not None and second.paired.p >= 0.05:
         names = f"{best.run.name} and {second.run.name}"
         lines.append(f"{names} do not differ clearly on these images (p = {show_p(second.paired.p)}).")

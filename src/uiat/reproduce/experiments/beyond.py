@@ -44,8 +44,8 @@ def plus(scale: Scale) -> Table:
     plain = {"SAT": "sat", "TRADES": "trades", "UIAT": "uiat", "one-off UIAT": "uiat-oneoff"}
     configs = {name: scale.config(method) for name, method in plain.items()}
     ablated, config = "one-off UIAT", configs["one-off UIAT"]
-    runs = {("as they are", name): own for name, own in configs.items()}
-    runs |= {("with all boosters", name): boosted(own) for name, own in configs.items()}
+    runs = {("as they are", name): run for name, run in configs.items()}
+    runs |= {("with all boosters", name): boosted(run) for name, run in configs.items()}
     runs |= {(f"{ablated}, one booster", f"{name} alone"): boosted(config, (name,)) for name in BOOSTERS}
     for name in BOOSTERS:
         others = tuple(other for other in PLUS if other != name)
@@ -89,13 +89,15 @@ def candidates(scale: Scale, method: str) -> dict[str, AnyConfig]:
     lr, field = config.train.schedule.lr, WEIGHTS.get(method)
     better = scale.tuned.get(method, {}).get("lr", lr)
     third = {"lr": lr / 2} if field is None else {"lr": better, field: getattr(config.method, field) / 2}
-    return {_words(one): one for one in (config, tuned(config, {"lr": 2 * lr}), tuned(config, third))}
+    return {_words(run): run for run in (config, tuned(config, {"lr": 2 * lr}), tuned(config, third))}
 
 
 def _words(config: AnyConfig) -> str:
     symbols = {"omega": "ω", "beta": "β", "lam": "λ"}
-    found = {sign: getattr(config.method, name, None) for name, sign in symbols.items()}
-    return ", ".join(f"{sign} {value:g}" for sign, value in {"lr": config.train.schedule.lr, **found}.items() if value)
+    weights = {sign: getattr(config.method, name, None) for name, sign in symbols.items()}
+    return ", ".join(
+        f"{sign} {value:g}" for sign, value in {"lr": config.train.schedule.lr, **weights}.items() if value
+    )
 
 
 def tuning(scale: Scale) -> Table:

@@ -35,14 +35,14 @@ def _halves(name: str, scale: Scale, panels: dict[str, str]) -> Figure:
     cells = {panel: Cell(scale.config(method), (measure,)) for panel, method in panels.items()}
 
     def points(out: Path, seeds: int) -> list[PlottedPoint]:
-        found = []
+        plotted = []
         for panel, cell in cells.items():
             runs = [store.tensors(measure) for store in seed_stores(cell, out, seeds, measure)]
             for k, eps in enumerate(measure.grid if runs else ()):
                 for line, easier in (("easier half", True), ("harder half", False)):
                     verdicts = [tensors["correct"][k][tensors["easier"] == easier] for tensors in runs]
-                    found.append(accuracy_point(panel, line, eps, verdicts))
-        return found
+                    plotted.append(accuracy_point(panel, line, eps, verdicts))
+        return plotted
 
     needs = tuple(cell.labelled(panel) for panel, cell in cells.items())
     notes = (
@@ -64,19 +64,21 @@ def fig2(scale: Scale) -> Figure:
     cells = {"PGD-AT": learning_cell(scale, "sat"), "UIAT (one-off)": learning_cell(scale, "uiat-oneoff")}
 
     def points(out: Path, seeds: int) -> list[PlottedPoint]:
-        found = []
+        plotted = []
         for panel, cell in cells.items():
             runs = [read_learning(store.path) for store in seed_stores(cell, out, seeds)]
             for epoch in range(cell.config.train.epochs if runs else 0):
-                found += [accuracy_point(panel, line, epoch + 1, [run[line][epoch] for run in runs]) for line in LINES]
-        return found
+                plotted += [
+                    accuracy_point(panel, line, epoch + 1, [run[line][epoch] for run in runs]) for line in LINES
+                ]
+        return plotted
 
     watch = scale.watch
-    some = f"{watch.train} images, balanced over classes, without crop or flip"
+    sample = f"{watch.train} images, balanced over classes, without crop or flip"
     rate = "Learning rate and weights are the paper's, not the tuned ones. " if scale.tuned else ""
     notes = (
         f"Twice the usual epochs. {rate}Robust: PGD-{watch.steps}. "
-        f"Train: {'all images' if watch.train is None else some}. "
+        f"Train: {'all images' if watch.train is None else sample}. "
         "Accuracies on train and test are for the report only: no epoch is chosen by them.",
     )
     needs = tuple(cell.labelled(f"{panel}, doubled epochs") for panel, cell in cells.items())
@@ -93,12 +95,12 @@ def fig5(scale: Scale) -> Figure:
         pairs = common_seeds(cells, out, seeds, measure)
         verdicts = [[store.tensors(measure)["correct"].double() for store in pair] for pair in pairs]
         differences = [one_off - trades for one_off, trades in verdicts]
-        found = []
+        plotted = []
         for k, eps in enumerate(measure.grid if differences else ()):
-            d = paired(torch.stack([each[k] for each in differences]))
+            d = paired(torch.stack([difference[k] for difference in differences]))
             numbers = (100 * d.value, 100 * d.low, 100 * d.high)
-            found.append(PlottedPoint(panel, "difference", eps, *numbers, None, d.seeds, d.examples))
-        return found
+            plotted.append(PlottedPoint(panel, "difference", eps, *numbers, None, d.seeds, d.examples))
+        return plotted
 
     def draw(points: list[PlottedPoint], out: Path, seeds: int, title: str) -> "Picture":
         only = Panel("", "ε", f"{panel} (points)", lines_of(points, panel), radii=True, zero=True)
@@ -117,13 +119,13 @@ def figs1(scale: Scale) -> Figure:
 
     def points(out: Path, seeds: int) -> list[PlottedPoint]:
         runs = [store.tensors(measure) for store in seed_stores(cell, out, seeds, measure)]
-        found = []
+        plotted = []
         for name in sorted(key for key in (runs[0] if runs else {}) if key.startswith("lowered/")):
             _, loss, kind = name.split("/")
             for label in runs[0]["y"].unique().tolist():
                 verdicts = [tensors[name][tensors["y"] == label] for tensors in runs]
-                found.append(accuracy_point(f"{loss} lowered", kind, label, verdicts))
-        return found
+                plotted.append(accuracy_point(f"{loss} lowered", kind, label, verdicts))
+        return plotted
 
     def draw(points: list[PlottedPoint], out: Path, seeds: int, title: str) -> "Picture":
         store = seed_stores(cell, out, seeds, measure)[0]  # the first that is finished

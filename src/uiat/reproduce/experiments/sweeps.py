@@ -40,11 +40,11 @@ class Sweep:
     def cells(self, scale: Scale) -> dict[float, Cell]:
         """Return the runs by their value, with the measurements of both columns, and the value as their label."""
         measures = tuple(scale.attacked(column) for column in COLUMNS.values())
-        found = {}
+        by_value = {}
         for value in self.values(scale):
             words = f"{100 * value:g} %" if self.unit else f"{value:g}"  # a fraction of the epochs in percent
-            found[value] = Cell(self.config(scale, value), measures).labelled(f"{self.symbol} = {words}")
-        return found
+            by_value[value] = Cell(self.config(scale, value), measures).labelled(f"{self.symbol} = {words}")
+        return by_value
 
 
 LAMBDA = Sweep("λ", "uiat-oneoff", None, "lam", lambda scale: scale.lam, 3.5)
@@ -68,15 +68,15 @@ def _sweeps(name: str, title: str, scale: Scale, sweeps: tuple[Sweep, ...]) -> F
     cells = {sweep: sweep.cells(scale) for sweep in sweeps}
 
     def points(out: Path, seeds: int) -> list[PlottedPoint]:
-        found = []
+        plotted = []
         for line, column in COLUMNS.items():
             measure = scale.attacked(column)
             for sweep in sweeps:
                 for value, cell in cells[sweep].items():
                     verdicts = [store.tensors(measure)["correct"] for store in seed_stores(cell, out, seeds, measure)]
                     if verdicts:
-                        found.append(accuracy_point(f"{sweep.symbol}, {line}", line, value, verdicts))
-        return found
+                        plotted.append(accuracy_point(f"{sweep.symbol}, {line}", line, value, verdicts))
+        return plotted
 
     def draw(points: list[PlottedPoint], out: Path, seeds: int, title: str) -> "Picture":
         panels = []
@@ -87,7 +87,7 @@ def _sweeps(name: str, title: str, scale: Scale, sweeps: tuple[Sweep, ...]) -> F
                 panels.append(Panel(panel, label, "accuracy (%)", lines, marked=sweep.paper, first_style=style))
         return draw_panels(panels, columns=max(2, len(sweeps)), title=title, width=3.2, height=2.7)
 
-    needs = tuple(cell for own in cells.values() for cell in own.values())
+    needs = tuple(cell for runs in cells.values() for cell in runs.values())
     return Figure(name, title, scale, needs, points, draw, (f"Robust: {scale.robust}.",), "setting")
 
 
@@ -120,7 +120,7 @@ def fronts(scale: Scale) -> Figure:
     defaults = {line.partition(" (")[0]: Cell(scale.config(method), measures) for line, (method, _) in FRONTS.items()}
 
     def points(out: Path, seeds: int) -> list[PlottedPoint]:
-        places = [(FRONT, line, cell) for line, own in cells.items() for cell in own]
+        places = [(FRONT, line, cell) for line, runs in cells.items() for cell in runs]
         places += [(WORK, line, cell) for line, cell in defaults.items()]
         return [point for place in places for point in _front_point(*place, out, seeds)]
 
@@ -137,7 +137,7 @@ def fronts(scale: Scale) -> Figure:
         f"Robust: {scale.robust}. Left: every point is a value of the method's own weight (λ {lam}; ω {omega}). "
         "Right: the default weights, against forwards and backwards of the whole training for each image.",
     )
-    needs = tuple(cell for own in cells.values() for cell in own)
+    needs = tuple(cell for runs in cells.values() for cell in runs)
     title = "Trade-off fronts and work"
     return Figure("fronts", title, scale, needs, points, draw, notes, "natural accuracy or passes")
 

@@ -122,17 +122,17 @@ SINGLE_STEP = {"N-FGSM": "n-fgsm", "RS-FGSM": "rs-fgsm", "GradAlign": "gradalign
 
 def table5(scale: Scale) -> Table:
     """Return Table 5, single-step methods with and without UIAT: a section for each method."""
-    names = tuple(own for method in SINGLE_STEP.values() for own in (method, f"{method}-uiat"))
+    names = tuple(variant for method in SINGLE_STEP.values() for variant in (method, f"{method}-uiat"))
     race, entries = timing_of(scale.single_step("n-fgsm", 8), names, scale.rounds), []
     for name, method in SINGLE_STEP.items():
-        for row, own in ((name, method), (f"{name} + UIAT", f"{method}-uiat")):
+        for row, variant in ((name, method), (f"{name} + UIAT", f"{method}-uiat")):
             for levels in RADII:
-                cell, group = Cell(scale.single_step(own, levels)), f"ε = {scale.show_radius(levels)}"
+                cell, group = Cell(scale.single_step(variant, levels)), f"ε = {scale.show_radius(levels)}"
                 for column in NATURAL_AND_ROBUST:
                     figure = paper_figure("table5", row, f"{levels}/255/{column}")
                     entries.append(Entry(row, group, column, cell, Percent(scale.attacked(column, LAST)), figure, name))
-            seconds, figure = EpochTime(race, own, 1.0), paper_figure("table5", row, "Time(s)")
-            passes = EpochPasses(scale.single_step(own, 8))
+            seconds, figure = EpochTime(race, variant, 1.0), paper_figure("table5", row, "Time(s)")
+            passes = EpochPasses(scale.single_step(variant, 8))
             entries.append(Entry(row, "an epoch", "seconds", None, seconds, figure, name, "least"))
             entries.append(Entry(row, "an epoch", "passes an image", None, passes, "", name, "least"))
     notes = (

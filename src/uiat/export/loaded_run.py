@@ -1,4 +1,4 @@
-"""What is exported: a run's network with its weights, and what the run's files say of it."""
+"""A run as it is exported: its network with the weights loaded, and what the files of the run say of it."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from uiat.types import DataSpec
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A run's network, loaded."""
+class LoadedRun:
+    """A run, its network with the chosen weights, and what its files say of it."""
 
     run: RunFolder
     config: AnyConfig
@@ -60,7 +60,7 @@ class Subject:
         return {"epoch": chosen["epoch"], **accuracies}
 
 
-def load_subject(path: Path, weights: Weights, data_dir: str | None) -> Subject:
+def load_run(path: Path, weights: Weights, data_dir: str | None) -> LoadedRun:
     """Load a run's network; the data itself is read only where a run that is not finished has no card yet."""
     run = RunFolder.open(path)
     config = run.read_config()
@@ -68,4 +68,4 @@ def load_subject(path: Path, weights: Weights, data_dir: str | None) -> Subject:
     facts, spec = trained_on(run, config, data_dir)
     find_network(run, config.model)
     model = build(config.model, spec, file).requires_grad_(False)
-    return Subject(run, config, weights, model, spec, facts, run.read_card())
+    return LoadedRun(run, config, weights, model, spec, facts, run.read_card())

@@ -1,0 +1,204 @@
+"""Packing images of one's own: all are decoded once, brought to one size, and divided into splits."""
+
+import hashlib
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+
+from uiat.data.decode import Facts, look, pixels
+from uiat.data.files import first_line
+from uiat.data.images import LARGEST, SPLIT_SEED, check_size, default_validation, stratified
+from uiat.data.packed import Manifest, is_packed, read, read_manifest, write
+from uiat.distributed import is_main
+from uiat.errors import UserError
+from uiat.io import reason
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+T = TypeVar("T")
+_NAMED = 3
+"""How many damaged images a sentence names."""
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The images of a source before they are read."""
+
+    source: str
+    """Where they come from: the absolute path of a folder, or FILE:callable."""
+    digest: str
+    """Changes when the images do."""
+    parts: Mapping[str, Sequence[str]]
+    """Places of the images of `train`, and of `validation` and `test` where the source has them; what it lacks is drawn
+    from `train`."""
+    open: Callable[[str], AbstractContextManager[tuple["Image", int]]]
+    """Open the image at a place, and return its label, too."""
+    classes: tuple[str, ...] = ()
+    """Empty: classes are called by their numbers, up to the highest label."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of the source."""
+
+
+@dataclass(frozen=True)
+class PackOptions:
+    """What decides a packed data set, beside its images."""
+
+    size: tuple[int, int] | None = None
+    """(height, width); `None`: the size that most images have."""
+    test_fraction: float = 0.2
+    """How much is held out as test where the source has no test split."""
+
+
+def cached(listing: Listing, options: PackOptions, store: Path) -> Path:
+    """Return the packed data set of a listing, made now unless it is in the store; an outdated one is removed."""
+    name = Path(listing.source).name.replace(":", "-") or "data"
+    key = hashlib.sha256(repr((listing.source, options, listing.digest)).encode()).hexdigest()[:16]
+    out = store / f"{name}-{key}"
+    existed = out.exists()
+    if not (existed and _intact(out)):
+        if existed:  # as it was before, so that what another process publishes meanwhile is left alone
+            shutil.rmtree(out, ignore_errors=True)
+        pack(listing, options, out)
+        _remove_outdated(listing, options, out)
+    return out
+
+
+def _intact(out: Path) -> bool:
+    try:
+        return is_packed(out) and bool(read(out))
+    except UserError:
+        return False
+
+
+def _remove_outdated(listing: Listing, options: PackOptions, out: Path) -> None:
+    for other in out.parent.iterdir():
+        if other == out or not is_packed(other):
+            continue
+        with suppress(UserError, OSError):
+            manifest = read_manifest(other)
+            if (manifest.source, manifest.options) == (listing.source, _plain(options)):
+                shutil.rmtree(other)
+
+
+def _plain(options: PackOptions) -> dict[str, object]:
+    return {"size": list(options.size) if options.size else None, "test_fraction": options.test_fraction}
+
+
+def pack(listing: Listing, options: PackOptions, out: Path) -> None:
+    """Decode every image of a listing into a packed data set; nothing is left behind when that fails."""
+    if not 0 < options.test_fraction < 1:
+        raise UserError(f"the test fraction is {options.test_fraction}: give a number between 0 and 1.")
+    if options.size is not None:
+        check_size(*options.size)
+    places = [place for split in listing.parts.values() for place in split]
+    seen = list(_read_all(listing, places, "looking at", lambda image, label: (label, look(image))))
+    labels, facts = torch.tensor([label for label, _ in seen]), [fact for _, fact in seen]
+    classes = listing.classes or tuple(str(k) for k in range(int(labels.max()) + 1))
+    train, validation, test = _splits(listing, labels, classes, options)
+    order = torch.cat([train, validation, test]).tolist()
+    (height, width), notes = _size(listing, facts, options)
+    grey = all(fact.grey for fact in facts)
+    from uiat.progress import PipeSafeConsole  # only here: to read a network needs no rich
+
+    say = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main()).print
+    for note in (*listing.notes, *notes):
+        say(f"note: {note}", markup=False, soft_wrap=True)
+    manifest = Manifest(
+        listing.source,
+        listing.digest,
+        _plain(options),
+        list(classes),
+        [1 if grey else 3, height, width],
+        train=len(train),
+        validation=len(validation),
+        test=len(test),
+        own_validation="validation" in listing.parts,
+        own_test="test" in listing.parts,
+        notes=[*listing.notes, *notes],
+    )
+    ordered = [places[k] for k in order]
+    images = _read_all(listing, ordered, "packing", lambda image, _: pixels(image, (height, width), grey))
+    try:
+        write(out, manifest, images, labels[order].tolist(), ordered)
+    except OSError as error:
+        raise UserError(
+            f"cannot write the packed images to {out} ({reason(error)}): "
+            "make room, or name another folder (--data-dir, or --out of `uiat data pack`)."
+        ) from None
+
+
+def _read_all(
+    listing: Listing, places: Sequence[str], doing: str, read_one: Callable[["Image", int], T]
+) -> Iterator[T]:
+    """Yield what `read_one` returns for the image and label at each place; damaged images are named at the end."""
+    from uiat.progress import Ticker
+
+    damaged: list[tuple[str, str]] = []
+    with Ticker(len(places), f"{doing} {len(places)} images") as ticker:
+        for place in places:
+            try:
+                with listing.open(place) as (image, label):
+                    result = read_one(image, label)
+            except Exception as error:  # decoders raise nearly anything on damaged bytes
+                damaged.append((place, first_line(error)))
+            else:
+                yield result
+            ticker.advance(1)
+    if damaged:
+        named = "; ".join(f"{place} ({why.removeprefix('ValueError: ')})" for place, why in damaged[:_NAMED])
+        more = f"; and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
+        count = "an image" if len(damaged) == 1 else f"{len(damaged)} images"
+        raise UserError(
+            f"{count} of {listing.source} cannot be read: {named}{more}: replace or remove, then try again."
+        )
+
+
+def _splits(
+    listing: Listing, labels: torch.Tensor, classes: Sequence[str], options: PackOptions
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the positions of training, validation and test images; what the source lacks is drawn from training."""
+    lengths = [len(split) for split in listing.parts.values()]
+    given = dict(zip(listing.parts, torch.arange(len(labels)).split(lengths), strict=True))
+    train, validation, test = given["train"], given.get("validation"), given.get("test")
+    before = set(labels[train].tolist())
+    if test is None:
+        chosen, rest = stratified(labels[train], options.test_fraction, SPLIT_SEED)
+        train, test = train[rest], train[chosen]
+    if validation is None:
+        chosen, rest = stratified(labels[train], min(default_validation(len(train)), len(train)), SPLIT_SEED)
+        train, validation = train[rest], train[chosen]
+    lost = sorted(before - set(labels[train].tolist()))
+    if lost or not len(test):
+        few = f"the class {classes[lost[0]]} has" if lost else "there are"
+        raise UserError(
+            f"{few} too few images in {listing.source} to draw test and validation images from: add some, "
+            "or make the splits yourself as folders train, validation and test."
+        )
+    return train, validation, test
+
+
+def _size(listing: Listing, facts: Sequence[Facts], options: PackOptions) -> tuple[tuple[int, int], list[str]]:
+    """Return (height, width), and what to say of the choice."""
+    if options.size is not None:
+        return options.size, []
+    sizes = Counter((fact.height, fact.width) for fact in facts)
+    (height, width), most = max(sizes.items(), key=lambda entry: (entry[1], entry[0]))
+    if max(height, width) > LARGEST:
+        raise UserError(
+            f"most images of {listing.source} have {height}×{width} pixels, more than {LARGEST} a side: "
+            f"choose a size, such as --data.size {round(64 * height / max(height, width))} "
+            f"{round(64 * width / max(height, width))}."
+        )
+    if len(sizes) == 1:
+        return (height, width), []
+    return (height, width), [
+        f"the images have {len(sizes)} sizes; all are resized to {height}×{width} (height×width), which {most} of "
+        f"{len(facts)} have; give a size to choose another"
+    ]
