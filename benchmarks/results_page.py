@@ -1,12 +1,13 @@
 """Write docs/results.md and README's table from the published runs: `python benchmarks/results_page.py`.
 
 Every number on the page is read from the cards and verdicts in results/cpu; prose without numbers is in here. Pictures
-are drawn beside the runs by `uiat reproduce NAME --scale cpu`, and the page links to them.
+are drawn from them into docs/pictures/results.
 """
 
 from pathlib import Path
 from statistics import mean
 
+from uiat.report.figure import save_figure
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.claims import RULE, decide, missing, overall, show_difference
@@ -21,6 +22,8 @@ from uiat.reproduce.table import Table, fill
 
 ROOT = Path(__file__).resolve().parents[1]
 OUT, PAGE, README = ROOT / "results" / "cpu", ROOT / "docs" / "results.md", ROOT / "README.md"
+PICTURES = "pictures/results"
+"""The folder of the figures, seen from the page."""
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """README's table is between these."""
 SCALE = scales.get("cpu")
@@ -135,8 +138,19 @@ def section(name: str) -> list[str]:
     points = experiment.points(OUT, SEEDS)
     if not points:
         return []
-    picture = f"![{experiment.title}](../results/cpu/{name}.svg)"
+    picture = f"![{experiment.title}]({PICTURES}/{name}.svg)"
     return [f"## {name}: {experiment.title}", "", picture, "", experiment.caption(points), ""]
+
+
+def draw_pictures() -> list[Path]:
+    """Draw every figure that has a finished run, and return the files."""
+    files = []
+    for name, build in EXPERIMENTS.items():
+        figure = build(SCALE)
+        if isinstance(figure, Figure) and (points := figure.points(OUT, SEEDS)):
+            files.append(PAGE.parent / PICTURES / f"{name}.svg")
+            save_figure(figure.draw(points, OUT, SEEDS, f"{figure.title} ({SCALE.banner})"), files[-1])
+    return files
 
 
 LEFT_OUT = """## What is not here
@@ -173,6 +187,9 @@ def readme() -> str:
 
 
 if __name__ == "__main__":
+    (PAGE.parent / PICTURES).mkdir(parents=True, exist_ok=True)
+    for path in draw_pictures():
+        print(f"drawn: {path}")
     for path, text in ((PAGE, page()), (README, readme())):
         path.write_text(text, encoding="utf-8")
         print(f"written: {path}")

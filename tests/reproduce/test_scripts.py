@@ -25,12 +25,26 @@ def test_the_documented_costs_are_the_plans() -> None:
             assert " | ".join(parts) == script["cost"](cells), f"{name}: run benchmarks/reproduce_costs.py"
 
 
-def test_the_page_shows_what_is_in_the_folder(made: Path) -> None:
+def results_page() -> Any:
     spec = importlib.util.spec_from_file_location("results_page", ROOT / "benchmarks" / "results_page.py")
     assert spec is not None
     assert spec.loader is not None
-    script: Any = importlib.util.module_from_spec(spec)
+    script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
+    return script
+
+
+def test_the_page_and_readme_are_those_of_the_published_runs() -> None:
+    script = results_page()
+    assert (ROOT / "docs" / "results.md").read_text("utf-8") == script.page(), "run benchmarks/results_page.py"
+    assert (ROOT / "README.md").read_text("utf-8") == script.readme(), "run benchmarks/results_page.py"
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", script.page())
+    assert pictures
+    assert all((ROOT / "docs" / picture).is_file() for picture in pictures)
+
+
+def test_the_page_shows_what_is_in_the_folder(made: Path) -> None:
+    script = results_page()
     with tiny_scale():
         script.OUT, script.SCALE, script.SEEDS = made, TINY, 1
         page = script.page()
@@ -40,6 +54,4 @@ def test_the_page_shows_what_is_in_the_folder(made: Path) -> None:
     rows = [line for line in (made / "table1.md").read_text("utf-8").splitlines() if line.startswith("|")]
     assert rows
     assert all(row in page for row in rows)
-    pictures = re.findall(r"!\[[^]]*\]\(\.\./results/cpu/([^)]+)\)", page)
-    assert pictures
-    assert all((made / picture).is_file() for picture in pictures)
+    assert "](pictures/results/fig2.svg)" in page
