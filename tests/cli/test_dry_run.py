@@ -10,10 +10,10 @@ from PIL import Image
 
 from tests.support.calls import Call, call, refused
 from tests.support.runs import CPU, TINY, begin, splits, tiny
-from uiat import recipes
 from uiat.cli import dry_run
 from uiat.cli.dry_run import estimate
 from uiat.config import AWP, AnyConfig, Averaging
+from uiat.data import SOURCES
 from uiat.data.config import DataConfig
 from uiat.reproduce.budget import SETS
 from uiat.runs.folder import read_json
@@ -109,7 +109,7 @@ def test_data_that_is_not_downloaded(place: Path, capsys: pytest.CaptureFixture[
 
 
 def test_the_sizes_of_data_that_is_not_downloaded() -> None:
-    assert set(SETS) == {recipes.get(name).data.name for name in recipes.RECIPES} - {""}
+    assert set(SETS) == set(SOURCES)
 
 
 def test_images_of_ones_own(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

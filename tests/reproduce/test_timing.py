@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -170,11 +171,15 @@ def test_a_race_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: pytest
 def test_two_commands_at_once_do_not_time_under_load(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`table2` beside a command that trains: its race begins when nothing is held any more."""
+    """`table2` beside a command that trains: its race begins when nothing is held any more.
+
+    The other command stands still until the race waits for it, so that it cannot be done before, on any machine.
+    """
     out, held, first = tmp_path / "out", [], []
     process = fork(tmp_path / "1.txt", "reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(out))
     while not held_here(out):
         time.sleep(0.01)
+    os.kill(process.pid, signal.SIGSTOP)
 
     def watched(self: Timing, out: Path, device: torch.device) -> None:
         held.append(held_here(out))
@@ -182,12 +187,18 @@ def test_two_commands_at_once_do_not_time_under_load(
 
     def waiting(out: Path, say: Any) -> None:
         first.append((out / "table2.md").exists())
-        timing.wait_for_quiet(out, say)
+
+        def said(text: str) -> None:
+            say(text)
+            os.kill(process.pid, signal.SIGCONT)
+
+        timing.wait_for_quiet(out, said)
 
     monkeypatch.setattr(Timing, "measure", watched)
     monkeypatch.setattr("uiat.cli.reproduce_output.wait_for_quiet", waiting)
     with tiny_scale():
         found = call(capsys, "reproduce", "table2", "--jobs", "0", "--out", str(out))
+    os.kill(process.pid, signal.SIGCONT)
     assert process.end()[0] == 0
     assert found.code == 0, found.err
     assert "times want the machine alone: waiting for 1 runs of other processes: digits-" in found.err
