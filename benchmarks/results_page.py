@@ -4,6 +4,7 @@ Every number on the page is read from the cards and verdicts in results/cpu; pro
 are drawn from them into docs/pictures/results.
 """
 
+from collections import Counter
 from pathlib import Path
 from statistics import mean
 
@@ -15,7 +16,7 @@ from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.experiments.tables import METHODS
-from uiat.reproduce.figure import Figure
+from uiat.reproduce.figure import Figure, PlottedPoint
 from uiat.reproduce.measures import read_learning
 from uiat.reproduce.output import show, to_markdown
 from uiat.reproduce.table import Table, fill
@@ -41,12 +42,13 @@ SETTING = """## The setting
 
 {train:,} training images of real CIFAR-10, resized to {size}×{size} and mirrored at random but not cropped,
 {validation} more to choose the best epoch by, and all {test:,} test images. ResNet of three blocks, width {width}
-({parameters:,} parameters),
-{epochs} epochs of batches of {batch}, one cycle of the learning rate up to {lr:g}, weight decay {decay:g}, PGD-10 at
-ε = 8/255 with the paper's α, ε', β and γ. So few images, and no crops, let a network of this size fit them under attack
-and then overfit, as the paper's networks do on all of CIFAR-10. Weights are those of the best epoch on the validation
-split under PGD-10, unless a table says otherwise. All runs: `uiat reproduce all --scale cpu`; one run: its command from
-`--plan`. One thread of a CPU with {kernels} kernels, torch {torch}."""
+({parameters:,} parameters), {epochs} epochs of batches of {batch}, one cycle of the learning rate (its peak and each
+method's weight: see `tuning` below), weight decay {decay:g}, PGD-10 at ε = 8/255 with the paper's α, ε', β and γ.
+CIFAR-100 with its coarse classes: as many images, the same settings. So few images, and no crops, let a network of
+this size fit them under attack and then overfit, as the paper's networks do on all of CIFAR-10. Weights are those of
+the best epoch on the validation split under PGD-10, unless a table says otherwise. All runs:
+`uiat reproduce all --scale cpu`; one run: its command from `--plan`. One thread of a CPU with {kernels} kernels, torch
+{torch}."""
 
 
 def setting() -> str:
@@ -63,7 +65,6 @@ def setting() -> str:
         parameters=card["parameters"],
         epochs=config.train.epochs,
         batch=config.train.batch_size,
-        lr=config.train.schedule.lr,
         decay=config.train.weight_decay,
         kernels=card["environment"]["kernels"],
         torch=card["environment"]["versions"]["torch"],
@@ -134,20 +135,26 @@ def section(name: str) -> list[str]:
         if not any(entry.cell is not None for entry in filled.numbers):
             return []
         return [to_markdown(filled).replace("# ", "## ", 1).strip(), ""]
-    assert isinstance(experiment, Figure)
-    points = experiment.points(OUT, SEEDS)
+    points = drawable(experiment)
     if not points:
         return []
     picture = f"![{experiment.title}]({PICTURES}/{name}.svg)"
     return [f"## {name}: {experiment.title}", "", picture, "", experiment.caption(points), ""]
 
 
+def drawable(figure: Figure) -> list[PlottedPoint]:
+    """Return the points of a figure; none before one of its lines has two."""
+    points = figure.points(OUT, SEEDS)
+    counts = Counter((point.panel, point.line) for point in points)
+    return points if max(counts.values(), default=0) > 1 else []
+
+
 def draw_pictures() -> list[Path]:
-    """Draw every figure that has a finished run, and return the files."""
+    """Draw every figure that has a line to show, and return the files."""
     files = []
     for name, build in EXPERIMENTS.items():
         figure = build(SCALE)
-        if isinstance(figure, Figure) and (points := figure.points(OUT, SEEDS)):
+        if isinstance(figure, Figure) and (points := drawable(figure)):
             files.append(PAGE.parent / PICTURES / f"{name}.svg")
             save_figure(figure.draw(points, OUT, SEEDS, f"{figure.title} ({SCALE.banner})"), files[-1])
     return files
@@ -176,7 +183,9 @@ def readme() -> str:
     _, _, after = rest.partition(END)
     filled = fill(EXPERIMENTS["table1"](SCALE), OUT, SEEDS)  # type: ignore[arg-type]
     columns = [column for column in filled.columns() if column[0] == SCALE.data["CIFAR-10"]]
-    lines = [f"| 3,000 images of CIFAR-10 at 16×16, ε = 8/255 | {' | '.join(name for _, name in columns)} |"]
+    names = {"PGD": "PGD-20", "AA": "AutoAttack"}
+    heading = " | ".join(names.get(name, name) for _, name in columns)
+    lines = [f"| 3,000 images of CIFAR-10 at 16×16, ε = 8/255 | {heading} |"]
     lines.append("| --- |" + " ---: |" * len(columns))
     for row in filled.rows():
         places = [entry for column in columns if (entry := filled.at(row, column)) is not None]
