@@ -12,11 +12,12 @@ from uiat.reproduce import scales
 from uiat.reproduce.budget import seconds, training_passes
 from uiat.reproduce.cell import Cell, merge, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.scale import Scale
 
 NOWHERE = Path("no-such-folder")
 
 
-def cells_of(names: list[str], scale: scales.Scale, seeds: int) -> list[Cell]:
+def cells_of(names: list[str], scale: Scale, seeds: int) -> list[Cell]:
     """Return the runs that some tables and figures need, helpers among them."""
     return with_helpers(merge(cell for name in names for cell in EXPERIMENTS[name](scale).cells(seeds)), NOWHERE)
 

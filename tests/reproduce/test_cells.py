@@ -18,7 +18,8 @@ from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.tables import ablated
 from uiat.reproduce.measures import Attacked, Measure, Watch, measure_key
 from uiat.reproduce.output import commits, mixed
-from uiat.reproduce.scales import SCALES, Scale, change_method
+from uiat.reproduce.scale import Scale, change_method
+from uiat.reproduce.scales import SCALES
 
 SMOKE = scales.get("smoke")
 

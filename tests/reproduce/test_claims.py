@@ -22,7 +22,8 @@ from uiat.reproduce.claims import (
 )
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments.tables import COMPONENTS, components
-from uiat.reproduce.scales import SCALES, Scale
+from uiat.reproduce.scale import Scale
+from uiat.reproduce.scales import SCALES
 
 NOTHING = Finding(Comparison("a", None), None)
 

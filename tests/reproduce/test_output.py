@@ -17,7 +17,8 @@ from uiat.reproduce.cell import Cell, Store, writing
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.figure import ENDINGS, Figure
 from uiat.reproduce.output import caption, latex, to_latex, to_markdown, to_records
-from uiat.reproduce.scales import SCALES, Scale
+from uiat.reproduce.scale import Scale
+from uiat.reproduce.scales import SCALES
 from uiat.reproduce.table import Entry, Table, fill, read_figures
 
 

@@ -17,7 +17,8 @@ from uiat.reproduce.budget import sizes
 from uiat.reproduce.cell import Cell, merge
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.tables import TIMED, network_timings
-from uiat.reproduce.scales import SCALES, Scale
+from uiat.reproduce.scale import Scale
+from uiat.reproduce.scales import SCALES
 from uiat.targets import InstanceInverse
 from uiat.types import Batch, Clock, DataSpec
 

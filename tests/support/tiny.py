@@ -13,6 +13,7 @@ from uiat.models import ResNet
 from uiat.recipes.paper import as_single_step
 from uiat.reproduce import scales, timing, workers
 from uiat.reproduce.measures import Watch
+from uiat.reproduce.scale import Scale
 from uiat.reproduce.stand_in import stand_in_name
 from uiat.targets import InstanceInverse
 
@@ -73,7 +74,7 @@ TINY = replace(
 
 
 @contextmanager
-def tiny_scale() -> Iterator[scales.Scale]:
+def tiny_scale() -> Iterator[Scale]:
     """Within it, `--scale smoke` is tiny, in this process and in its workers."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scales.SCALES, "smoke", TINY)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from uiat.evaluation.intervals import LEVEL, Difference
 from uiat.io import write_json
 from uiat.reproduce.output import write_text
-from uiat.reproduce.scales import Scale
+from uiat.reproduce.scale import Scale
 
 Verdict = Literal["holds", "does not hold", "not measured at this scale"]
 NOT_MEASURED: Verdict = "not measured at this scale"

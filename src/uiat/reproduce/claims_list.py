@@ -26,7 +26,7 @@ from uiat.reproduce.experiments.tables import (
     network_timings,
 )
 from uiat.reproduce.measures import Attacked
-from uiat.reproduce.scales import Scale
+from uiat.reproduce.scale import Scale
 from uiat.reproduce.table import paper_figure
 
 DATA = ("CIFAR-10", "CIFAR-100", "SVHN")

@@ -13,7 +13,7 @@ from uiat.report.figure import save_figure
 from uiat.report.panels import Panel, PanelLine, draw_panels
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.output import latex, many_seeds, write_pages
-from uiat.reproduce.scales import Scale
+from uiat.reproduce.scale import Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -17,7 +17,7 @@ from uiat.bench.timed import passes_per_image
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.measures import Attacked, Measure
 from uiat.reproduce.output import caption, to_latex, to_markdown, to_records, write_pages
-from uiat.reproduce.scales import Scale
+from uiat.reproduce.scale import Scale
 from uiat.reproduce.timing import TableRace, Timing
 
 FILE = Path(__file__).with_name("paper_tables.csv")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from uiat.reproduce.experiments import beyond, figures, sweeps, tables
 from uiat.reproduce.figure import Figure
-from uiat.reproduce.scales import Scale
+from uiat.reproduce.scale import Scale
 from uiat.reproduce.table import Table
 
 Experiment = Table | Figure

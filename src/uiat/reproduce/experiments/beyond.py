@@ -9,7 +9,7 @@ from uiat.recipes.plus import BOOSTERS, PLUS, boosted
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.experiments.tables import METHODS
 from uiat.reproduce.measures import Measure
-from uiat.reproduce.scales import Scale, change_method, tuned
+from uiat.reproduce.scale import Scale, change_method, tuned
 from uiat.reproduce.table import Entry, Percent, Table
 
 COLUMNS = ("Natural", "PGD", "Robust")

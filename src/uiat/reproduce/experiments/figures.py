@@ -14,7 +14,7 @@ from uiat.report.panels import Panel, draw_panels
 from uiat.reproduce.cell import Cell, common_seeds, seed_stores
 from uiat.reproduce.figure import Figure, PlottedPoint, accuracy_point, draw_each_panel, lines_of
 from uiat.reproduce.measures import LINES, read_learning
-from uiat.reproduce.scales import Scale
+from uiat.reproduce.scale import Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

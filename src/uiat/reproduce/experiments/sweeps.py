@@ -11,7 +11,7 @@ from uiat.config import AnyConfig
 from uiat.report.panels import Panel, draw_panels
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.figure import Figure, PlottedPoint, accuracy_point, lines_of
-from uiat.reproduce.scales import Scale, change_method
+from uiat.reproduce.scale import Scale, change_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

@@ -2,7 +2,7 @@
 
 from uiat.config import AnyConfig
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.scales import Scale, change_method
+from uiat.reproduce.scale import Scale, change_method
 from uiat.reproduce.table import Entry, EpochPasses, EpochTime, Percent, Table, paper_figure, read_figures
 from uiat.reproduce.timing import Timing, timing_of
 

@@ -1,0 +1,134 @@
+"""What a scale is: the runs that replace the paper's (data, networks, epochs), and what is measured on them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from uiat.config import AnyConfig
+from uiat.methods import GradAlign
+from uiat.reproduce.measures import Attacked, Curve, Inverse, Watch
+from uiat.reproduce.timing import Timing, timing_of
+
+PAPER_EPS = 8 / 255
+ALIGN = {6: 0.112, 8: 0.2, 10: 0.356}
+"""λ_align of GradAlign at ε = k/255, from its authors' code."""
+Runs = Callable[[str, str, str], AnyConfig]
+"""(method, one of the paper's data sets, one of its networks) → the run."""
+
+
+def attack_of(config: AnyConfig) -> Any:
+    """Return the attack of a configuration's method."""
+    return config.method.attack
+
+
+def change_method(config: AnyConfig, part: str | None, **changes: Any) -> AnyConfig:
+    """Return a configuration with other numbers in its method, or in one part of it."""
+    if part is not None:
+        changes = {part: replace(getattr(config.method, part), **changes)}
+    return replace(config, method=replace(config.method, **changes))  # type: ignore[type-var]
+
+
+def tuned(config: AnyConfig, values: Mapping[str, float]) -> AnyConfig:
+    """Return a run with another learning rate (`lr`) or other numbers of its method."""
+    changes = {name: value for name, value in values.items() if name != "lr"}
+    schedule = replace(config.train.schedule, lr=values.get("lr", config.train.schedule.lr))
+    return change_method(replace(config, train=replace(config.train, schedule=schedule)), None, **changes)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """One scale."""
+
+    name: str
+    banner: str
+    """The line above the numbers of this scale."""
+    runs: Runs
+    """Its runs, before tuning."""
+    single_step_run: Callable[[str], AnyConfig]
+    """The run of a single-step method, in Table 5."""
+    generated: Callable[[str, str, str], AnyConfig | None]
+    """The runs of Table 4, with its networks; `None` where the scale has none."""
+    data: Mapping[str, str]
+    """The paper's data sets that are measured, and what they are called here."""
+    networks: Mapping[str, str]
+    """The paper's networks, and the networks that replace them here."""
+    generated_networks: Mapping[str, str]
+    """The networks of Table 4, and the networks that replace them here."""
+    eps: float
+    """The radius that replaces ε = 8/255."""
+    worth: str
+    """What its numbers say of the paper's claims."""
+    seeds: int
+    images: int | None
+    """Test images for natural accuracy, PGD-20, CW and curves; `None`: all."""
+    robust: str
+    """The attack of the columns `Robust`, of sweeps and of Figure 5."""
+    robust_images: int | None
+    """Test images for it and for AutoAttack; `None`: all."""
+    watch: Watch
+    rounds: int
+    """How often every method is timed where times are compared."""
+    tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    """What `tuning` found better than a method's default: the learning rate (`lr`), or a field of the method."""
+    aa: str = "autoattack"
+    """The attack of the column `AA`."""
+    lam: tuple[float, ...] = (1.0, 2.0, 3.5, 5.0, 6.5)
+    omega: tuple[float, ...] = (1.0, 3.0, 6.0, 10.0)
+    beta: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
+    gamma: tuple[float, ...] = (0.5, 0.7, 0.9, 0.99)
+    start: tuple[float, ...] = (0.25, 0.5, 0.75, 0.9)
+    """T, as fractions of the epochs."""
+    one_off: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
+    """T', as fractions of the epochs."""
+    halves: tuple[float, ...] = tuple(k / 4 for k in range(-4, 9))
+    """The grid of Figures 1 and 4, as multiples of ε."""
+    difference: tuple[float, ...] = tuple(k / 4 for k in range(1, 9))
+    """The grid of Figure 5."""
+
+    def radius(self, levels: float) -> float:
+        """Return the radius that replaces the paper's `levels`/255."""
+        return self.eps * (levels / 8) if self.eps != PAPER_EPS else levels / 255
+
+    def show_radius(self, levels: float) -> str:
+        """Return that radius as text: in levels of 255 where they are the paper's, else as a decimal."""
+        return f"{levels:g}/255" if self.eps == PAPER_EPS else f"{self.radius(levels):g}"
+
+    def config(self, method: str, data: str = "CIFAR-10", network: str = "ResNet-18") -> AnyConfig:
+        """Return the run of a method on one of the paper's data sets and networks."""
+        return tuned(self.runs(method, data, network), self.tuned.get(method, {}))
+
+    def single_step(self, method: str, levels: int) -> AnyConfig:
+        """Return a run of Table 5 at the radius of so many levels."""
+        config = self.single_step_run(method)
+        changes: dict[str, Any] = {"attack": replace(attack_of(config), eps=self.radius(levels))}
+        if isinstance(config.method, GradAlign):
+            changes["lam_align"] = ALIGN[levels]
+        return change_method(config, None, **changes)
+
+    def larger(self, method: str, levels: int) -> AnyConfig:
+        """Return a run of Table 3: another ε; α and ε' stay as they are."""
+        config = self.config(method)
+        return change_method(config, None, attack=replace(attack_of(config), eps=self.radius(levels)))
+
+    def timing(self, network: str, methods: tuple[str, ...]) -> Timing:
+        """Return the race of Table 2 on one of the paper's networks."""
+        return timing_of(self.config("uiat", network=network), methods, self.rounds)
+
+    def attacked(self, attack: str, weights: str = "best") -> Attacked:
+        """Return a measurement by the paper's column: Natural, PGD, CW, AA (AutoAttack), Robust."""
+        if attack in ("AA", "Robust"):
+            return Attacked(self.aa if attack == "AA" else self.robust, self.robust_images, weights)
+        name = {"Natural": "natural", "PGD": "pgd-20", "PGD-20": "pgd-20", "CW": "cw"}[attack]
+        return Attacked(name, self.images, weights)
+
+    def halves_curve(self) -> Curve:
+        """Return the measurement of Figures 1 and 4."""
+        return Curve("pgd-20", tuple(self.eps * k for k in self.halves), self.images)
+
+    def difference_curve(self) -> Curve:
+        """Return the measurement of Figure 5."""
+        return Curve(self.robust, tuple(self.eps * k for k in self.difference), self.robust_images)
+
+    def inverse(self) -> Inverse:
+        """Return the measurement of Figure S1."""
+        return Inverse(n=self.images)
