@@ -157,7 +157,7 @@ SCALES: dict[str, Scale] = {
         cpu,
         lambda method: as_single_step(cpu(method, "CIFAR-10", "ResNet-18")),
         _cpu_generated,
-        data={"CIFAR-10": "cpu: CIFAR-10 at 16×16", "CIFAR-100": "cpu: CIFAR-100, 20 coarse classes, at 16×16"},
+        data={"CIFAR-10": "cpu: CIFAR-10 at 16×16", "CIFAR-100": "coarse CIFAR-100"},
         networks={"ResNet-18": "ResNet-8, width 24", "WRN-28": "WRN-10-1", "WRN-34": "WRN-16-1"},
         generated_networks={"PRN-18": "PreActResNet-8", "WRN-28-10": "WRN-10-1"},
         eps=PAPER_EPS,
