@@ -12,7 +12,7 @@ from uiat.evaluation.intervals import wilson
 from uiat.report.figure import save_figure
 from uiat.report.panels import Panel, PanelLine, draw_panels
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.output import latex, many_seeds, write_pages
+from uiat.reproduce.output import latex, many_seeds, weights_of, write_pages
 from uiat.reproduce.scale import Scale
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ class Figure:
         if counts[0] == 1 < counts[-1]:
             spread += ", 95 % intervals over images where there is one"
         ours = "The grid is ours: the paper gives no points."
-        return " ".join([f"Scale {self.scale.name}, {over}; bands: {self.bands or spread}. {ours}", *self.notes])
+        weights = weights_of(measure for cell in self.needs for measure in cell.measures)
+        first = f"Scale {self.scale.name}, {over}; bands: {self.bands or spread}. {ours}"
+        return " ".join([first, *weights, *self.notes])
 
     def _markdown(self, points: Sequence[PlottedPoint]) -> str:
         lines = [f"# {self.name}: {self.title}", "", f"**{self.scale.banner}**", ""]

@@ -14,6 +14,7 @@ from uiat.reproduce.timing import TableRace
 
 if TYPE_CHECKING:
     from uiat.reproduce.experiments import Experiment
+    from uiat.reproduce.measures import Measure
     from uiat.reproduce.table import Entry, Filled
 
 
@@ -49,10 +50,17 @@ def caption(filled: "Filled") -> str:
     attacks = {"AA": scale.aa, "Robust": scale.robust}
     parts = [f"Scale {scale.name}; {seeds}in parentheses the paper's figure, which belongs to the paper's setting."]
     parts += [f"{column}: {attack} on {robust}." for column, attack in attacks.items() if column in columns]
+    parts += weights_of(entry.reading.measure for entry in table.entries)
     parts += [f"Times of the fastest round, on {' and '.join(filled.devices)}."] if filled.devices else []
     parts += [f"A warning: {doubt}" for doubt in filled.doubts]
     parts += ["The best of ours in each column is bold; – is not measured."]
     return " ".join([*parts, *table.notes])
+
+
+def weights_of(measures: Iterable["Measure | None"]) -> list[str]:
+    """Say which weights were measured, if they are the same everywhere."""
+    names = {measure.weights for measure in measures if measure is not None}
+    return [f"Weights of the {name} epoch." for name in names if len(names) == 1]
 
 
 def many_seeds(counts: list[int]) -> str:

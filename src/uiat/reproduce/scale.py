@@ -70,6 +70,8 @@ class Scale:
     """How often every method is timed where times are compared."""
     tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """What `tuning` found better than a method's default: the learning rate (`lr`), or a field of the method."""
+    weights: str = "best"
+    """The weights that are measured unless a table says otherwise: `best` epoch on the validation split, or `last`."""
     aa: str = "autoattack"
     """The attack of the column `AA`."""
     lam: tuple[float, ...] = (1.0, 2.0, 3.5, 5.0, 6.5)
@@ -114,8 +116,9 @@ class Scale:
         """Return the race of Table 2 on one of the paper's networks."""
         return timing_of(self.config("uiat", network=network), methods, self.rounds)
 
-    def attacked(self, attack: str, weights: str = "best") -> Attacked:
+    def attacked(self, attack: str, weights: str | None = None) -> Attacked:
         """Return a measurement by the paper's column: Natural, PGD, CW, AA (AutoAttack), Robust."""
+        weights = weights or self.weights
         if attack in ("AA", "Robust"):
             return Attacked(self.aa if attack == "AA" else self.robust, self.robust_images, weights)
         name = {"Natural": "natural", "PGD": "pgd-20", "PGD-20": "pgd-20", "CW": "cw"}[attack]
@@ -123,11 +126,11 @@ class Scale:
 
     def halves_curve(self) -> Curve:
         """Return the measurement of Figures 1 and 4."""
-        return Curve("pgd-20", tuple(self.eps * k for k in self.halves), self.images)
+        return Curve("pgd-20", tuple(self.eps * k for k in self.halves), self.images, self.weights)
 
     def difference_curve(self) -> Curve:
         """Return the measurement of Figure 5."""
-        return Curve(self.robust, tuple(self.eps * k for k in self.difference), self.robust_images)
+        return Curve(self.robust, tuple(self.eps * k for k in self.difference), self.robust_images, self.weights)
 
     def inverse(self) -> Inverse:
         """Return the measurement of Figure S1."""

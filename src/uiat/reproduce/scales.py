@@ -170,6 +170,7 @@ SCALES: dict[str, Scale] = {
         watch=Watch(train=300, test=1000),
         rounds=5,
         tuned=TUNED,
+        weights="last",  # 500 images choose the best epoch too badly: docs/log.md
         lam=(1.75, 3.5, 7.0),
         omega=(3.0, 6.0, 12.0),
         beta=(0.0, 1.0, 2.0),

@@ -141,6 +141,6 @@ def figs1(scale: Scale) -> Figure:
 
     notes = (
         "Points: the share of test images of a class whose cross-entropy, or loss of Eq. 4 (l_inv), an inverse or a "
-        "universal inverse perturbation lowers; last weights, and the z that the run ended with.",
+        "universal inverse perturbation lowers, with the z that the run ended with.",
     )
     return Figure("figS1", title, scale, (cell.labelled("UIAT"),), points, draw, notes, "class")
