@@ -15,7 +15,7 @@ from matplotlib.image import imread
 from tests.support.tiny import TINY, tiny_scale
 from uiat.reproduce.cell import Cell, Store, writing
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.figure import ENDINGS, Figure
+from uiat.reproduce.figure import ENDINGS, Figure, PlottedPoint
 from uiat.reproduce.output import caption, latex, to_latex, to_markdown, to_records
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.scales import SCALES
@@ -63,6 +63,37 @@ def test_the_caption_counts_the_seeds_that_are_finished(tmp_path: Path) -> None:
 
 def test_a_table_without_attacks_does_not_speak_of_them(tmp_path: Path) -> None:
     assert TINY.robust not in caption(fill(EXPERIMENTS["table2"](TINY), tmp_path, 1))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "scale", "weights"),
+    [
+        ("table1", "smoke", "best"),
+        ("table1", "cpu", "best"),
+        ("table1-last", "smoke", "last"),
+        ("table5", "smoke", "last"),
+        ("table6", "smoke", "best"),
+        ("table6", "cpu", "last"),
+        ("table2", "cpu", None),
+    ],
+)
+def test_a_table_says_which_weights_it_is_of(name: str, scale: str, weights: str | None, tmp_path: Path) -> None:
+    experiment = EXPERIMENTS[name](SCALES[scale])
+    assert isinstance(experiment, Table)
+    words = caption(fill(experiment, tmp_path, 1))
+    assert [kind for kind in ("best", "last") if f"Weights of the {kind} epoch." in words] == (
+        [weights] if weights else []
+    )
+
+
+@pytest.mark.parametrize(("scale", "weights"), [("smoke", "best"), ("cpu", "last")])
+def test_a_figure_says_which_weights_it_is_of(scale: str, weights: str) -> None:
+    point = PlottedPoint("panel", "line", 0.0, 1.0, 0.0, 2.0, None, 1, 10)
+    for name in ("fig1", "fig3", "fig4", "fig5", "figS2", "fronts"):
+        figure = EXPERIMENTS[name](SCALES[scale])
+        assert isinstance(figure, Figure)
+        assert f"Weights of the {weights} epoch." in figure.caption([point]), name
+        assert {measure.weights for cell in figure.needs for measure in cell.measures} == {weights}
 
 
 def test_a_figure_is_drawn_from_the_seed_that_is_finished(made: Path, tmp_path: Path) -> None:
