@@ -7,8 +7,11 @@ are drawn from them into docs/pictures/results.
 import re
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
+from uiat.config import AnyConfig
+from uiat.recipes.plus import boosted
 from uiat.report.figure import save_figure
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
@@ -35,6 +38,8 @@ ORDER = ("fig2", "fronts", "plus", "questions", "tuning")
 """What comes after Table 1; the rest follows in the order of the paper."""
 MAIN = ("table1-last", "table1")
 WIDTH = 120
+Pairs = dict[str, tuple[AnyConfig, AnyConfig]]
+"""Two runs by what their difference is called."""
 COLUMNS = tuple((column, weights) for weights in ("last", "best") for column in ATTACKS)
 """Attacks and weights for which methods are compared pair by pair."""
 
@@ -101,26 +106,43 @@ def verdicts() -> list[str]:
     return lines
 
 
-def differences() -> list[str]:
-    """Return by how much UIAT and one-off UIAT are above SAT and TRADES, paired, with intervals."""
-    heads = [f"{column}, {weights} epoch" for column, weights in COLUMNS]
-    lines = [f"| CIFAR-10 | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
-    for ours in ("UIAT", "UIAT (One-off)"):
-        for theirs in ("SAT", "TRADES"):
-            pair = [SCALE.config(METHODS[name]) for name in (ours, theirs)]
-            shown = []
-            for column, weights in COLUMNS:
-                evidence = more_accurate(pair[:1], pair[1:], SCALE.attacked(column, weights))
-                found = evidence(OUT, SEEDS)
-                shown.append(
-                    "–" if found is None else " ".join(show_difference(Finding(Comparison("", evidence), found)))
-                )
-            lines.append(f"| {ours} − {theirs} | {' | '.join(shown)} |")
+def compared(pairs: Pairs, columns: Sequence[tuple[str, str]]) -> list[str]:
+    """Return by how much the first run of each pair is above the second, paired, with intervals."""
+    heads = [f"{column}, {weights} epoch" for column, weights in columns]
+    lines = ["|  | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
+    for label, (first, second) in pairs.items():
+        shown = []
+        for column, weights in columns:
+            evidence = more_accurate([first], [second], SCALE.attacked(column, weights))
+            finding = Finding(Comparison("", evidence), evidence(OUT, SEEDS))
+            shown.append("–" if finding.difference is None else " ".join(show_difference(finding)))
+        lines.append(f"| {label} | {' | '.join(shown)} |")
     words = (
         "By how many points the first is above the second, with paired 95 % intervals over the seeds at which both are "
-        "finished and over test images (one seed: over images alone). AA is on 1,000 images, the rest on all."
+        "finished and over test images (one seed: over images alone). AA and Robust: 1,000 images; the rest: all."
     )
-    return ["## Differences between methods", "", *lines, "", words, ""]
+    return [*lines, "", words, ""]
+
+
+def differences() -> list[str]:
+    """Compare UIAT and one-off UIAT with SAT and TRADES."""
+    pairs: Pairs = {}
+    for ours in ("UIAT", "UIAT (One-off)"):
+        for theirs in ("SAT", "TRADES"):
+            pairs[f"{ours} − {theirs}"] = (SCALE.config(METHODS[ours]), SCALE.config(METHODS[theirs]))
+    return ["## Differences between methods on CIFAR-10", "", *compared(pairs, COLUMNS)]
+
+
+def beyond() -> list[str]:
+    """Compare `uiat-plus` with what it is made of, and with baselines that have the same boosters."""
+    ours = boosted(SCALE.config("uiat-oneoff"))
+    if not seed_stores(Cell(ours), OUT, SEEDS):
+        return []
+    others = {name: SCALE.config(METHODS[name]) for name in ("UIAT", "UIAT (One-off)")}
+    others |= {f"{name} with the same boosters": boosted(SCALE.config(METHODS[name])) for name in ("SAT", "TRADES")}
+    pairs = {f"uiat-plus − {name}": (ours, config) for name, config in others.items()}
+    columns = [(column, SCALE.weights) for column in ("Natural", "PGD", "Robust", "AA")]
+    return ["## uiat-plus", "", *compared(pairs, columns)]
 
 
 def regime() -> list[str]:
@@ -205,7 +227,7 @@ def page() -> str:
     names = [*ORDER, *(name for name in EXPERIMENTS if name not in ORDER)]
     sections = {name: section(name) for name in names}
     main = [line for name in MAIN for line in sections.pop(name)]
-    lines = [INTRODUCTION, "", *verdicts(), setting(), "", *main, *differences(), *regime()]
+    lines = [INTRODUCTION, "", *verdicts(), setting(), "", *main, *differences(), *regime(), *beyond()]
     lines += [line for own in sections.values() for line in own]
     missing_names = ", ".join(f"`{name}`" for name, own in sections.items() if not own)
     lines.append(LEFT_OUT.format(names=missing_names))
