@@ -168,7 +168,7 @@ SCALES: dict[str, Scale] = {
         robust="apgd-ce+apgd-t",
         robust_images=1000,
         watch=Watch(train=300, test=1000),
-        rounds=5,
+        rounds=15,
         tuned=TUNED,
         weights="last",  # 500 images choose the best epoch too badly: docs/log.md
         lam=(1.75, 3.5, 7.0),

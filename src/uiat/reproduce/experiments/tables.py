@@ -62,7 +62,7 @@ def network_timings(scale: Scale) -> dict[str, Timing]:
 
 def table2(scale: Scale) -> Table:
     """Return Table 2: time of a training epoch, and the passes that it is made of, for three networks."""
-    races, entries, digits = network_timings(scale), [], 4 if scale.name == "smoke" else 2
+    races, entries, digits = network_timings(scale), [], 2 if scale.name == "paper" else 3
     for row, method in TIMED.items():
         for network, ours in scale.networks.items():
             reading, figure = EpochTime(races[network], method, 60.0, digits), paper_figure("table2", row, network)
