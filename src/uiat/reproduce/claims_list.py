@@ -17,10 +17,8 @@ from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.experiments.sweeps import EPOCH, GAMMA, LAMBDA, START, Sweep
 from uiat.reproduce.experiments.tables import (
     ATTACKS,
-    LARGER,
     LAST,
     METHODS,
-    RADII,
     SINGLE_STEP,
     ablated,
     network_timings,
@@ -166,7 +164,7 @@ def _trade_off(scale: Scale) -> Claim:
 
 def _larger_eps(scale: Scale) -> Claim:
     parts = []
-    for levels in LARGER:
+    for levels in scale.larger_radii:
         for name, method in (("TRADES", "trades"), ("HAT", "hat")):
             pair = (scale.larger("uiat", levels), scale.larger(method, levels))
             evidence = more_accurate(pair[:1], pair[1:], scale.attacked("Robust"))
@@ -205,7 +203,7 @@ def _faster(scale: Scale) -> Claim:
 
 def _single_step(scale: Scale, name: str) -> Claim:
     gains, parts, method, plugged = {}, [], SINGLE_STEP[name], f"{name} + UIAT"
-    for levels in RADII:
+    for levels in scale.single_step_radii:
         ours, plain = scale.single_step(f"{method}-uiat", levels), scale.single_step(method, levels)
         for column in ("Natural", "Robust"):
             where = f"{column} at ε = {scale.show_radius(levels)}"

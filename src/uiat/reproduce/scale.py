@@ -82,6 +82,10 @@ class Scale:
     """T, as fractions of the epochs."""
     one_off: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8)
     """T', as fractions of the epochs."""
+    larger_radii: tuple[int, ...] = (10, 12, 16)
+    """ε of Table 3, in levels of 255."""
+    single_step_radii: tuple[int, ...] = (6, 8, 10)
+    """ε of Table 5, in levels of 255."""
     halves: tuple[float, ...] = tuple(k / 4 for k in range(-4, 9))
     """The grid of Figures 1 and 4, as multiples of ε."""
     difference: tuple[float, ...] = tuple(k / 4 for k in range(1, 9))

@@ -177,6 +177,8 @@ SCALES: dict[str, Scale] = {
         gamma=(0.5, 0.9, 0.99),
         start=(0.25, 0.5, 0.75),
         one_off=(0.25, 0.5, 0.8),
+        larger_radii=(12,),
+        single_step_radii=(8,),
         halves=tuple(k / 2 for k in range(-2, 5)),
         difference=(0.5, 1.0, 1.5, 2.0),
     ),

@@ -77,14 +77,10 @@ def table2(scale: Scale) -> Table:
     return Table("table2", "Time of a training epoch", scale, tuple(entries), notes, timings=tuple(races.values()))
 
 
-LARGER = (10, 12, 16)
-"""ε of Table 3, in levels of 255."""
-
-
 def table3(scale: Scale) -> Table:
     """Return Table 3, training and attacking at larger radii: a section for each ε."""
     entries = []
-    for levels in LARGER:
+    for levels in scale.larger_radii:
         for row in ("TRADES", "HAT", "UIAT", "UIAT (One-off)"):
             cell, section = Cell(scale.larger(METHODS[row], levels)), f"ε = {scale.show_radius(levels)}"
             for column in NATURAL_AND_ROBUST:
@@ -116,8 +112,6 @@ def table4(scale: Scale) -> Table:
     return Table("table4", "Training with generated data: accuracy (%)", scale, tuple(entries), tuple(notes))
 
 
-RADII = (6, 8, 10)
-"""ε of Table 5, in levels of 255."""
 SINGLE_STEP = {"N-FGSM": "n-fgsm", "RS-FGSM": "rs-fgsm", "GradAlign": "gradalign"}
 
 
@@ -127,7 +121,7 @@ def table5(scale: Scale) -> Table:
     race, entries = timing_of(scale.single_step("n-fgsm", 8), names, scale.rounds), []
     for name, method in SINGLE_STEP.items():
         for row, variant in ((name, method), (f"{name} + UIAT", f"{method}-uiat")):
-            for levels in RADII:
+            for levels in scale.single_step_radii:
                 cell, group = Cell(scale.single_step(variant, levels)), f"ε = {scale.show_radius(levels)}"
                 for column in NATURAL_AND_ROBUST:
                     figure = paper_figure("table5", row, f"{levels}/255/{column}")
