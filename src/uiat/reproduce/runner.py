@@ -6,7 +6,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from uuid import uuid4
@@ -18,11 +18,12 @@ from uiat.data.config import DataConfig
 from uiat.engine.loop import train
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
-from uiat.evaluation.ledger import Ledger
+from uiat.evaluation.autoattack import COMPONENTS
+from uiat.evaluation.ledger import Ledger, Stage
 from uiat.evaluation.subject import Ready, Subject, prepare
 from uiat.io import write_json
 from uiat.reproduce.cell import Cell, Store, helper_store, link_helper
-from uiat.reproduce.measures import Measure, Watcher, measure_key
+from uiat.reproduce.measures import Attacked, Measure, Watcher, measure_key
 from uiat.reproduce.stand_in import ensure_generated
 from uiat.runs.card import environment
 from uiat.runs.folder import RunFolder
@@ -53,6 +54,21 @@ class StoppableLedger(Ledger):
         super().save()
         if self.stop.requested:
             raise Stopped
+
+
+def begin_from_shorter(store: Store, measure: Measure, ledger: Ledger) -> None:
+    """Begin AutoAttack with the verdicts of its first components, where these were measured on the same images."""
+    if not isinstance(measure, Attacked) or measure.attack != "autoattack" or ledger.stages:
+        return
+    names = COMPONENTS["standard"]
+    for count in range(len(names) - 1, 1, -1):
+        shorter = replace(measure, attack="+".join(names[:count]))
+        facts = store.read(shorter)
+        if facts is not None:
+            stage = Stage(store.tensors(shorter)["correct"], torch.empty(0, dtype=torch.long), component=count)
+            stage.seconds, stage.after = facts["seconds"], facts["after"]
+            ledger.stages[measure.attack] = stage
+            return
 
 
 @lru_cache(maxsize=2)
@@ -151,6 +167,7 @@ class Runner:
             if self.stop.requested:
                 raise Stopped
             ledger = StoppableLedger(store.ledger(measure), measure_key(measure), self.stop)
+            begin_from_shorter(store, measure, ledger)
             facts, tensors = measure.run(self._prepare(store, measure, splits), ledger)
             store.keep(measure, ({**facts, "environment": environment(self.device)}, tensors))
 
