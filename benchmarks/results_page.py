@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from uiat.config import AnyConfig
-from uiat.recipes.plus import boosted
+from uiat.recipes.plus import boosted, uiat_plus
 from uiat.report.figure import save_figure
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
@@ -156,7 +156,7 @@ def in_short() -> list[str]:
 
 def beyond() -> list[str]:
     """Compare `uiat-plus` with what it is made of, and with baselines that have the same boosters."""
-    ours = boosted(SCALE.config("uiat-oneoff"))
+    ours = uiat_plus(SCALE.config("uiat-oneoff"))
     if not seed_stores(Cell(ours), OUT, SEEDS):
         return []
     others = {name: SCALE.config(METHODS[name]) for name in ("UIAT", "UIAT (One-off)")}

@@ -1,12 +1,15 @@
 """The recipes say what the paper's appendix A.2 says, and what the code of the baselines' authors does."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from tests.support.calls import refused
 from uiat import recipes
+from uiat.config import AWP, Averaging
 from uiat.data.loader import Mixture
+from uiat.recipes import plus, small
 from uiat.types import Clock
 
 NAMES = [f"{data}-ddpm-{model}" for data in ("cifar10", "cifar100") for model in ("preactresnet18", "wrn-28-10")]
@@ -62,3 +65,23 @@ def test_without_the_file(
     sentence = refused(capsys, "train", *words)
     assert f"there are no generated images at cifar10_ddpm.npz or {folder}/cifar10_ddpm.npz" in sentence
     assert "--data.generated.file" in sentence
+
+
+def test_uiat_plus_changes_its_weight_and_its_boosters_alone() -> None:
+    plain = small.cifar10("uiat-oneoff")
+    ours = plus.uiat_plus(plain)
+    method: Any = ours.method
+    assert (method.lam, method.label_smoothing, ours.train.averaging.enabled) == (plus.LAM, plus.SMOOTHING, True)
+    assert not ours.train.awp.enabled
+    back = replace(method, lam=plain.method.lam, label_smoothing=0.0)  # type: ignore[attr-defined]
+    assert replace(ours, method=back, train=replace(ours.train, averaging=Averaging())) == plain
+    with_all = plus.uiat_plus(plain, plus.BOOSTERS)
+    assert with_all.train.awp.enabled
+    assert replace(with_all, train=replace(with_all.train, awp=AWP())) == ours
+
+
+def test_boosters_go_with_every_method_of_the_table() -> None:
+    for method in ("sat", "trades", "uiat"):
+        plain = small.cifar10(method)
+        ours: Any = plus.boosted(plain).method
+        assert ours == replace(plain.method, label_smoothing=plus.SMOOTHING)  # type: ignore[type-var]

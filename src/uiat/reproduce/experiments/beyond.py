@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from uiat.config import AnyConfig
-from uiat.recipes.plus import BOOSTERS, PLUS, boosted
+from uiat.recipes.plus import BOOSTERS, LAM, PLUS, boosted, uiat_plus
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.experiments.tables import METHODS
 from uiat.reproduce.measures import Measure
@@ -40,26 +40,33 @@ def questions(scale: Scale) -> Table:
 
 
 def plus(scale: Scale) -> Table:
-    """Return what weight averaging, smoothed labels and AWP add: all of them, each alone, and each left out."""
+    """Return what boosters add to each method, and `uiat-plus` with one part changed at a time."""
     plain = {"SAT": "sat", "TRADES": "trades", "UIAT": "uiat", "one-off UIAT": "uiat-oneoff"}
     configs = {name: scale.config(method) for name, method in plain.items()}
-    ablated, config = "one-off UIAT", configs["one-off UIAT"]
-    runs = {("as they are", name): run for name, run in configs.items()}
-    runs |= {("with all boosters", name): boosted(run) for name, run in configs.items()}
-    runs |= {(f"{ablated}, one booster", f"{name} alone"): boosted(config, (name,)) for name in BOOSTERS}
-    for name in BOOSTERS:
+    one_off, same = configs["one-off UIAT"], "with the boosters of uiat-plus"
+    main = {("as they are", name): run for name, run in configs.items()}
+    main |= {(same, name): boosted(configs[name]) for name in ("SAT", "TRADES")}
+    main[same, "uiat-plus"] = uiat_plus(one_off)
+    parts = {("one-off UIAT", f"{name} alone"): boosted(one_off, (name,)) for name in BOOSTERS}
+    for name in PLUS:
         others = tuple(other for other in PLUS if other != name)
-        runs[f"{ablated}, two boosters", f"without {name}"] = boosted(config, others)
-    return Table("plus", "Boosters: accuracy (%)", scale, _entries(scale, runs), (f"Boosters: {', '.join(PLUS)}.",))
+        parts["uiat-plus", f"without {name}"] = uiat_plus(one_off, others)
+    parts["uiat-plus", "with AWP"] = uiat_plus(one_off, BOOSTERS)
+    parts["uiat-plus", "with the paper's λ"] = boosted(one_off)
+    notes = (f"uiat-plus is one-off UIAT with λ = {LAM:g} and boosters: {', '.join(PLUS)}.",)
+    entries = _entries(scale, main, (*COLUMNS, "AA")) + _entries(scale, parts)
+    return Table("plus", "Boosters: accuracy (%)", scale, entries, notes)
 
 
-def _entries(scale: Scale, runs: dict[tuple[str, str], AnyConfig]) -> tuple[Entry, ...]:
+def _entries(
+    scale: Scale, runs: dict[tuple[str, str], AnyConfig], columns: tuple[str, ...] = COLUMNS
+) -> tuple[Entry, ...]:
     """Return the columns of runs by (section, row)."""
     group = scale.data["CIFAR-10"]
     return tuple(
         Entry(row, group, column, Cell(config), Percent(scale.attacked(column)), section=section)
         for (section, row), config in runs.items()
-        for column in COLUMNS
+        for column in columns
     )
 
 
