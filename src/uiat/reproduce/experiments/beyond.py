@@ -52,7 +52,7 @@ def plus(scale: Scale) -> Table:
         others = tuple(other for other in PLUS if other != name)
         parts["uiat-plus", f"without {name}"] = uiat_plus(one_off, others)
     parts["uiat-plus", "with AWP"] = uiat_plus(one_off, BOOSTERS)
-    parts["uiat-plus", "with the paper's λ"] = boosted(one_off)
+    parts |= {("uiat-plus", f"λ = {lam:g}"): uiat_plus(one_off, lam=lam) for lam in (1.75, 3.5)}
     notes = (f"uiat-plus is one-off UIAT with λ = {LAM:g} and boosters: {', '.join(PLUS)}.",)
     entries = _entries(scale, main, (*COLUMNS, "AA")) + _entries(scale, parts)
     return Table("plus", "Boosters: accuracy (%)", scale, entries, notes)
