@@ -163,7 +163,19 @@ def beyond() -> list[str]:
     others |= {f"{name} with the same boosters": boosted(SCALE.config(METHODS[name])) for name in ("SAT", "TRADES")}
     pairs = {f"uiat-plus − {name}": (ours, config) for name, config in others.items()}
     columns = [(column, SCALE.weights) for column in ("Natural", "PGD", "Robust", "AA")]
-    return ["## uiat-plus", "", *compared(pairs, columns)]
+    return ["## uiat-plus", "", *(_beats(name, pair) for name, pair in pairs.items()), "", *compared(pairs, columns)]
+
+
+def _beats(name: str, pair: tuple[AnyConfig, AnyConfig]) -> str:
+    """Say whether the first of a pair is more robust than the second at no loss of natural accuracy."""
+    robust, natural = (
+        more_accurate(pair[:1], pair[1:], SCALE.attacked(column))(OUT, SEEDS) for column in ("Robust", "Natural")
+    )
+    if robust is None or natural is None or robust.one_seed or natural.one_seed:
+        return f"- {name}: not decided, for it needs more than one seed."
+    words = "more robust" if robust.low > 0 else "less robust" if robust.high < 0 else "not told apart in robustness"
+    loss = "above" if natural.low > 0 else "below" if natural.high < 0 else "not told apart"
+    return f"- {name}: {words}, natural accuracy {loss} ({robust.seeds} seeds)."
 
 
 def regime() -> list[str]:
