@@ -279,7 +279,7 @@ def wrapped(line: str) -> str:
 
 
 def readme() -> str:
-    """Return README with Table 1 for CIFAR-10, and what it says in short, between the marks."""
+    """Return README with Table 1 for CIFAR-10 between the marks."""
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
     filled = fill(EXPERIMENTS["table1-last"](SCALE), OUT, SEEDS)  # type: ignore[arg-type]
@@ -293,7 +293,6 @@ def readme() -> str:
         if any(entry in filled.numbers for entry in places):
             shown = [show(filled, entry, bold="**%s**").removesuffix(f" ({entry.paper})") for entry in places]
             lines.append(f"| {filled.row_label(row)} | {' | '.join(shown)} |")
-    lines += ["", *in_short()]
     return "\n".join([before + BEGIN, *lines, END]) + after
 
 
