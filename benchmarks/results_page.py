@@ -216,11 +216,11 @@ def regime() -> list[str]:
 
 
 def section(name: str) -> list[str]:
-    """Return a table, or a picture with its caption; nothing before any of its runs is finished."""
+    """Return a table, or a picture with its caption; nothing before a run of it is finished or timed."""
     experiment = EXPERIMENTS[name](SCALE)
     if isinstance(experiment, Table):
         filled = fill(experiment, OUT, SEEDS)
-        if not any(entry.cell is not None for entry in filled.numbers):
+        if not filled.devices and not any(entry.cell is not None for entry in filled.numbers):
             return []
         return [to_markdown(filled).replace("# ", "## ", 1).strip(), ""]
     points = drawable(experiment)
