@@ -1,5 +1,6 @@
 """What is stopped, fails, vanishes or was published: jobs, tables, races and notes."""
 
+import json
 import os
 import signal
 import subprocess
@@ -22,6 +23,7 @@ from uiat.errors import UserError
 from uiat.io import write_json
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.figure import Figure
+from uiat.reproduce.measures import Attacked
 from uiat.reproduce.runner import Runner, Stopped
 from uiat.reproduce.table import Table
 from uiat.reproduce.timing import Timing
@@ -176,5 +178,36 @@ def test_a_run_without_weights_is_made_again_only_to_measure_more(
         more = call(capsys, *last)
         assert more.code == 0
         assert "has no weights to measure: it is trained again" in more.err
-        assert call(capsys, *table).code == 0
+        assert "is the same run as before: what was measured on it stays" in more.err
+        once_more = call(capsys, *table)
+        assert once_more.code == 0
+        assert "run 1 of" not in once_more.err, "what was measured before is there"
     assert (tmp_path / "table1.md").read_text("utf-8") == before
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("same", [True, False])
+def test_measurements_stay_only_if_the_run_is_the_same(tmp_path: Path, same: bool, stopped: bool) -> None:
+    store = Store(Cell(TINY.config("sat"), (Attacked("natural"),)), tmp_path)
+    epochs = [{"kind": "epoch", "loss": 0.1 * k, "seconds": float(k)} for k in range(3)]
+
+    def train(last_loss: float) -> None:
+        lines = [*epochs[:2], {**epochs[2], "loss": last_loss, "seconds": 9.0}]
+        store.run.metrics.write_text("".join(f"{json.dumps(line)}\n" for line in lines), encoding="utf-8")
+        store.run.result.write_text('{"config": {}}', encoding="utf-8")
+
+    store.measures.mkdir(parents=True)
+    train(0.2)
+    store.keep(Attacked("natural"), ({"accuracy": 1.0}, {}))
+    store.begin_again()
+    assert not store.trained
+    assert not store.has(Attacked("natural"))
+    if stopped:  # before the card was removed: the next call begins again once more
+        store.run.result.write_text('{"config": {}}', encoding="utf-8")
+        store.begin_again()
+    train(0.2 if same else 0.2 + 1e-9)
+    assert store.take_back() is same
+    assert store.has(Attacked("natural")) is same
+    assert not store.before.exists()
+    assert store.take_back() is False, "there is nothing left to take back"
+    assert store.has(Attacked("natural")) is same

@@ -94,6 +94,8 @@ class Store:
         self.run = RunFolder(self.path)
         self.measures = self.path / "measures"
         self.failure = self.path / "failed.json"
+        self.before = self.path / "before"
+        """What was known of a run that is trained again."""
 
     @property
     def trained(self) -> bool:
@@ -123,10 +125,28 @@ class Store:
         return self.trained and any(not self.run.weights(measure.weights).is_file() for measure in left)  # type: ignore
 
     def begin_again(self) -> None:
-        """Forget what was trained and measured; the configuration stays."""
-        for file in (self.run.result, self.run.metrics, *self.path.glob("*.pt"), *self.path.glob("*.safetensors")):
+        """Forget what was trained; metrics and measurements are put aside for `take_back`, the configuration stays."""
+        self.before.mkdir(exist_ok=True)
+        for known in (self.measures, self.run.metrics):
+            if known.exists():
+                shutil.rmtree(self.before / known.name, ignore_errors=True)
+                os.replace(known, self.before / known.name)
+        for file in (*self.path.glob("*.pt"), *self.path.glob("*.safetensors"), self.run.result):
             file.unlink(missing_ok=True)
-        shutil.rmtree(self.measures, ignore_errors=True)
+
+    def take_back(self) -> bool:
+        """Take back what was measured before the run was trained again, if it is the same run; say whether it was.
+
+        The same run has equal metrics in every epoch but for times, to the last digit.
+        """
+        metrics, measures = self.before / self.run.metrics.name, self.before / self.measures.name
+        same = measures.is_dir() and metrics.exists() and _epochs(metrics) == _epochs(self.run.metrics)
+        if same:
+            self.measures.mkdir(exist_ok=True)
+            for file in measures.iterdir():
+                os.replace(file, self.measures / file.name)
+        shutil.rmtree(self.before, ignore_errors=True)
+        return same
 
     def ledger(self, measure: Measure) -> Path:
         """Return the file of a measurement that is not finished."""
@@ -169,6 +189,12 @@ class Store:
             os.ftruncate(handle, 0)
             os.pwrite(handle, platform.node().encode(), 0)
             yield True
+
+
+def _epochs(metrics: Path) -> list[dict[str, Any]]:
+    """Return the records of the epochs without their times."""
+    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    return [{**record, "seconds": None} for record in records if record["kind"] == "epoch"]
 
 
 @contextmanager

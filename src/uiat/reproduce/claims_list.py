@@ -21,6 +21,7 @@ from uiat.reproduce.experiments.tables import (
     METHODS,
     SINGLE_STEP,
     ablated,
+    attacks_on,
     network_timings,
 )
 from uiat.reproduce.measures import Attacked
@@ -90,7 +91,8 @@ def _sides(scale: Scale, data: str, *rows: str) -> list[Side]:
 def _against(scale: Scale, name: str, data: str) -> Claim:
     uiat, other = _sides(scale, data, "UIAT", name)
     gains = {column: _gain("table1", "UIAT", name, f"{data}/{column}") for column in ATTACKS}
-    parts = [_as_stated(column, uiat, other, scale.attacked(column), gain) for column, gain in gains.items()]
+    ours = attacks_on(scale, data)
+    parts = [_as_stated(ours[c], uiat, other, scale.attacked(ours[c]), gain) for c, gain in gains.items()]
     text = f"UIAT lifts natural and robust accuracy over {name} ({scale.data.get(data, data)})"
     return Claim(f"uiat-over-{METHODS[name]}-{data.lower()}", _all_but(text, gains), "Table 1", tuple(parts), "table1")
 
@@ -98,8 +100,8 @@ def _against(scale: Scale, name: str, data: str) -> Claim:
 def _one_off(scale: Scale, data: str) -> Claim:
     one_off, uiat = _sides(scale, data, "UIAT (One-off)", "UIAT")
     parts = []
-    for column in ATTACKS:
-        paper = _gain("table1", one_off[0], uiat[0], f"{data}/{column}")
+    for theirs, column in attacks_on(scale, data).items():
+        paper = _gain("table1", one_off[0], uiat[0], f"{data}/{theirs}")
         evidence = _if_both(one_off, uiat, scale.attacked(column))
         parts.append(Comparison(f"{column}: one-off level with UIAT", evidence, paper, margin=MARGIN))
     text = f"one-off UIAT is level with UIAT, within a point ({scale.data.get(data, data)})"

@@ -56,9 +56,13 @@ class StoppableLedger(Ledger):
             raise Stopped
 
 
+def _is_autoattack(measure: Measure) -> bool:
+    return isinstance(measure, Attacked) and measure.attack == "autoattack"
+
+
 def begin_from_shorter(store: Store, measure: Measure, ledger: Ledger) -> None:
     """Begin AutoAttack with the verdicts of its first components, where these were measured on the same images."""
-    if not isinstance(measure, Attacked) or measure.attack != "autoattack" or ledger.stages:
+    if not isinstance(measure, Attacked) or not _is_autoattack(measure) or ledger.stages:
         return
     names = COMPONENTS["standard"]
     for count in range(len(names) - 1, 1, -1):
@@ -160,8 +164,10 @@ class Runner:
         splits = load(store.cell.config.data, self.data_dir, not store.trained)
         if not store.trained:
             self._train(store, splits)
+        if store.take_back():
+            self.say(f"{store.path.name} is the same run as before: what was measured on it stays")
         store.measures.mkdir(exist_ok=True)
-        for measure in store.cell.measures:
+        for measure in sorted(store.cell.measures, key=_is_autoattack):  # last: it begins with its components' verdicts
             if store.has(measure):
                 continue
             if self.stop.requested:
