@@ -15,8 +15,10 @@ from uiat.models import PreActResNet, ResNet, WideResNet
 from uiat.reproduce import scales
 from uiat.reproduce.budget import sizes
 from uiat.reproduce.cell import Cell, merge
+from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.experiments.tables import TIMED, network_timings
+from uiat.reproduce.experiments.tables import TIMED, network_timings, table1, table1_last
+from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.scales import SCALES
 from uiat.targets import InstanceInverse
@@ -78,6 +80,20 @@ def test_the_attacks_of_table_1() -> None:
     config = PAPER.config("uiat", "SVHN")
     attack = config.validate.attack(config.method)
     assert (attack.eps, attack.steps, attack.step) == (EPS, 20, None)  # None is ε/4: 2/255
+
+
+def test_a_second_data_set_has_the_cheaper_attack_at_cpu() -> None:
+    """The paper's figure under AutoAttack stays beside it; at the paper's scale all have AutoAttack."""
+    cpu = scales.get("cpu")
+    entries = {(e.group, e.column): e for e in table1_last(cpu).entries if e.row == "SAT"}
+    first, second = (cpu.data[name] for name in ("CIFAR-10", "CIFAR-100"))
+    assert list(entries)[3::4] == [(first, "AA"), (second, "Robust")]
+    assert entries[first, "AA"].reading.measure == Attacked("autoattack", 1000, "last")
+    assert entries[second, "Robust"].reading.measure == Attacked("apgd-ce+apgd-t", 1000, "last")
+    assert {e.column for e in table1(PAPER).entries} == {"Natural", "PGD", "CW", "AA"}
+    claim = next(c for c in all_claims(cpu) if c.name == "uiat-over-sat-cifar-100")
+    (part,) = (p for p in claim.comparisons if p.text.startswith("Robust"))
+    assert float(part.paper) == pytest.approx(25.73 - 23.18)
 
 
 @pytest.mark.parametrize(("network", "depth"), [("WRN-28", 28), ("WRN-34", 34)])
