@@ -1,4 +1,4 @@
-"""Write docs/results.md and README's table from the published runs: `python benchmarks/results_page.py`.
+"""Write docs/results.md and README's table from the published runs: `python -m benchmarks.results_page`.
 
 Every number on the page is read from the cards and verdicts in results/cpu; prose without numbers is in here. Pictures
 are drawn from them into docs/pictures/results.
@@ -7,49 +7,40 @@ are drawn from them into docs/pictures/results.
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Sequence
 from pathlib import Path
 
-from uiat.config import AnyConfig
-from uiat.recipes.plus import boosted, uiat_plus
+from benchmarks.results_pairs import Published, beyond, differences, in_short
 from uiat.report.figure import save_figure
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
-from uiat.reproduce.claims import RULE, Comparison, Finding, decide, missing, overall, show_difference
+from uiat.reproduce.claims import RULE, decide, missing, overall, show_difference
 from uiat.reproduce.claims_list import all_claims
-from uiat.reproduce.evidence import more_accurate
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.figures import learning_cell
-from uiat.reproduce.experiments.tables import ATTACKS, METHODS
+from uiat.reproduce.experiments.tables import METHODS
 from uiat.reproduce.figure import Figure, PlottedPoint
 from uiat.reproduce.measures import read_learning
 from uiat.reproduce.output import show, to_markdown
 from uiat.reproduce.table import Table, fill
 
 ROOT = Path(__file__).resolve().parents[1]
-OUT, PAGE, README = ROOT / "results" / "cpu", ROOT / "docs" / "results.md", ROOT / "README.md"
+PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
 PICTURES = "pictures/results"
 """The folder of the figures, seen from the page."""
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """README's table is between these."""
-SCALE = scales.get("cpu")
-SEEDS = SCALE.seeds
+RUNS = Published(ROOT / "results" / "cpu", scales.get("cpu"), scales.get("cpu").seeds)
 ORDER = ("fig2", "fronts", "plus", "questions", "tuning")
 """What comes after Table 1; the rest follows in the order of the paper."""
 MAIN = ("table1-last", "table1")
-OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
 WIDTH = 120
-Pairs = dict[str, tuple[AnyConfig, AnyConfig]]
-"""Two runs by what their difference is called."""
-COLUMNS = tuple((column, weights) for weights in ("last", "best") for column in ATTACKS)
-"""Attacks and weights for which methods are compared pair by pair."""
 
 UNDECIDED, UNFINISHED = "Measured, but not decided", "Without finished runs"
 IMPOSSIBLE = "Not tested at this scale, which has no such data"
 
 INTRODUCTION = """# Results
 
-This page is written by `python benchmarks/results_page.py` from the cards and per-image verdicts in `results/cpu`; a
+This page is written by `python -m benchmarks.results_page` from the cards and per-image verdicts in `results/cpu`; a
 test compares the two. Figures of the paper stand in parentheses and belong to its own setting: ResNet-18 on all of
 CIFAR-10 at 32×32 for 100 epochs, which no machine at hand can train. Nothing here says what happens at that size."""
 
@@ -67,10 +58,10 @@ may be the ninth of {epochs}, which would be most of the spread between seeds. A
 {torch}."""
 
 
-def setting() -> str:
+def setting(runs: Published) -> str:
     """Describe the runs, from the configuration and from the card of one of them."""
-    config = SCALE.config("sat")
-    card = Store(Cell(config), OUT).card
+    config = runs.scale.config("sat")
+    card = Store(Cell(config), runs.out).card
     own = card["data"]
     return SETTING.format(
         train=own["train"],
@@ -87,9 +78,9 @@ def setting() -> str:
     )
 
 
-def verdicts() -> list[str]:
+def verdicts(runs: Published) -> list[str]:
     """Return the claims by their verdict, with the numbers behind each comparison that was measured."""
-    findings = [(claim, decide(claim, OUT, SEEDS)) for claim in all_claims(SCALE)]
+    findings = [(claim, decide(claim, runs.out, runs.seeds)) for claim in all_claims(runs.scale)]
     titles = {"holds": "Reproduced", "does not hold": "Not reproduced"}
     groups: dict[str, list[str]] = {title: [] for title in [*titles.values(), UNDECIDED, UNFINISHED, IMPOSSIBLE]}
     for claim, parts in findings:
@@ -107,82 +98,11 @@ def verdicts() -> list[str]:
     return lines
 
 
-def compared(pairs: Pairs, columns: Sequence[tuple[str, str]]) -> list[str]:
-    """Return by how much the first run of each pair is above the second, paired, with intervals."""
-    heads = [f"{column}, {weights} epoch" for column, weights in columns]
-    lines = ["|  | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
-    for label, (first, second) in pairs.items():
-        shown = []
-        for column, weights in columns:
-            evidence = more_accurate([first], [second], SCALE.attacked(column, weights))
-            finding = Finding(Comparison("", evidence), evidence(OUT, SEEDS))
-            shown.append("–" if finding.difference is None else " ".join(show_difference(finding)))
-        lines.append(f"| {label} | {' | '.join(shown)} |")
-    words = (
-        "By how many points the first is above the second, with paired 95 % intervals over the seeds at which both are "
-        "finished and over test images (one seed: over images alone). AA and Robust: 1,000 images; the rest: all."
-    )
-    return [*lines, "", words, ""]
-
-
-def differences() -> list[str]:
-    """Compare UIAT and one-off UIAT with SAT and TRADES."""
-    pairs: Pairs = {f"{ours} − {theirs}": _runs(ours, theirs) for ours in OURS for theirs in BASELINES}
-    return ["## Differences between methods on CIFAR-10", "", *compared(pairs, COLUMNS)]
-
-
-def _runs(ours: str, theirs: str) -> tuple[AnyConfig, AnyConfig]:
-    return SCALE.config(METHODS[ours]), SCALE.config(METHODS[theirs])
-
-
-def in_short() -> list[str]:
-    """Say on which side each difference of Table 1 is, a line for each pair of methods; none before they have runs."""
-    lines = []
-    for ours in OURS:
-        for theirs in BASELINES:
-            sides: dict[str, list[str]] = {"above": [], "below": [], "not told apart": []}
-            first, second = _runs(ours, theirs)
-            for column in ATTACKS:
-                found = more_accurate([first], [second], SCALE.attacked(column))(OUT, SEEDS)
-                if found is not None and not found.one_seed:
-                    side = "above" if found.low > 0 else "below" if found.high < 0 else "not told apart"
-                    sides[side].append(f"{column} ({100 * found.value:+.1f})")
-            words = "; ".join(f"{side}: {', '.join(columns)}" for side, columns in sides.items() if columns)
-            if words:
-                lines.append(f"- {ours} against {theirs}: {words}.")
-    head = "In short, in points on CIFAR-10, by paired 95 % intervals over seeds and test images:"
-    return [head, "", *lines, ""] if lines else []
-
-
-def beyond() -> list[str]:
-    """Compare `uiat-plus` with what it is made of, and with baselines that have the same boosters."""
-    ours = uiat_plus(SCALE.config("uiat-oneoff"))
-    if not seed_stores(Cell(ours), OUT, SEEDS):
-        return []
-    others = {name: SCALE.config(METHODS[name]) for name in ("UIAT", "UIAT (One-off)")}
-    others |= {f"{name} with the same boosters": boosted(SCALE.config(METHODS[name])) for name in ("SAT", "TRADES")}
-    pairs = {f"uiat-plus − {name}": (ours, config) for name, config in others.items()}
-    columns = [(column, SCALE.weights) for column in ("Natural", "PGD", "Robust", "AA")]
-    return ["## uiat-plus", "", *(_beats(name, pair) for name, pair in pairs.items()), "", *compared(pairs, columns)]
-
-
-def _beats(name: str, pair: tuple[AnyConfig, AnyConfig]) -> str:
-    """Say whether the first of a pair is more robust than the second at no loss of natural accuracy."""
-    robust, natural = (
-        more_accurate(pair[:1], pair[1:], SCALE.attacked(column))(OUT, SEEDS) for column in ("Robust", "Natural")
-    )
-    if robust is None or natural is None or robust.one_seed or natural.one_seed:
-        return f"- {name}: not decided, for it needs more than one seed."
-    words = "more robust" if robust.low > 0 else "less robust" if robust.high < 0 else "not told apart in robustness"
-    loss = "above" if natural.low > 0 else "below" if natural.high < 0 else "not told apart"
-    return f"- {name}: {words}, natural accuracy {loss} ({robust.seeds} seeds)."
-
-
-def regime() -> list[str]:
+def regime(runs: Published) -> list[str]:
     """Return what the doubled runs of SAT show of the three conditions: fitting, overfitting, and minutes."""
-    cell = learning_cell(SCALE, "sat")
+    cell = learning_cell(runs.scale, "sat")
     lines = []
-    for store in seed_stores(cell, OUT, SEEDS):
+    for store in seed_stores(cell, runs.out, runs.seeds):
         curves = read_learning(store.path)
         test = [100 * float(v.double().mean()) for v in curves["test robust"]]
         train = [100 * float(v.double().mean()) for v in curves["train robust"]]
@@ -196,7 +116,7 @@ def regime() -> list[str]:
     times = [
         f"{name} {min(store.card['training_seconds'] for store in stores) / 60:.1f}"
         for name, method in METHODS.items()
-        if (stores := seed_stores(Cell(SCALE.config(method)), OUT, SEEDS))
+        if (stores := seed_stores(Cell(runs.scale.config(method)), runs.out, runs.seeds))
     ]
     head = "| seed | train, PGD-10 | train, PGD-20 | test, PGD-20, and its epoch | test, PGD-20, last epoch | fall |"
     return [
@@ -215,36 +135,36 @@ def regime() -> list[str]:
     ]
 
 
-def section(name: str) -> list[str]:
+def section(runs: Published, name: str) -> list[str]:
     """Return a table, or a picture with its caption; nothing before a run of it is finished or timed."""
-    experiment = EXPERIMENTS[name](SCALE)
+    experiment = EXPERIMENTS[name](runs.scale)
     if isinstance(experiment, Table):
-        filled = fill(experiment, OUT, SEEDS)
+        filled = fill(experiment, runs.out, runs.seeds)
         if not filled.devices and not any(entry.cell is not None for entry in filled.numbers):
             return []
         return [to_markdown(filled).replace("# ", "## ", 1).strip(), ""]
-    points = drawable(experiment)
+    points = drawable(runs, experiment)
     if not points:
         return []
     picture = f"![{experiment.title}]({PICTURES}/{name}.svg)"
     return [f"## {name}: {experiment.title}", "", picture, "", experiment.caption(points), ""]
 
 
-def drawable(figure: Figure) -> list[PlottedPoint]:
+def drawable(runs: Published, figure: Figure) -> list[PlottedPoint]:
     """Return the points of a figure; none before one of its lines has two."""
-    points = figure.points(OUT, SEEDS)
+    points = figure.points(runs.out, runs.seeds)
     counts = Counter((point.panel, point.line) for point in points)
     return points if max(counts.values(), default=0) > 1 else []
 
 
-def draw_pictures() -> list[Path]:
+def draw_pictures(runs: Published) -> list[Path]:
     """Draw every figure that has a line to show, and return the files."""
     files = []
     for name, build in EXPERIMENTS.items():
-        figure = build(SCALE)
-        if isinstance(figure, Figure) and (points := drawable(figure)):
+        figure = build(runs.scale)
+        if isinstance(figure, Figure) and (points := drawable(runs, figure)):
             files.append(PAGE.parent / PICTURES / f"{name}.svg")
-            save_figure(figure.draw(points, OUT, SEEDS, f"{figure.title} ({SCALE.banner})"), files[-1])
+            save_figure(figure.draw(points, runs.out, runs.seeds, f"{figure.title} ({runs.scale.banner})"), files[-1])
     return files
 
 
@@ -255,12 +175,23 @@ Table 4 is left out for a reason: it needs generated images, and a generative mo
 would give back little but these. SVHN is left out because CIFAR-100's coarse classes are the second data set here."""
 
 
-def page() -> str:
+def page(runs: Published) -> str:
     """Return the whole page."""
     names = [*ORDER, *(name for name in EXPERIMENTS if name not in ORDER)]
-    sections = {name: section(name) for name in names}
+    sections = {name: section(runs, name) for name in names}
     main = [line for name in MAIN for line in sections.pop(name)]
-    lines = [INTRODUCTION, "", *in_short(), *verdicts(), setting(), "", *main, *differences(), *regime(), *beyond()]
+    lines = [
+        INTRODUCTION,
+        "",
+        *in_short(runs),
+        *verdicts(runs),
+        setting(runs),
+        "",
+        *main,
+        *differences(runs),
+        *regime(runs),
+        *beyond(runs),
+    ]
     lines += [line for own in sections.values() for line in own]
     missing_names = ", ".join(f"`{name}`" for name, own in sections.items() if not own)
     lines.append(LEFT_OUT.format(names=missing_names))
@@ -278,12 +209,12 @@ def wrapped(line: str) -> str:
     )
 
 
-def readme() -> str:
+def readme(runs: Published) -> str:
     """Return README with Table 1 for CIFAR-10 between the marks."""
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    filled = fill(EXPERIMENTS["table1-last"](SCALE), OUT, SEEDS)  # type: ignore[arg-type]
-    columns = [column for column in filled.columns() if column[0] == SCALE.data["CIFAR-10"]]
+    filled = fill(EXPERIMENTS["table1-last"](runs.scale), runs.out, runs.seeds)  # type: ignore[arg-type]
+    columns = [column for column in filled.columns() if column[0] == runs.scale.data["CIFAR-10"]]
     names = {"PGD": "PGD-20", "AA": "AutoAttack"}
     heading = " | ".join(names.get(name, name) for _, name in columns)
     lines = [f"| 3,000 images of CIFAR-10 at 16×16, ε = 8/255 | {heading} |"]
@@ -298,8 +229,8 @@ def readme() -> str:
 
 if __name__ == "__main__":
     (PAGE.parent / PICTURES).mkdir(parents=True, exist_ok=True)
-    for path in draw_pictures():
+    for path in draw_pictures(RUNS):
         print(f"drawn: {path}")
-    for path, text in ((PAGE, page()), (README, readme())):
+    for path, text in ((PAGE, page(RUNS)), (README, readme(RUNS))):
         path.write_text(text, encoding="utf-8")
         print(f"written: {path}")

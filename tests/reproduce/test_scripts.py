@@ -1,11 +1,11 @@
 """The scripts that write documentation: costs of the plan, and the page of published results."""
 
-import importlib.util
 import re
 import runpy
 from pathlib import Path
-from typing import Any
 
+from benchmarks import results_page
+from benchmarks.results_pairs import Published
 from tests.support.tiny import TINY, tiny_scale
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.scales import SCALES
@@ -25,30 +25,21 @@ def test_the_documented_costs_are_the_plans() -> None:
             assert " | ".join(parts) == script["cost"](cells), f"{name}: run benchmarks/reproduce_costs.py"
 
 
-def results_page() -> Any:
-    spec = importlib.util.spec_from_file_location("results_page", ROOT / "benchmarks" / "results_page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    script = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(script)
-    return script
-
-
 def test_the_page_and_readme_are_those_of_the_published_runs() -> None:
-    script = results_page()
-    assert (ROOT / "docs" / "results.md").read_text("utf-8") == script.page(), "run benchmarks/results_page.py"
-    assert (ROOT / "README.md").read_text("utf-8") == script.readme(), "run benchmarks/results_page.py"
-    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", script.page())
+    page = results_page.page(results_page.RUNS)
+    assert (ROOT / "docs" / "results.md").read_text("utf-8") == page, "run python -m benchmarks.results_page"
+    readme = results_page.readme(results_page.RUNS)
+    assert (ROOT / "README.md").read_text("utf-8") == readme, "run python -m benchmarks.results_page"
+    pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", page)
     assert pictures
     assert all((ROOT / "docs" / picture).is_file() for picture in pictures)
 
 
 def test_the_page_shows_what_is_in_the_folder(made: Path) -> None:
-    script = results_page()
     with tiny_scale():
-        script.OUT, script.SCALE, script.SEEDS = made, TINY, 1
-        page = script.page()
-        assert page == script.page()
+        runs = Published(made, TINY, 1)
+        page = results_page.page(runs)
+        assert page == results_page.page(runs)
     for title in ("# Results", "## What reproduced", "## The setting", "## Fitting and overfitting", "## table1: "):
         assert page.count(f"\n{title}" if title != "# Results" else title) >= 1, title
     rows = [line for line in (made / "table1.md").read_text("utf-8").splitlines() if line.startswith("|")]

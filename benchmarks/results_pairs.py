@@ -1,0 +1,130 @@
+"""Pairs of methods on the results page: which is above the other, by how much, and whether `uiat-plus` is ahead."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from uiat.config import AnyConfig
+from uiat.evaluation.intervals import Difference
+from uiat.recipes.plus import boosted, uiat_plus
+from uiat.reproduce.cell import Cell, seed_stores
+from uiat.reproduce.claims import Comparison, Finding, show_difference
+from uiat.reproduce.evidence import more_accurate
+from uiat.reproduce.experiments.tables import METHODS, attacks_on
+from uiat.reproduce.scale import Scale
+
+OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
+Pair = tuple[AnyConfig, AnyConfig]
+
+
+@dataclass(frozen=True)
+class Published:
+    """Finished runs: their folder, their scale, and how many seeds they have."""
+
+    out: Path
+    scale: Scale
+    seeds: int
+
+    def difference(self, pair: Pair, column: str, weights: str | None = None) -> Difference | None:
+        """Return by how much the first of a pair is more accurate, over the seeds at which both are finished."""
+        measure = self.scale.attacked(column, weights)
+        return more_accurate(pair[:1], pair[1:], measure)(self.out, self.seeds)
+
+
+def side(found: Difference | None) -> str:
+    """Say on which side of 0 a difference is; empty where it is not measured, or at one seed only."""
+    if found is None or found.one_seed:
+        return ""
+    return "above" if found.low > 0 else "below" if found.high < 0 else "not told apart"
+
+
+def in_short(runs: Published) -> list[str]:
+    """Say on which side each difference of Table 1 is, a line for each pair of methods; none before they have runs."""
+    lines = []
+    for data, name in runs.scale.data.items():
+        own = [line for ours in OURS for theirs in BASELINES if (line := _sides(runs, data, ours, theirs))]
+        lines += [f"On {name.removeprefix(f'{runs.scale.name}: ')}:", "", *own, ""] if own else []
+    head = "In short, in points, by paired 95 % intervals over seeds and test images."
+    return [head, "", *lines] if lines else []
+
+
+def _sides(runs: Published, data: str, ours: str, theirs: str) -> str:
+    by_side: dict[str, list[str]] = {"above": [], "below": [], "not told apart": []}
+    for column in attacks_on(runs.scale, data).values():
+        found = runs.difference(_pair(runs.scale, ours, theirs, data), column)
+        if found is not None and (where := side(found)):
+            by_side[where].append(f"{column} ({100 * found.value:+.1f})")
+    words = "; ".join(f"{where}: {', '.join(columns)}" for where, columns in by_side.items() if columns)
+    return f"- {ours} against {theirs}: {words}." if words else ""
+
+
+def _pair(scale: Scale, ours: str, theirs: str, data: str) -> Pair:
+    return scale.config(METHODS[ours], data), scale.config(METHODS[theirs], data)
+
+
+def differences(runs: Published) -> list[str]:
+    """Compare UIAT and one-off UIAT with SAT and TRADES on every data set: tables of differences with intervals."""
+    lines = []
+    for data, name in runs.scale.data.items():
+        pairs = {f"{ours} − {theirs}": _pair(runs.scale, ours, theirs, data) for ours in OURS for theirs in BASELINES}
+        attacks = attacks_on(runs.scale, data).values()
+        columns = [(column, weights) for weights in ("last", "best") for column in attacks]
+        lines += _compared(runs, f"## Differences between methods, {name}", pairs, columns)
+    return lines
+
+
+def _compared(
+    runs: Published, title: str, pairs: dict[str, Pair], columns: Sequence[tuple[str, str]], words: Sequence[str] = ()
+) -> list[str]:
+    """Return a table of differences without the columns that no pair has; nothing where no column is left."""
+    found = {
+        place: [Finding(Comparison("", None), runs.difference(pair, *place)) for pair in pairs.values()]
+        for place in columns
+    }
+    found = {place: own for place, own in found.items() if any(finding.difference for finding in own)}
+    if not found:
+        return []
+    heads = [f"{column}, {weights} epoch" for column, weights in found]
+    lines = [title, "", *words, "|  | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
+    for k, label in enumerate(pairs):
+        shown = ("–" if own[k].difference is None else " ".join(show_difference(own[k])) for own in found.values())
+        lines.append(f"| {label} | {' | '.join(shown)} |")
+    note = (
+        "By how many points the first is above the second, with paired 95 % intervals over the seeds at which both are "
+        "finished and over test images (one seed: over images alone). AA and Robust: 1,000 images; the rest: all."
+    )
+    return [*lines, "", note, ""]
+
+
+def beyond(runs: Published) -> list[str]:
+    """Compare `uiat-plus` with what it is made of, and with baselines that have the same boosters."""
+    scale = runs.scale
+    ours = uiat_plus(scale.config("uiat-oneoff"))
+    if not seed_stores(Cell(ours), runs.out, runs.seeds):
+        return []
+    others = {name: scale.config(METHODS[name]) for name in OURS}
+    others |= {f"{name} with the same boosters": boosted(scale.config(METHODS[name])) for name in BASELINES}
+    pairs = {f"uiat-plus − {name}": (ours, config) for name, config in others.items()}
+    judged = {name: _judge(runs, pair) for name, pair in pairs.items()}
+    ahead = all(robust == "above" and natural in ("above", "not told apart") for robust, natural in judged.values())
+    verdict = (
+        "`uiat-plus` is more robust than all of these at no loss of natural accuracy."
+        if ahead
+        else "Nothing that was tried here beats all of these in robust accuracy at no loss of natural accuracy."
+    )
+    words = [verdict, "", *(f"- {name}: {_in_words(*both)}" for name, both in judged.items()), ""]
+    columns = [(column, scale.weights) for column in ("Natural", "PGD", "Robust", "AA")]
+    return _compared(runs, "## uiat-plus", pairs, columns, words)
+
+
+def _judge(runs: Published, pair: Pair) -> tuple[str, str]:
+    """Return on which side a pair's robust and natural accuracies are: AutoAttack's where both have it at all seeds."""
+    known = (runs.difference(pair, column) for column in ("AA", "Robust"))
+    robust = next((found for found in known if found is not None and found.seeds == runs.seeds), None)
+    return side(robust), side(runs.difference(pair, "Natural"))
+
+
+def _in_words(robust: str, natural: str) -> str:
+    if not robust or not natural:
+        return "not decided, for seeds are missing."
+    return f"robust accuracy {robust}, natural accuracy {natural}."
