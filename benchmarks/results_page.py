@@ -8,6 +8,7 @@ import re
 import textwrap
 from collections import Counter
 from pathlib import Path
+from statistics import mean
 
 from benchmarks.results_pairs import Published, beyond, differences, in_short
 from uiat.report.figure import save_figure
@@ -15,12 +16,13 @@ from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.claims import RULE, decide, missing, overall, show_difference
 from uiat.reproduce.claims_list import all_claims
+from uiat.reproduce.evidence import fall_from_best
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.experiments.tables import METHODS
 from uiat.reproduce.figure import Figure, PlottedPoint
 from uiat.reproduce.measures import read_learning
-from uiat.reproduce.output import show, to_markdown
+from uiat.reproduce.output import many_seeds, show, to_markdown
 from uiat.reproduce.table import Table, fill
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -224,7 +226,21 @@ def readme(runs: Published) -> str:
         if any(entry in filled.numbers for entry in places):
             shown = [show(filled, entry, bold="**%s**").removesuffix(f" ({entry.paper})") for entry in places]
             lines.append(f"| {filled.row_label(row)} | {' | '.join(shown)} |")
-    return "\n".join([before + BEGIN, *lines, END]) + after
+    picture = f"![{EXPERIMENTS['fig2'](runs.scale).title}]({PAGE.parent.name}/{PICTURES}/fig2.svg)"
+    return "\n".join([before + BEGIN, *lines, "", picture, "", wrapped(falls(runs)), END]) + after
+
+
+def falls(runs: Published) -> str:
+    """Say by how much robust accuracy falls after its best epoch over doubled epochs, for each method of Figure 2."""
+    parts = []
+    for name, method in (("SAT", "sat"), ("one-off UIAT", "uiat-oneoff")):
+        stores = seed_stores(learning_cell(runs.scale, method), runs.out, runs.seeds)
+        fall = [100 * float(fall_from_best(read_learning(store.path)["test robust"]).mean()) for store in stores]
+        parts += [f"{name} by {mean(fall):.1f} ({many_seeds([len(fall)])})"] if fall else []
+    words = (
+        "Over twice the epochs, accuracy under PGD-20 on test images falls from its best epoch to the last, in points"
+    )
+    return f"{words}: {', '.join(parts)}. The best epoch is chosen on one half of the images and measured on the other."
 
 
 if __name__ == "__main__":
