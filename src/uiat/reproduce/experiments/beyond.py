@@ -15,6 +15,7 @@ from uiat.reproduce.table import Entry, Percent, Table
 COLUMNS = ("Natural", "PGD", "Robust")
 CHANGES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "gradient through p": ("uiat", None, {"detach_target": False}),
+    "gradient through p, λ = 1.75": ("uiat", None, {"detach_target": False, "lam": 1.75}),
     "p from running statistics": ("uiat", None, {"target_statistics": "running"}),
     "L1 as a sum": ("uiat", "inverse", {"reduction": "sum"}),
     "no momentum": ("uiat", "momentum", {"enabled": False}),
