@@ -10,6 +10,7 @@ from uiat.recipes.plus import boosted, uiat_plus
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.claims import Comparison, Finding, show_difference
 from uiat.reproduce.evidence import more_accurate
+from uiat.reproduce.experiments.beyond import AS_IT_IS, choices
 from uiat.reproduce.experiments.tables import METHODS, attacks_on
 from uiat.reproduce.scale import Scale
 
@@ -95,6 +96,16 @@ def _compared(
         "finished and over test images (one seed: over images alone). AA and Robust: 1,000 images; the rest: all."
     )
     return [*lines, "", note, ""]
+
+
+def answers(runs: Published) -> list[str]:
+    """Compare UIAT with one choice changed with UIAT as it is, where the changed run is finished."""
+    configs = choices(runs.scale)
+    default = configs.pop(AS_IT_IS)
+    finished = {name: config for name, config in configs.items() if seed_stores(Cell(config), runs.out, runs.seeds)}
+    columns = [(column, runs.scale.weights) for column in ("Natural", "PGD", "Robust")]
+    pairs = {f"{name} − as it is": (config, default) for name, config in finished.items()}
+    return _compared(runs, "## Open questions: differences", pairs, columns)
 
 
 def plus_pairs(runs: Published) -> dict[str, Pair]:

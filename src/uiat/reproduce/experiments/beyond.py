@@ -13,6 +13,7 @@ from uiat.reproduce.scale import Scale, change_method, tuned
 from uiat.reproduce.table import Entry, Percent, Table
 
 COLUMNS = ("Natural", "PGD", "Robust")
+AS_IT_IS = "UIAT as it is"
 CHANGES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "gradient through p": ("uiat", None, {"detach_target": False}),
     "gradient through p, λ = 1.75": ("uiat", None, {"detach_target": False, "lam": 1.75}),
@@ -26,16 +27,21 @@ RADII = {"ε' halved": 0.5, "ε' doubled": 2.0}
 """ε' and its step, as multiples of the default."""
 
 
-def questions(scale: Scale) -> Table:
-    """Return what the paper leaves open: one choice changed at a time around UIAT's defaults."""
+def choices(scale: Scale) -> dict[str, AnyConfig]:
+    """Return UIAT as it is, and with one choice changed at a time that the paper leaves open."""
     default = scale.config("uiat")
-    runs = {"UIAT as it is": default}
+    runs = {AS_IT_IS: default}
     for name, (method, part, fields) in CHANGES.items():
         runs[name] = change_method(scale.config(method), part, **fields)
     inverse: Any = default.method.inverse
     for name, times in RADII.items():
         runs[name] = change_method(default, "inverse", eps=times * inverse.eps, step=times * inverse.step)
-    entries = _entries(scale, {("", name): config for name, config in runs.items()})
+    return runs
+
+
+def questions(scale: Scale) -> Table:
+    """Return what the paper leaves open: one choice changed at a time around UIAT's defaults."""
+    entries = _entries(scale, {("", name): config for name, config in choices(scale).items()})
     title = "Open questions: UIAT with one choice changed, accuracy (%)"
     return Table("questions", title, scale, entries, ("β, γ, T and T' are in Figure S2.",), label="changed")
 
