@@ -120,18 +120,17 @@ def plus_pairs(runs: Published) -> dict[str, Pair]:
 
 
 def plus_verdict(runs: Published) -> list[str]:
-    """Say in a sentence whether `uiat-plus` is ahead of all it is compared with; nothing before it has runs."""
+    """Say in a sentence whether `uiat-plus` is ahead of all it is compared with; nothing before its runs can tell."""
     judged = [_judge(runs, pair) for pair in plus_pairs(runs).values()]
-    if not judged:
-        return []
-    if all(robust == "above" and natural in ("above", "not told apart") for robust, natural in judged):
+    ahead = [robust == "above" and natural in ("above", "not told apart") for robust, natural in judged]
+    if judged and all(ahead):
+        return ["`uiat-plus` is more robust than UIAT and baselines with its boosters, at no loss of natural accuracy."]
+    if any(robust and natural and not won for (robust, natural), won in zip(judged, ahead, strict=True)):
         return [
-            "`uiat-plus` is more robust than UIAT and than baselines with its boosters, as accurate on natural images."
+            "Nothing that was tried is shown to beat UIAT, and baselines with the same boosters, in robust accuracy at "
+            "no loss of natural accuracy."
         ]
-    return [
-        "Nothing that was tried beats UIAT, and baselines with the same boosters, in robust accuracy at no loss of "
-        "natural accuracy."
-    ]
+    return []
 
 
 def beyond(runs: Published) -> list[str]:
