@@ -10,7 +10,7 @@ from collections import Counter
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.results_pairs import Published, answers, beyond, differences, in_short
+from benchmarks.results_pairs import Published, answers, beyond, differences, front_verdict, in_short
 from uiat.report.figure import save_figure
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
@@ -194,8 +194,9 @@ def page(runs: Published) -> str:
         *regime(runs),
         *beyond(runs),
     ]
+    more = {"questions": answers, "fronts": front_verdict}
     for name, own in sections.items():
-        lines += [*own, *(answers(runs) if name == "questions" else ())]
+        lines += [*own, *(more[name](runs) if name in more else ())]
     missing_names = ", ".join(f"`{name}`" for name, own in sections.items() if not own)
     lines.append(LEFT_OUT.format(names=missing_names))
     return "\n".join(wrapped(line) for part in lines for line in part.split("\n")) + "\n"

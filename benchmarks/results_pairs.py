@@ -11,6 +11,7 @@ from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.claims import Comparison, Finding, show_difference
 from uiat.reproduce.evidence import more_accurate
 from uiat.reproduce.experiments.beyond import AS_IT_IS, choices
+from uiat.reproduce.experiments.sweeps import FRONTS, front_cells
 from uiat.reproduce.experiments.tables import METHODS, attacks_on
 from uiat.reproduce.scale import Scale
 
@@ -106,6 +107,37 @@ def answers(runs: Published) -> list[str]:
     columns = [(column, runs.scale.weights) for column in ("Natural", "PGD", "Robust")]
     pairs = {f"{name} − as it is": (config, default) for name, config in finished.items()}
     return _compared(runs, "## Open questions: differences", pairs, columns)
+
+
+def front_verdict(runs: Published) -> list[str]:
+    """Say whether a front lies above another, and compare UIAT with SAT trained at a larger ε; nothing before."""
+    points = [
+        (line, cell.labels[0], cell.config)
+        for line in FRONTS
+        for cell in front_cells(runs.scale, line)
+        if len(seed_stores(cell, runs.out, runs.seeds, runs.scale.attacked("Robust"))) == runs.seeds
+    ]
+    if runs.seeds < 2 or len({line for line, _, _ in points}) < 2:
+        return []
+    ahead = [
+        f"{first} above {second}"
+        for own, first, ours in points
+        for other, second, theirs in points
+        if own != other
+        and all(side(runs.difference((ours, theirs), column)) == "above" for column in ("Natural", "Robust"))
+    ]
+    found = "; ".join(ahead) or "none, so no front is shown to lie above another"
+    names = ", ".join(name for _, name, _ in points)
+    words = (
+        "Points of one front that are above a point of another in natural and in robust accuracy, each by its paired "
+        f"95 % interval: {found}. Compared, with {runs.seeds} seeds each: {names}."
+    )
+    default = runs.scale.config("sat")
+    larger = {name: run for line, name, run in points if FRONTS[line] == ("sat", "eps") and run != default}
+    ours = {name: runs.scale.config(METHODS[name]) for name in OURS}
+    pairs = {f"{mine} − {name}": (own, run) for name, run in larger.items() for mine, own in ours.items()}
+    columns = [(column, runs.scale.weights) for column in ("Natural", "PGD", "Robust")]
+    return [words, "", *_compared(runs, "## UIAT beside SAT that is trained at a larger ε", pairs, columns)]
 
 
 def plus_pairs(runs: Published) -> dict[str, Pair]:

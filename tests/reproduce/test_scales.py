@@ -17,6 +17,7 @@ from uiat.reproduce.budget import sizes
 from uiat.reproduce.cell import Cell, merge
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.experiments.sweeps import front_cells
 from uiat.reproduce.experiments.tables import TIMED, network_timings, table1, table1_last
 from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale
@@ -114,6 +115,17 @@ def test_table_3_changes_the_radius_alone(levels: int, method: str) -> None:
     assert config.validate.attack(own).eps == levels / 255
     back = replace(config, method=replace(own, attack=replace(own.attack, eps=EPS)))
     assert back == PAPER.config(method)
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_the_front_of_sat_is_measured_at_one_radius(scale: Scale) -> None:
+    usual, larger = (cell.config for cell in front_cells(scale, "SAT (ε)"))
+    assert usual == scale.config("sat")
+    own: Any = larger.method
+    assert own.attack.eps == pytest.approx(1.25 * scale.eps)
+    assert larger.validate.attack(own).eps == scale.eps, "the radius of validation is that of all measurements"
+    attack = replace(own.attack, eps=scale.eps)
+    assert replace(larger, method=replace(own, attack=attack), validate=usual.validate) == usual
 
 
 @pytest.mark.parametrize("levels", [6, 8, 10])

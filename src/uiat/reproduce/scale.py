@@ -84,6 +84,8 @@ class Scale:
     """T', as fractions of the epochs."""
     larger_radii: tuple[int, ...] = (10, 12, 16)
     """ε of Table 3, in levels of 255."""
+    front_radii: tuple[int, ...] = (8, 10)
+    """ε at which SAT is trained for its front, in levels of 255."""
     single_step_radii: tuple[int, ...] = (6, 8, 10)
     """ε of Table 5, in levels of 255."""
     halves: tuple[float, ...] = tuple(k / 4 for k in range(-4, 9))

@@ -1,7 +1,7 @@
 """Figures 3 and S2, natural and robust accuracy while one hyper-parameter changes; and trade-off fronts."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
@@ -93,30 +93,42 @@ def _sweeps(name: str, title: str, scale: Scale, sweeps: tuple[Sweep, ...]) -> F
 
 FRONT, WORK = "front", "work"
 FRONTS = {
-    "SAT": ("sat", ""),
+    "SAT (ε)": ("sat", "eps"),
     "TRADES (ω)": ("trades", "omega"),
     "UIAT (λ)": ("uiat", "lam"),
     "one-off UIAT (λ)": ("uiat-oneoff", "lam"),
 }
-"""The lines of the front: a method, and the weight that moves it along its front."""
+"""The lines of the front: a method, and what moves it along its front: its weight, or the radius of training."""
+
+FRONT_COLUMNS = ("Natural", "Robust", "PGD")
+"""What is measured on each; the figure shows the first two, and all images under PGD tell smaller differences."""
 
 
 def front_cells(scale: Scale, line: str) -> list[Cell]:
-    """Return the runs of a line of the front; a method without a weight has one."""
+    """Return the runs of a line of the front."""
     method, field = FRONTS[line]
-    measures = (scale.attacked("Natural"), scale.attacked("Robust"))
-    config, name = scale.config(method), line.partition(" (")[0]
-    if not field:
-        return [Cell(config, measures).labelled(name)]
-    sign, values = ("λ", scale.lam) if field == "lam" else ("ω", scale.omega)
-    runs = {f"{name}, {sign} = {value:g}": change_method(config, None, **{field: value}) for value in values}
+    name = line.partition(" (")[0]
+    if field == "eps":
+        runs = {f"{name}, ε = {scale.show_radius(n)}": _trained_at(scale, method, n) for n in scale.front_radii}
+    else:
+        sign, values = ("λ", scale.lam) if field == "lam" else ("ω", scale.omega)
+        config = scale.config(method)
+        runs = {f"{name}, {sign} = {value:g}": change_method(config, None, **{field: value}) for value in values}
+    measures = tuple(scale.attacked(column) for column in FRONT_COLUMNS)
     return [Cell(run, measures).labelled(label) for label, run in runs.items()]
 
 
+def _trained_at(scale: Scale, method: str, levels: int) -> AnyConfig:
+    """Return a run that is trained at another radius, and validated and measured at the usual one."""
+    config = scale.larger(method, levels)
+    usual = scale.config(method)
+    return usual if config == usual else replace(config, validate=replace(config.validate, eps=scale.eps))
+
+
 def fronts(scale: Scale) -> Figure:
-    """Return natural against robust accuracy over each method's own weight, and robust accuracy against passes."""
+    """Return natural against robust accuracy along each method's own front, and robust accuracy against passes."""
     cells = {line: front_cells(scale, line) for line in FRONTS}
-    measures = (scale.attacked("Natural"), scale.attacked("Robust"))
+    measures = tuple(scale.attacked(column) for column in FRONT_COLUMNS)
     defaults = {line.partition(" (")[0]: Cell(scale.config(method), measures) for line, (method, _) in FRONTS.items()}
 
     def points(out: Path, seeds: int) -> list[PlottedPoint]:
@@ -133,9 +145,11 @@ def fronts(scale: Scale) -> Figure:
         return draw_panels(panels, columns=2, title=title, width=4.6)
 
     lam, omega = (", ".join(f"{value:g}" for value in values) for values in (scale.lam, scale.omega))
+    radii = ", ".join(scale.show_radius(levels) for levels in scale.front_radii)
     notes = (
-        f"Robust: {scale.robust}. Left: every point is a value of the method's own weight (λ {lam}; ω {omega}). "
-        "Right: the default weights, against forwards and backwards of the whole training for each image.",
+        f"Robust: {scale.robust}. Left: every point is a value of the method's own weight (λ {lam}; ω {omega}) or, "
+        f"for SAT, of the ε it is trained at ({radii}; all are attacked at {scale.show_radius(8)}). "
+        "Right: the defaults, against forwards and backwards of the whole training for each image.",
     )
     needs = tuple(cell for runs in cells.values() for cell in runs)
     title = "Trade-off fronts and work"
@@ -144,7 +158,7 @@ def fronts(scale: Scale) -> Figure:
 
 def _front_point(panel: str, line: str, cell: Cell, out: Path, seeds: int) -> list[PlottedPoint]:
     """Return the point of a run over its finished seeds; none before."""
-    natural, robust = cell.measures
+    natural, robust, _ = cell.measures
     stores = [store for store in seed_stores(cell, out, seeds, robust) if store.has(natural)]
     if not stores:
         return []
