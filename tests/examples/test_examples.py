@@ -15,6 +15,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LINE = re.compile(r"epoch (\d+).*natural ([\d.]+)%  PGD-\d+ ([\d.]+)%")
 SHOWN = re.compile(r"natural ([\d.]+)%  pgd-20 ([\d.]+)%$")
 CHANCE = 10.0
+SLOW = pytest.mark.slow
 LIGHTNING = (
     "ignore:`isinstance(treespec, LeafSpec)` is deprecated:FutureWarning",  # a use of torch by Lightning itself
     "ignore:The 'train_dataloader' does not have many workers:UserWarning",  # advice, which depends on the machine
@@ -99,6 +100,7 @@ def test_the_accelerate_loop_learns() -> None:
     assert CHANCE < attacked < natural
 
 
+@SLOW
 def test_the_accelerate_loop_learns_on_two_processes() -> None:
     shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     shared |= {"ACCELERATE_USE_CPU": "true"}
@@ -113,12 +115,14 @@ def test_the_accelerate_loop_learns_on_two_processes() -> None:
     assert second == [], "one process speaks for all"
 
 
-def test_fine_tuning_lifts_a_pretrained_network_by_40_points(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("epochs", "natural", "lift"), [("2", 50, 15), pytest.param("6", 70, 40, marks=SLOW)])
+def test_fine_tuning_lifts_a_pretrained_network(epochs: str, natural: float, lift: float, tmp_path: Path) -> None:
+    """Two epochs reach some 85 % and 48 % under attack; the six of the example are 40 points above."""
     out = tmp_path / "robust.safetensors"
-    before, after = accuracies(printed(start("finetune_pretrained.py", "--out", str(out))))
-    assert before[0] > 80, "it was well trained"
-    assert after[0] > 70
-    assert after[1] >= before[1] + 40
+    before, after = accuracies(printed(start("finetune_pretrained.py", "--epochs", epochs, "--out", str(out))))
+    assert before[0] > natural, "it was well trained"
+    assert after[0] > natural
+    assert after[1] >= before[1] + lift
     saved = load_file(out)
     assert saved["1.normalize.mean"].shape == (1, 1, 1)
     assert all(value.isfinite().all() for value in saved.values())

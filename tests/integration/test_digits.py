@@ -16,6 +16,9 @@ STEPS = "5"
 MORE = "8"
 """RS-FGSM trains for half the radius, where natural training is not yet at its end: it takes longer to be far above."""
 
+SLOW = ("mart", "iat", "rs-fgsm", "n-fgsm-uiat", "rs-fgsm-uiat", "gradalign")
+"""Methods whose parts are those of others: these are left to `make test-slow`."""
+
 
 def pgd20(method: str, folder: Path, *evaluation: str) -> float:
     """Train a digits recipe and return its PGD-20 accuracy on the test set."""
@@ -40,7 +43,10 @@ def natural(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return {eps: pgd20("natural", folder, "--eps", eps) for eps in ("0.2", "0.1")}
 
 
-@pytest.mark.parametrize("method", [name for name in METHODS if name != "natural"])
+@pytest.mark.parametrize(
+    "method",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in METHODS if name != "natural"],
+)
 def test_method_beats_natural_training(method: str, natural: dict[str, float], tmp_path: Path) -> None:
     baseline = natural["0.1" if method.startswith("rs-fgsm") else "0.2"]
     assert pgd20(method, tmp_path) >= baseline + 0.15
