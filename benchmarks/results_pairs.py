@@ -17,6 +17,9 @@ from uiat.reproduce.scale import Scale
 
 OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
 Pair = tuple[AnyConfig, AnyConfig]
+COLUMNS = ("Natural", "PGD", "Robust")
+"""What is compared where AutoAttack is too expensive."""
+SAT_FRONT = "SAT (ε)"
 
 
 @dataclass(frozen=True)
@@ -44,21 +47,25 @@ def in_short(runs: Published) -> list[str]:
     """Say on which side each difference of Table 1 is, a line for each pair of methods; none before they have runs."""
     lines = []
     for data, name in runs.scale.data.items():
-        own = [line for ours in OURS for theirs in BASELINES if (line := _sides(runs, data, ours, theirs))]
+        columns = tuple(attacks_on(runs.scale, data).values())
+        pairs = {(ours, theirs): _pair(runs.scale, ours, theirs, data) for ours in OURS for theirs in BASELINES}
+        own = [line for names, pair in pairs.items() if (line := _sides(runs, names, pair, columns))]
+        if data == "CIFAR-10":
+            own += [line for names, pair in larger_pairs(runs).items() if (line := _sides(runs, names, pair, COLUMNS))]
         lines += [f"On {name.removeprefix(f'{runs.scale.name}: ')}:", "", *own, ""] if own else []
     head = "In short, in points, by paired 95 % intervals over seeds and test images."
     plus = [f"{sentence}\n" for sentence in plus_verdict(runs)]
     return [head, "", *lines, *plus] if lines else []
 
 
-def _sides(runs: Published, data: str, ours: str, theirs: str) -> str:
+def _sides(runs: Published, names: tuple[str, str], pair: Pair, columns: Sequence[str]) -> str:
     by_side: dict[str, list[str]] = {"above": [], "below": [], "not told apart": []}
-    for column in attacks_on(runs.scale, data).values():
-        found = runs.difference(_pair(runs.scale, ours, theirs, data), column)
+    for column in columns:
+        found = runs.difference(pair, column)
         if found is not None and (where := side(found)):
             by_side[where].append(f"{column} ({100 * found.value:+.1f})")
     words = "; ".join(f"{where}: {', '.join(columns)}" for where, columns in by_side.items() if columns)
-    return f"- {ours} against {theirs}: {words}." if words else ""
+    return f"- {names[0]} against {names[1]}: {words}." if words else ""
 
 
 def _pair(scale: Scale, ours: str, theirs: str, data: str) -> Pair:
@@ -104,7 +111,7 @@ def answers(runs: Published) -> list[str]:
     configs = choices(runs.scale)
     default = configs.pop(AS_IT_IS)
     finished = {name: config for name, config in configs.items() if seed_stores(Cell(config), runs.out, runs.seeds)}
-    columns = [(column, runs.scale.weights) for column in ("Natural", "PGD", "Robust")]
+    columns = [(column, runs.scale.weights) for column in COLUMNS]
     pairs = {f"{name} − as it is": (config, default) for name, config in finished.items()}
     return _compared(runs, "## Open questions: differences", pairs, columns)
 
@@ -132,12 +139,17 @@ def front_verdict(runs: Published) -> list[str]:
         "Points of one front that are above a point of another in natural and in robust accuracy, each by its paired "
         f"95 % interval: {found}. Compared, with {runs.seeds} seeds each: {names}."
     )
-    default = runs.scale.config("sat")
-    larger = {name: run for line, name, run in points if FRONTS[line] == ("sat", "eps") and run != default}
-    ours = {name: runs.scale.config(METHODS[name]) for name in OURS}
-    pairs = {f"{mine} − {name}": (own, run) for name, run in larger.items() for mine, own in ours.items()}
-    columns = [(column, runs.scale.weights) for column in ("Natural", "PGD", "Robust")]
+    pairs = {" − ".join(names): pair for names, pair in larger_pairs(runs).items()}
+    columns = [(column, runs.scale.weights) for column in COLUMNS]
     return [words, "", *_compared(runs, "## UIAT beside SAT that is trained at a larger ε", pairs, columns)]
+
+
+def larger_pairs(runs: Published) -> dict[tuple[str, str], Pair]:
+    """Return UIAT and one-off UIAT beside SAT trained at a larger ε, by their names."""
+    default = runs.scale.config("sat")
+    cells = [cell for cell in front_cells(runs.scale, SAT_FRONT) if cell.config != default]
+    ours = {name: runs.scale.config(METHODS[name]) for name in OURS}
+    return {(name, cell.labels[0]): (own, cell.config) for cell in cells for name, own in ours.items()}
 
 
 def plus_pairs(runs: Published) -> dict[str, Pair]:
@@ -169,7 +181,7 @@ def beyond(runs: Published) -> list[str]:
     """Compare `uiat-plus` with the others: the verdict, each pair in words, and a table of differences."""
     pairs = plus_pairs(runs)
     words = [f"- {name}: {_in_words(*_judge(runs, pair))}" for name, pair in pairs.items()]
-    columns = [(column, runs.scale.weights) for column in ("Natural", "PGD", "Robust", "AA")]
+    columns = [(column, runs.scale.weights) for column in (*COLUMNS, "AA")]
     return _compared(runs, "## uiat-plus", pairs, columns, [*plus_verdict(runs), "", *words, ""])
 
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.results_pairs import Published, front_verdict, plus_verdict
+from benchmarks.results_pairs import Published, front_verdict, in_short, plus_verdict
 from tests.support.finished import first_of, measured
 from uiat.config import AnyConfig
 from uiat.evaluation import intervals
@@ -40,13 +40,20 @@ def test_fronts_on_one_line_are_not_above_each_other(tmp_path: Path) -> None:
     text = fronts(tmp_path, "")
     assert "none, so no front is shown to lie above another" in text
     assert "UIAT, λ = 3.5" in text
-    assert "| UIAT − SAT, ε = 0.125 |" in text, "beside SAT trained at a larger radius"
+    assert "| UIAT − SAT trained at ε = 0.125 |" in text, "beside SAT trained at a larger radius"
+
+
+def test_the_page_says_where_sat_with_a_larger_radius_stands(tmp_path: Path) -> None:
+    fronts(tmp_path, "UIAT (λ)")
+    lines = in_short(Published(tmp_path, SMOKE, 2))
+    (line,) = (line for line in lines if line.startswith("- UIAT against SAT trained at ε = 0.125:"))
+    assert line.partition(": ")[2].startswith("above: Natural (+15.0), PGD (+15.0), Robust (+15.0)")
 
 
 def test_a_front_that_is_higher_is_named(tmp_path: Path) -> None:
     text = fronts(tmp_path, "TRADES (ω)")
     sentence = text.partition(" Compared, with")[0]
-    assert "TRADES, ω = 3 above SAT, ε = 0.1;" in sentence
+    assert "TRADES, ω = 3 above SAT trained at ε = 0.1;" in sentence
     assert "above TRADES" not in sentence
     assert "UIAT, λ = 3.5 above" not in sentence
 

@@ -109,7 +109,9 @@ def front_cells(scale: Scale, line: str) -> list[Cell]:
     method, field = FRONTS[line]
     name = line.partition(" (")[0]
     if field == "eps":
-        runs = {f"{name}, ε = {scale.show_radius(n)}": _trained_at(scale, method, n) for n in scale.front_radii}
+        runs = {
+            f"{name} trained at ε = {scale.show_radius(n)}": _trained_at(scale, method, n) for n in scale.front_radii
+        }
     else:
         sign, values = ("λ", scale.lam) if field == "lam" else ("ω", scale.omega)
         config = scale.config(method)
