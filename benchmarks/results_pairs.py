@@ -134,7 +134,7 @@ def front_verdict(runs: Published) -> list[str]:
         and all(side(runs.difference((ours, theirs), column)) == "above" for column in ("Natural", "Robust"))
     ]
     found = "; ".join(ahead) or "none, so no front is shown to lie above another"
-    names = ", ".join(name for _, name, _ in points)
+    names = "; ".join(name for _, name, _ in points)
     words = (
         "Points of one front that are above a point of another in natural and in robust accuracy, each by its paired "
         f"95 % interval: {found}. Compared, with {runs.seeds} seeds each: {names}."
