@@ -10,15 +10,13 @@ from uiat.recipes.plus import boosted, uiat_plus
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.claims import Comparison, Finding, show_difference
 from uiat.reproduce.evidence import more_accurate
-from uiat.reproduce.experiments.beyond import AS_IT_IS, choices
+from uiat.reproduce.experiments.beyond import AS_IT_IS, COLUMNS, choices
 from uiat.reproduce.experiments.sweeps import FRONTS, front_cells
 from uiat.reproduce.experiments.tables import METHODS, attacks_on
 from uiat.reproduce.scale import Scale
 
 OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
 Pair = tuple[AnyConfig, AnyConfig]
-COLUMNS = ("Natural", "PGD", "Robust")
-"""What is compared where AutoAttack is too expensive."""
 SAT_FRONT = "SAT (ε)"
 
 
