@@ -14,7 +14,7 @@ from benchmarks.results_pairs import Published, answers, beyond, differences, fr
 from uiat.report.figure import save_figure
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
-from uiat.reproduce.claims import RULE, decide, missing, overall, show_difference
+from uiat.reproduce.claims import RULE, Verdict, decide, missing, overall, show_difference
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.evidence import fall_from_best
 from uiat.reproduce.experiments import EXPERIMENTS
@@ -37,7 +37,13 @@ ORDER = ("fig2", "fronts", "plus", "questions", "tuning")
 MAIN = ("table1-last", "table1")
 WIDTH = 120
 
-UNDECIDED, UNFINISHED = "Measured, but not decided", "Without finished runs"
+TITLES: dict[Verdict, str] = {
+    "holds": "Reproduced",
+    "does not hold": "Not reproduced",
+    "undecided": "Measured, but not decided",
+    "not measured": "Without finished runs",
+}
+"""Headings of the claims, by verdict."""
 IMPOSSIBLE = "Not tested at this scale, which has no such data"
 
 INTRODUCTION = """# Results
@@ -83,14 +89,12 @@ def setting(runs: Published) -> str:
 def verdicts(runs: Published) -> list[str]:
     """Return the claims by their verdict, with the numbers behind each comparison that was measured."""
     findings = [(claim, decide(claim, runs.out, runs.seeds)) for claim in all_claims(runs.scale)]
-    titles = {"holds": "Reproduced", "does not hold": "Not reproduced"}
-    groups: dict[str, list[str]] = {title: [] for title in [*titles.values(), UNDECIDED, UNFINISHED, IMPOSSIBLE]}
+    groups: dict[str, list[str]] = {title: [] for title in [*TITLES.values(), IMPOSSIBLE]}
     for claim, parts in findings:
         measured = [each for each in parts if each.difference is not None]
         why = missing(parts) if measured else ""
-        title = titles.get(overall(parts), UNDECIDED if measured else UNFINISHED)
-        if all(each.comparison.evidence is None for each in parts):
-            title = IMPOSSIBLE
+        testable = any(each.comparison.evidence is not None for each in parts)
+        title = TITLES[overall(parts)] if testable else IMPOSSIBLE
         groups[title].append(f"- {claim.text} ({claim.where})" + (f": {why}." if why else "."))
         groups[title] += [f"  - {each.comparison.text}: {' '.join(show_difference(each))}" for each in measured]
     lines = ["## What reproduced, and what did not", "", f"Differences are in points of percent. {RULE}", ""]

@@ -11,6 +11,7 @@ from uiat.evaluation.intervals import LEVEL, Difference
 from uiat.reproduce.claims import (
     NOT_MEASURED,
     RULE,
+    UNDECIDED,
     Claim,
     Comparison,
     Finding,
@@ -46,14 +47,14 @@ ONE_SEED = "one seed tells of networks, not of methods"
     ("each", "verdict", "why"),
     [
         (found(0.01, 0.05), "holds", ""),
-        (found(-0.01, 0.05), NOT_MEASURED, "the interval holds 0"),
+        (found(-0.01, 0.05), UNDECIDED, "the interval holds 0"),
         (found(-0.05, -0.01), "does not hold", ""),
         (found(-0.004, 0.006, 0.01), "holds", ""),
-        (found(-0.004, 0.02, 0.01), NOT_MEASURED, "the interval holds the margin"),
+        (found(-0.004, 0.02, 0.01), UNDECIDED, "the interval holds the margin"),
         (found(0.02, 0.05, 0.01), "does not hold", ""),
         (found(-0.05, -0.02, 0.01), "does not hold", ""),
-        (found(0.01, 0.05, seeds=1), NOT_MEASURED, ONE_SEED),
-        (found(-0.05, -0.01, seeds=1), NOT_MEASURED, ONE_SEED),
+        (found(0.01, 0.05, seeds=1), UNDECIDED, ONE_SEED),
+        (found(-0.05, -0.01, seeds=1), UNDECIDED, ONE_SEED),
         (NOTHING, NOT_MEASURED, "no finished runs"),
     ],
 )
@@ -71,15 +72,15 @@ def test_a_race_needs_no_seeds() -> None:
 def test_a_claim_holds_if_all_its_parts_do() -> None:
     holds, unclear, one = found(1, 2), found(-1, 1), found(1, 2, seeds=1)
     assert (overall([holds, holds]), missing([holds, holds])) == ("holds", "")
-    for parts, why in (
-        ([holds, unclear], "the interval holds 0"),
-        ([holds, one], ONE_SEED),
-        ([holds, NOTHING, holds], "no finished runs for 1 of 3 comparisons"),
-        ([unclear, NOTHING], "the interval holds 0"),
-        ([NOTHING], "no finished runs"),
-        ([], "no finished runs"),
+    for parts, verdict, why in (
+        ([holds, unclear], UNDECIDED, "the interval holds 0"),
+        ([holds, one], UNDECIDED, ONE_SEED),
+        ([holds, NOTHING, holds], UNDECIDED, "no finished runs for 1 of 3 comparisons"),
+        ([unclear, NOTHING], UNDECIDED, "the interval holds 0"),
+        ([NOTHING], NOT_MEASURED, "no finished runs"),
+        ([], NOT_MEASURED, "no finished runs"),
     ):
-        assert (overall(parts), missing(parts)) == (NOT_MEASURED, why)
+        assert (overall(parts), missing(parts)) == (verdict, why)
 
 
 def test_a_claim_is_refuted_by_one_part_at_the_corrected_level() -> None:
@@ -87,7 +88,7 @@ def test_a_claim_is_refuted_by_one_part_at_the_corrected_level() -> None:
     assert overall([holds, clear, NOTHING]) == "does not hold"
     assert slight.verdict == "does not hold"
     assert overall([slight]) == overall([slight, NOTHING, found(1, 2, seeds=1)]) == "does not hold", "k is 1"
-    assert overall([holds, slight]) == NOT_MEASURED
+    assert overall([holds, slight]) == UNDECIDED
     assert missing([holds, slight]).startswith("what fails at 95 % does not at 97.5 %")
     assert corrected([holds] * 10 + [NOTHING]) == pytest.approx(0.995)
 
@@ -96,8 +97,8 @@ def test_a_claim_is_refuted_by_one_part_at_the_corrected_level() -> None:
 def test_without_runs_nothing_is_measured(scale: Scale, tmp_path: Path) -> None:
     written = write_claims(all_claims(scale), scale, tmp_path, seeds=2)
     assert len(written) == 26
-    assert {overall(parts) for _, parts in written} == {"not measured at this scale"}
-    assert "not measured at this scale" in (tmp_path / "claims.md").read_text(encoding="utf-8")
+    assert {overall(parts) for _, parts in written} == {NOT_MEASURED}
+    assert "not measured: no finished runs" in (tmp_path / "claims.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
@@ -146,7 +147,7 @@ def test_every_claim_that_this_scale_can_measure_is_measured(made: Path) -> None
         other_data = claim.name.endswith(("cifar-100", "svhn"))
         assert {each.difference is None for each in parts} == {other_data}, claim.name
         if claim.name != "faster":
-            assert overall(parts) == NOT_MEASURED, "one seed decides nothing"
+            assert overall(parts) == (NOT_MEASURED if other_data else UNDECIDED), "one seed decides nothing"
 
 
 def test_both_files_say_the_same(made: Path) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from tests.support.finished import first_of, learned, measured, raced, trained
 from uiat.evaluation import intervals
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.claims import NOT_MEASURED, Finding, decide, missing, overall
+from uiat.reproduce.claims import UNDECIDED, Finding, decide, missing, overall
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.evidence import fall_from_best
 from uiat.reproduce.experiments import EXPERIMENTS
@@ -216,7 +216,7 @@ def test_one_seed_gives_an_interval_and_no_verdict(tmp_path: Path) -> None:
         found = look(name, tmp_path, seeds=3)
         assert found[0].difference is not None
         assert found[0].difference.low > 0
-        assert (overall(found), missing(found)) == (NOT_MEASURED, "one seed tells of networks, not of methods")
+        assert (overall(found), missing(found)) == (UNDECIDED, "one seed tells of networks, not of methods")
 
 
 def test_only_seeds_at_which_both_are_finished_count(tmp_path: Path) -> None:

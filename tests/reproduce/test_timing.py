@@ -23,7 +23,9 @@ from uiat.bench.timed import passes_per_image
 from uiat.methods import METHODS
 from uiat.reproduce import timing
 from uiat.reproduce.cell import Cell, Store, held_here
-from uiat.reproduce.table import EpochTime
+from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.output import caption
+from uiat.reproduce.table import EpochTime, Table, fill
 from uiat.reproduce.timing import MOST, SHORT_SECONDS, TableRace, Timing, steps_a_turn
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
@@ -238,3 +240,18 @@ def test_the_fastest_round_is_shown_and_disagreement_said(short: Timing, tmp_pat
         assert reading.values(None, tmp_path, 1) == [pytest.approx(short.steps)]
         assert word in short.doubt(tmp_path)
         assert bool(short.doubt(tmp_path)) == bool(word)
+
+
+def test_a_table_of_several_races_has_one_warning(tmp_path: Path) -> None:
+    with tiny_scale():
+        table = EXPERIMENTS["table2"](TINY)
+        assert isinstance(table, Table)
+        for number, each in enumerate(table.timings):
+            slow = 1.0 + 0.1 * number
+            rounds = {method: [slow if method == "uiat" else 1.0] * 2 + [1.0] for method in each.methods}
+            raced(each, rounds, tmp_path)
+        text = caption(fill(table, tmp_path, 1))
+    columns = [entry.column for entry in table.entries if isinstance(entry.reading, EpochTime) and entry.row == "UIAT"]
+    assert len(columns) == len(table.timings) == 3
+    assert text.count("A warning") == 1
+    assert f"for 2 of {sum(len(each.methods) for each in table.timings)} (most for UIAT, {columns[-1]}: 20%)" in text

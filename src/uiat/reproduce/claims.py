@@ -10,14 +10,18 @@ from uiat.io import write_json
 from uiat.reproduce.output import write_text
 from uiat.reproduce.scale import Scale
 
-Verdict = Literal["holds", "does not hold", "not measured at this scale"]
-NOT_MEASURED: Verdict = "not measured at this scale"
+Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
+UNDECIDED: Verdict = "undecided"
+"""There are runs, but too few seeds or images to tell."""
+NOT_MEASURED: Verdict = "not measured"
+"""There are no finished runs."""
+DECIDED: tuple[Verdict, ...] = ("holds", "does not hold")
 Evidence = Callable[[Path, int], Difference | None]
 """(folder, seeds) → the difference that finished runs show, above 0 where the claim holds; `None`: there are none."""
 RULE = (
     "Every comparison is stated the way the paper has it. It holds if its whole 95 % interval is above 0 (for “level”: "
-    "within the margin), does not hold if all of it is below (outside), and is not measured otherwise. A claim holds "
-    "if all of its comparisons do. It does not hold if one of them does not at a stricter level: 1 − 0.05 / k for the "
+    "within the margin), does not hold if all of it is below (outside), and is undecided otherwise. A claim holds if "
+    "all of its comparisons do. It does not hold if one of them does not at a stricter level: 1 − 0.05 / k for the "
     "k comparisons of the claim that can be decided. Intervals of accuracies and shares are paired: over images by the "
     "bootstrap, over seeds by Student's t, combined in quadrature. With one seed the interval is over images alone, "
     "which tells of networks and not of methods, so there is no verdict. Intervals of times are Yuen's trimmed t, of "
@@ -67,18 +71,20 @@ class Finding:
     def verdict_at(self, level: float) -> Verdict:
         """Decide only where the whole interval is on one side, and only from more than one network a method."""
         d, margin = self.difference, self.comparison.margin
-        if d is None or d.one_seed:
+        if d is None:
             return NOT_MEASURED
+        if d.one_seed:
+            return UNDECIDED
         low, high = d.interval(level)
         if margin is not None:
             inside, outside = -margin < low and high < margin, low > margin or high < -margin
-            return "holds" if inside else "does not hold" if outside else NOT_MEASURED
-        return "holds" if low > 0 else "does not hold" if high < 0 else NOT_MEASURED
+            return "holds" if inside else "does not hold" if outside else UNDECIDED
+        return "holds" if low > 0 else "does not hold" if high < 0 else UNDECIDED
 
     @property
     def why(self) -> str:
         """Say what is missing for a verdict; empty where there is one."""
-        if self.verdict != NOT_MEASURED:
+        if self.verdict in DECIDED:
             return ""
         if self.difference is None:
             return "no finished runs"
@@ -95,7 +101,9 @@ def overall(findings: Sequence[Finding]) -> Verdict:
     """
     if any(finding.verdict_at(corrected(findings)) == "does not hold" for finding in findings):
         return "does not hold"
-    return "holds" if findings and all(finding.verdict == "holds" for finding in findings) else NOT_MEASURED
+    if all(finding.difference is None for finding in findings):
+        return NOT_MEASURED
+    return "holds" if all(finding.verdict == "holds" for finding in findings) else UNDECIDED
 
 
 def corrected(findings: Sequence[Finding]) -> float:
@@ -106,7 +114,7 @@ def corrected(findings: Sequence[Finding]) -> float:
 
 def missing(findings: Sequence[Finding]) -> str:
     """Say what is missing for a claim's verdict; empty where there is one."""
-    if overall(findings) != NOT_MEASURED:
+    if overall(findings) in DECIDED:
         return ""
     if any(finding.verdict == "does not hold" for finding in findings):
         return (
@@ -136,7 +144,7 @@ def write_claims(claims: Sequence[Claim], scale: Scale, out: Path, seeds: int) -
     decided = [(claim, decide(claim, out, seeds)) for claim in claims]
     write_json(
         out / "claims.json",
-        {"schema": 1, "scale": scale.name, "worth": scale.worth, "rule": RULE, "claims": _records(decided)},
+        {"schema": 2, "scale": scale.name, "worth": scale.worth, "rule": RULE, "claims": _records(decided)},
     )
     write_text(out / "claims.md", _markdown(scale, decided))
     return decided

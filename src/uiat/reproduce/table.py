@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
+from uiat.bench.race import as_rounds, doubt
 from uiat.bench.timed import passes_per_image
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.measures import Attacked, Measure
@@ -80,8 +81,12 @@ class EpochTime:
 
     def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
         """Read the fastest round: other work on the machine makes others slower, and none faster."""
-        rounds = self.timing.epoch_seconds(self.method, out)
+        rounds = self.rounds(out)
         return [min(rounds) / self.unit] if rounds else []
+
+    def rounds(self, out: Path) -> list[float]:
+        """Read the seconds of every round; empty before the race."""
+        return self.timing.epoch_seconds(self.method, out)
 
 
 @dataclass(frozen=True)
@@ -166,8 +171,8 @@ class Filled:
     seeds: int
     devices: tuple[str, ...] = ()
     """What its times were taken on."""
-    doubts: tuple[str, ...] = ()
-    """Why they cannot be trusted."""
+    doubt: str = ""
+    """Why they cannot be trusted; empty if they can."""
 
     def rows(self) -> list[tuple[str, str]]:
         """Return (section, row) in order."""
@@ -211,5 +216,15 @@ def fill(table: Table, out: Path, seeds: int) -> Filled:
     """Read the numbers of a table from finished runs."""
     readings = {entry: tuple(entry.reading.values(entry.cell, out, seeds)) for entry in table.entries}
     numbers = {entry: values for entry, values in readings.items() if values}
-    devices, doubts = [t.device(out) for t in table.timings], [t.doubt(out) for t in table.timings]
-    return Filled(table, numbers, seeds, *(tuple(dict.fromkeys(filter(None, words))) for words in (devices, doubts)))
+    devices = dict.fromkeys(device for timing in table.timings if (device := timing.device(out)))
+    return Filled(table, numbers, seeds, tuple(devices), _doubt(table, out))
+
+
+def _doubt(table: Table, out: Path) -> str:
+    """Say once why the times of a table cannot be trusted, however many races they are from."""
+    rounds = {
+        f"{entry.row}, {entry.column}": as_rounds(seconds)
+        for entry in table.entries
+        if isinstance(entry.reading, EpochTime) and (seconds := entry.reading.rounds(out))
+    }
+    return doubt(rounds)

@@ -82,7 +82,7 @@ def table2(scale: Scale) -> Table:
         passes = EpochPasses(scale.config(method))
         entries.append(Entry(row, "passes an image", "all networks", None, passes, best="least"))
     notes = (
-        f"Times: steps of all methods, interleaved in one process, {scale.rounds} rounds (± is over these), times the "
+        f"Times: steps of all methods, interleaved in one process, {scale.rounds} rounds, times the "
         "steps of an epoch. Passes: forwards, backwards to the input and backwards to the weights, each 1, of the "
         "network that is trained; HAT's helper is in its time alone.",
     )
@@ -143,8 +143,8 @@ def table5(scale: Scale) -> Table:
             entries.append(Entry(row, "an epoch", "seconds", None, seconds, figure, name, "least"))
             entries.append(Entry(row, "an epoch", "passes an image", None, passes, "", name, "least"))
     notes = (
-        "The last epoch shows catastrophic overfitting.",
-        f"Seconds: steps of all methods, interleaved in one process, {scale.rounds} rounds (± is over these).",
+        "Catastrophic overfitting would show at the last epoch.",
+        f"Seconds: steps of all methods, interleaved in one process, {scale.rounds} rounds.",
     )
     title = "Single-step methods with and without UIAT: accuracy (%)"
     return Table("table5", title, scale, tuple(entries), notes, timings=(race,), name_sections=False)
