@@ -7,6 +7,7 @@ are drawn from them into docs/pictures/results.
 import re
 import textwrap
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
@@ -23,7 +24,7 @@ from uiat.reproduce.experiments.tables import METHODS
 from uiat.reproduce.figure import Figure, PlottedPoint
 from uiat.reproduce.measures import read_learning
 from uiat.reproduce.output import many_seeds, show, to_markdown
-from uiat.reproduce.table import Table, fill
+from uiat.reproduce.table import Filled, Table, fill
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
@@ -148,12 +149,24 @@ def section(runs: Published, name: str) -> list[str]:
         filled = fill(experiment, runs.out, runs.seeds)
         if not filled.devices and not any(entry.cell is not None for entry in filled.numbers):
             return []
-        return [to_markdown(filled).replace("# ", "## ", 1).strip(), ""]
+        return [to_markdown(measured_rows(filled)).replace("# ", "## ", 1).strip(), ""]
     points = drawable(runs, experiment)
     if not points:
         return []
     picture = f"![{experiment.title}]({PICTURES}/{name}.svg)"
     return [f"## {name}: {experiment.title}", "", picture, "", experiment.caption(points), ""]
+
+
+def measured_rows(filled: Filled) -> Filled:
+    """Return a table without the rows that no finished run is in, and with a note that names them."""
+    rows = {(entry.section, entry.row) for entry in filled.numbers}
+    empty = [filled.row_label(row) for row in filled.rows() if row not in rows]
+    if not empty:
+        return filled
+    table = filled.table
+    entries = tuple(entry for entry in table.entries if (entry.section, entry.row) in rows)
+    notes = (*table.notes, f"Rows without finished runs are left out: {'; '.join(empty)}.")
+    return replace(filled, table=replace(table, entries=entries, notes=notes))
 
 
 def drawable(runs: Published, figure: Figure) -> list[PlottedPoint]:

@@ -6,7 +6,9 @@ from pathlib import Path
 
 from benchmarks import results_page
 from benchmarks.results_pairs import Published
+from tests.support.finished import first_of, trained
 from tests.support.tiny import TINY, tiny_scale
+from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.scales import SCALES
 
@@ -46,3 +48,13 @@ def test_the_page_shows_what_is_in_the_folder(made: Path) -> None:
     assert rows
     assert all(row in page for row in rows)
     assert "](pictures/results/fig2.svg)" in page
+
+
+def test_rows_without_runs_are_named_and_not_shown(tmp_path: Path) -> None:
+    smoke = SCALES["smoke"]
+    facts = ({"accuracy": 0.5}, {"correct": first_of(8, 0.5)})
+    trained(Cell(smoke.config("sat")), tmp_path, 0).keep(smoke.attacked("PGD"), facts)
+    lines = results_page.section(Published(tmp_path, smoke, 1), "table1")[0].splitlines()
+    rows = [line.split(" | ")[0] for line in lines if line.startswith("|")]
+    assert rows == ["| method", "| ---", "| SAT"]
+    assert lines[-1].endswith("are left out: TRADES; MART; HAT; IAT; UIAT; UIAT (One-off).")
