@@ -190,6 +190,8 @@ def draw_pictures(runs: Published) -> list[Path]:
 LEFT_OUT = """## What is not here
 
 No run is finished for: {names}. Each is one command (`uiat reproduce NAME --scale cpu`, [reproduce.md](reproduce.md)).
+These, and the rows that tables above leave out, are missing for want of time: what a claim of the paper rests on, and
+SAT, TRADES, UIAT and one-off UIAT, came first.
 Table 4 is left out for a reason: it needs generated images, and a generative model that has seen 3,000 small images
 would give back little but these. SVHN is left out because CIFAR-100's coarse classes are the second data set here."""
 

@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from uiat.cli import main
 from uiat.cli.launch import cores
 from uiat.runs.folder import RunFolder
 
@@ -55,7 +56,7 @@ def test_a_run_on_two_processes_is_a_run(unbroken: Path) -> None:
     card = json.loads((unbroken / "result.json").read_text())
     assert card["processes"] == 2
     assert [line["epoch"] for line in lines(unbroken) if line["kind"] == "epoch"] == [1, 2, 3, 4]
-    assert uiat("evaluate", str(unbroken)).returncode == 0
+    assert main(["evaluate", str(unbroken)]) == 0
 
 
 @pytest.mark.faults
@@ -72,6 +73,7 @@ def test_torchrun_begins_a_run_and_survives_a_death(unbroken: Path, tmp_path: Pa
     check_equal(out, unbroken)
 
 
+@pytest.mark.slow
 def test_a_mistake_is_said_once_and_not_tried_again(unbroken: Path, tmp_path: Path) -> None:
     """torchrun would start the processes again for any exit code but 0; the launcher still ends with 2."""
     out = tmp_path / "run"
@@ -103,8 +105,7 @@ def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tm
     config = json.loads((out / "config.json").read_text())
     config["train"]["epochs"] = stopped["epoch"]  # as if it had been planned so short
     (out / "config.json").write_text(json.dumps(config))
-    alone = uiat("train", "--resume", str(out))
-    assert alone.returncode == 0, alone.stderr
+    assert main(["train", "--resume", str(out)]) == 0
     assert [line["epoch"] for line in lines(out) if line["kind"] == "epoch"] == list(range(1, stopped["epoch"] + 1))
 
 
@@ -119,15 +120,16 @@ def test_batch_statistics_of_shares_do_as_well(tmp_path: Path) -> None:
     assert best["val_robust"] > 0.2
 
 
-def test_an_evaluation_is_shared(unbroken: Path, tmp_path: Path) -> None:
+def test_an_evaluation_is_shared(unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Two processes give the verdicts of one; AutoAttack's random numbers depend on the batch, ours do not."""
     flags = ["--attacks", "natural", "pgd-3-2", "apgd-ce", "--data.test-subset", "61", "--exact"]
-    for name, launcher in {"one": [sys.executable, "-m"], "two": [*TORCHRUN, "-m"]}.items():
-        out = str(tmp_path / name)
-        command = [*launcher, "uiat", "evaluate", str(unbroken), *flags, "--save-adversaries", out]
-        done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
-        assert done.returncode == 0, done.stderr
-        assert done.stdout.count("accuracy") == 1
+    words = ["evaluate", str(unbroken), *flags, "--save-adversaries"]
+    assert main([*words, str(tmp_path / "one")]) == 0
+    assert capsys.readouterr().out.count("accuracy") == 1
+    command = [*TORCHRUN, "-m", "uiat", *words, str(tmp_path / "two")]
+    done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("accuracy") == 1
     one, two = load_file(tmp_path / "one"), load_file(tmp_path / "two")
     assert one.keys() == two.keys()
     for key in ("natural/correct", "pgd-3-2/correct", "pgd-3-2/x_adv", "y"):

@@ -14,9 +14,9 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from tests.support.calls import stopped
-from tests.support.fault_points import LARGE, ROW, Faulty, script
+from tests.support.fault_points import LARGE, ROW, Faulty, run_process, script
 from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.ranks import start
+from tests.support.ranks import fork_all
 from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.cli import main
 from uiat.config import AnyConfig
@@ -244,9 +244,8 @@ def on_two(tmp_path: Path, kind: str, **changes: Any) -> tuple[RunFolder, list[i
     with script():
         run = RunFolder.create(tmp_path / "run", config(**changes))
     words = [kind, "1", "2-3", str(tmp_path / "end"), "train", "--resume", str(run.path), "--device", "cpu"]
-    processes = start(2, "tests.support.fault_points", *words)
-    said = [process.communicate(timeout=1800)[1] for process in processes]
-    return run, [process.returncode for process in processes], said
+    ends = fork_all(2, run_process, *words)
+    return run, [code for code, _ in ends], [said for _, said in ends]
 
 
 def test_two_processes_stop_together(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tests.engine.test_guards import leaves
-from tests.support.fault_points import Faulty, script
+from tests.support.fault_points import Faulty, run_process, script
 from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.ranks import start
+from tests.support.ranks import fork_all
 from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.config import AnyConfig, Averaging
 from uiat.engine import loop
@@ -155,9 +155,8 @@ def test_two_processes_leave_a_step_out_together(tmp_path: Path) -> None:
     with script():
         run = RunFolder.create(tmp_path / "run", half())
     words = ["gradient", "1", "2-3", str(tmp_path / "end"), "train", "--resume", str(run.path), "--device", "cpu"]
-    processes = start(2, "tests.support.fault_points", *words)
-    said = [process.communicate(timeout=1800)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], said
+    ends = fork_all(2, run_process, *words)
+    assert [code for code, _ in ends] == [0, 0], ends
     one, other = (torch.load(f"{tmp_path / 'end'}.{rank}", weights_only=True) for rank in (0, 1))
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert "epoch 2: 1 of 4 steps left out" in run.log.read_text()

@@ -61,7 +61,7 @@ def accuracies(lines: list[str]) -> list[tuple[float, float]]:
     [
         (("plug_in.py", "--epochs", "2"), 40, CHANCE),
         (("uiat_in_one_file.py", "--epochs", "2"), 40, CHANCE),
-        (("uiat_in_one_file.py", "--epochs", "2", "--one-off"), 40, CHANCE),
+        pytest.param(("uiat_in_one_file.py", "--epochs", "2", "--one-off"), 40, CHANCE, marks=SLOW),
     ],
     ids=["plug-in", "one file", "one file, one-off"],
 )

@@ -16,8 +16,8 @@ STEPS = "5"
 MORE = "8"
 """RS-FGSM trains for half the radius, where natural training is not yet at its end: it takes longer to be far above."""
 
-SLOW = ("mart", "iat", "rs-fgsm", "n-fgsm-uiat", "rs-fgsm-uiat", "gradalign")
-"""Methods whose parts are those of others: these are left to `make test-slow`."""
+FAST = ("sat", "trades", "uiat", "uiat-oneoff")
+"""Methods of `make test`: other methods are left to `make test-slow`."""
 
 
 def pgd20(method: str, folder: Path, *evaluation: str) -> float:
@@ -45,7 +45,7 @@ def natural(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
 
 @pytest.mark.parametrize(
     "method",
-    [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in METHODS if name != "natural"],
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST)) for name in METHODS if name != "natural"],
 )
 def test_method_beats_natural_training(method: str, natural: dict[str, float], tmp_path: Path) -> None:
     baseline = natural["0.1" if method.startswith("rs-fgsm") else "0.2"]

@@ -1,9 +1,8 @@
-"""One process of a run: a few steps of every method on a network without batch statistics; saves the end.
+"""What one process of a run does: a few steps of every method on a network without batch statistics; saves the end.
 
 A name that ends in `+` is the method with weight perturbation and averaged weights, one with `*` has generated images.
 """
 
-import sys
 from dataclasses import replace
 from typing import Any
 
@@ -86,7 +85,3 @@ def main(out: str, names: list[str], micro_batch: int | None) -> None:
         results = {name: run(name, micro_batch) for name in names}
         results["world"] = {"size": world()}
         torch.save(results, f"{out}.{rank()}")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[3].split(","), int(sys.argv[2]) or None)
