@@ -54,11 +54,16 @@ def test_mean_deviation_paper_and_bold(tmp_path: Path) -> None:
 
 def test_the_caption_counts_the_seeds_that_are_finished(tmp_path: Path) -> None:
     some = caption(fill(table(("a", (10.0, 20.0, 30.0), ""), ("b", (15.0,), "")), tmp_path, 3))
-    assert "mean ± standard deviation over 1 to 3 seeds, as many as are finished;" in some
-    assert "; one seed;" in caption(fill(table(("a", (10.0,), "")), tmp_path, 3))
+    assert "mean ± standard deviation over 1 to 3 seeds, as many as are finished." in some
+    assert "; one seed." in caption(fill(table(("a", (10.0,), "")), tmp_path, 3))
     nothing = caption(fill(table(("a", (), "1.0")), tmp_path, 3))
     assert "seed" not in nothing
     assert f"AA: {TINY.aa} on" in nothing
+
+
+def test_the_caption_speaks_of_the_papers_figures_where_there_are_any(tmp_path: Path) -> None:
+    assert "; one seed; in parentheses the paper's" in caption(fill(table(("a", (10.0,), "1.0")), tmp_path, 1))
+    assert "paper" not in caption(fill(table(("a", (10.0,), "")), tmp_path, 1))
 
 
 def test_a_table_without_attacks_does_not_speak_of_them(tmp_path: Path) -> None:

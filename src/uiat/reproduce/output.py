@@ -41,14 +41,15 @@ def caption(filled: "Filled") -> str:
     """Say what the numbers are."""
     table = filled.table
     counts = sorted({len(values) for entry, values in filled.numbers.items() if entry.cell is not None})
-    seeds = f"{many_seeds(counts)}; " if counts else ""
-    if counts and counts[-1] > 1:
-        seeds = f"mean ± standard deviation over {seeds}"
+    spread = "mean ± standard deviation over " if counts and counts[-1] > 1 else ""
+    seeds = [spread + many_seeds(counts)] if counts else []
+    paper = ["in parentheses the paper's figure, which belongs to the paper's setting"]
+    paper = paper if any(entry.paper for entry in table.entries) else []
     scale = table.scale
     robust = "all test images" if scale.robust_images is None else f"{scale.robust_images} test images"
     columns = {entry.column for entry in table.entries}
     attacks = {"AA": scale.aa, "Robust": scale.robust}
-    parts = [f"Scale {scale.name}; {seeds}in parentheses the paper's figure, which belongs to the paper's setting."]
+    parts = ["; ".join([f"Scale {scale.name}", *seeds, *paper]) + "."]
     parts += [f"{column}: {attack} on {robust}." for column, attack in attacks.items() if column in columns]
     parts += weights_of(entry.reading.measure for entry in table.entries)
     parts += [f"Times of the fastest round, on {' and '.join(filled.devices)}."] if filled.devices else []
