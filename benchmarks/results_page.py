@@ -100,8 +100,9 @@ def verdicts(runs: Published) -> list[str]:
         groups[title] += [f"  - {each.comparison.text}: {' '.join(show_difference(each))}" for each in measured]
     lines = ["## What reproduced, and what did not", "", f"Differences are in points of percent. {RULE}", ""]
     for title, items in groups.items():
-        count = sum(item.startswith("-") for item in items)
-        lines += [f"**{title}: {count} of {len(findings)} claims**", "", *items, *([""] if items else [])]
+        if items or title in (TITLES["holds"], TITLES["does not hold"]):
+            count = sum(item.startswith("-") for item in items)
+            lines += [f"**{title}: {count} of {len(findings)} claims**", "", *items, *([""] if items else [])]
     return lines
 
 
