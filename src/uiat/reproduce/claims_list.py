@@ -106,8 +106,8 @@ def _against(scale: Scale, name: str, data: str) -> Claim:
     ours = _columns(scale)
     parts = [_as_stated(ours[c], uiat, other, scale.attacked(ours[c]), gain) for c, gain in gains.items()]
     text = f"UIAT lifts natural and robust accuracy over {name} ({scale.data.get(data, data)})"
-    name, made_by = f"uiat-over-{METHODS[name]}-{data.lower()}", _made_by(scale, data)
-    return Claim(name, _all_but(text, gains), "Table 1", tuple(parts), made_by)
+    key = f"uiat-over-{METHODS[name]}-{data.lower()}"
+    return Claim(key, _all_but(text, gains), "Table 1", tuple(parts), _made_by(scale, data))
 
 
 def _one_off(scale: Scale, data: str) -> Claim:
