@@ -15,6 +15,7 @@ from uiat.methods import METHODS
 from uiat.reproduce import measures, scales
 from uiat.reproduce.cell import Cell, Store, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.experiments.beyond import choices
 from uiat.reproduce.experiments.tables import ablated
 from uiat.reproduce.measures import Attacked, Measure, Watch, measure_key
 from uiat.reproduce.output import commits, mixed
@@ -28,6 +29,17 @@ SMOKE = scales.get("smoke")
 def test_table_1s_uiat_is_table_6s_last_row(scale: Scale) -> None:
     assert Cell(ablated(scale, "5")).key == Cell(scale.config("uiat")).key
     assert len({Cell(ablated(scale, row)).key for row in "12345"}) == 5
+
+
+@pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
+def test_what_is_compared_with_uiat_part_by_part_has_its_learning_rate_and_weight(scale: Scale) -> None:
+    """Also IAT, which takes UIAT's place in Table 6 and in the open questions: it may be tuned to other values."""
+    other = replace(scale, tuned={**scale.tuned, "iat": {"lr": 0.7, "lam": 0.3}})
+    uiat: Any = other.config("uiat")
+    changed = [config for name, config in choices(other).items() if "λ" not in name]
+    runs: list[Any] = [*(ablated(other, row) for row in "12345"), *changed]
+    assert {(run.train, run.method.lam) for run in runs} == {(uiat.train, uiat.method.lam)}
+    assert {type(run.method).__name__ for run in runs} == {"IAT", "UIAT"}
 
 
 def test_anything_of_the_configuration_changes_the_key() -> None:

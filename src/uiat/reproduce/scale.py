@@ -105,6 +105,10 @@ class Scale:
         """Return the run of a method on one of the paper's data sets and networks."""
         return tuned(self.runs(method, data, network), self.tuned.get(method, {}))
 
+    def instead_of(self, other: str, method: str) -> AnyConfig:
+        """Return the run of a method with the learning rate and weight of another, whose place it takes."""
+        return tuned(self.runs(method, "CIFAR-10", "ResNet-18"), self.tuned.get(other, {}))
+
     def single_step(self, method: str, levels: int) -> AnyConfig:
         """Return a run of Table 5 at the radius of so many levels."""
         config = self.single_step_run(method)

@@ -32,7 +32,7 @@ def choices(scale: Scale) -> dict[str, AnyConfig]:
     default = scale.config("uiat")
     runs = {AS_IT_IS: default}
     for name, (method, part, fields) in CHANGES.items():
-        runs[name] = change_method(scale.config(method), part, **fields)
+        runs[name] = change_method(scale.instead_of("uiat", method), part, **fields)
     inverse: Any = default.method.inverse
     for name, times in RADII.items():
         runs[name] = change_method(default, "inverse", eps=times * inverse.eps, step=times * inverse.step)

@@ -166,9 +166,9 @@ def components(row: str) -> tuple[bool, bool, bool]:
 
 
 def ablated(scale: Scale, row: str) -> AnyConfig:
-    """Return the run of a row of Table 6; row 5 is UIAT as it is in every other table."""
+    """Return the run of a row of Table 6; row 5 is UIAT as it is in every other table, and all share its settings."""
     uag, fr, iam = components(row)
-    config = scale.config("uiat" if uag else "iat")
+    config = scale.instead_of("uiat", "uiat" if uag else "iat")
     if not fr:
         config = change_method(config, "inverse", beta=0.0)
     return change_method(config, "momentum", enabled=iam)
