@@ -36,6 +36,8 @@ RUNS = Published(ROOT / "results" / "cpu", scales.get("cpu"), scales.get("cpu").
 ORDER = ("fig2", "fronts", "plus", "questions", "tuning")
 """What comes after Table 1; the rest follows in the order of the paper."""
 MAIN = ("table1-last", "table1")
+COLUMNS = {"Natural": "Natural", "PGD": "PGD-20", "CW": "CW", "Robust": "APGD-CE + APGD-T", "AA": "AutoAttack"}
+"""README's columns, those in which every row is finished, and what README calls them."""
 WIDTH = 120
 
 TITLES: dict[Verdict, str] = {
@@ -150,7 +152,7 @@ def section(runs: Published, name: str) -> list[str]:
         filled = fill(experiment, runs.out, runs.seeds)
         if not filled.devices and not any(entry.cell is not None for entry in filled.numbers):
             return []
-        return [to_markdown(measured_rows(filled)).replace("# ", "## ", 1).strip(), ""]
+        return [to_markdown(measured(filled)).replace("# ", "## ", 1).strip(), ""]
     points = drawable(runs, experiment)
     if not points:
         return []
@@ -158,16 +160,20 @@ def section(runs: Published, name: str) -> list[str]:
     return [f"## {name}: {experiment.title}", "", picture, "", experiment.caption(points), ""]
 
 
-def measured_rows(filled: Filled) -> Filled:
-    """Return a table without the rows that no finished run is in, and with a note that names them."""
+def measured(filled: Filled) -> Filled:
+    """Return a table without the rows and columns that no finished run is in, and with a note that names them."""
     rows = {(entry.section, entry.row) for entry in filled.numbers}
-    empty = [filled.row_label(row) for row in filled.rows() if row not in rows]
-    if not empty:
-        return filled
+    columns = {(entry.group, entry.column) for entry in filled.numbers}
+    empty = {
+        "Rows": [filled.row_label(row) for row in filled.rows() if row not in rows],
+        "Columns": [column for group, column in filled.columns() if (group, column) not in columns],
+    }
     table = filled.table
-    entries = tuple(entry for entry in table.entries if (entry.section, entry.row) in rows)
-    notes = (*table.notes, f"Rows without finished runs are left out: {'; '.join(empty)}.")
-    return replace(filled, table=replace(table, entries=entries, notes=notes))
+    entries = tuple(e for e in table.entries if (e.section, e.row) in rows and (e.group, e.column) in columns)
+    left_out = (
+        f"{what} without finished runs are left out: {'; '.join(names)}." for what, names in empty.items() if names
+    )
+    return replace(filled, table=replace(table, entries=entries, notes=(*table.notes, *left_out)))
 
 
 def drawable(runs: Published, figure: Figure) -> list[PlottedPoint]:
@@ -234,20 +240,18 @@ def wrapped(line: str) -> str:
 
 
 def readme(runs: Published) -> str:
-    """Return README with Table 1 for CIFAR-10 between the marks."""
+    """Return README with Table 1 for CIFAR-10 between the marks: the columns in which every row is finished."""
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    filled = fill(EXPERIMENTS["table1-last"](runs.scale), runs.out, runs.seeds)  # type: ignore[arg-type]
-    columns = [column for column in filled.columns() if column[0] == runs.scale.data["CIFAR-10"]]
-    names = {"PGD": "PGD-20", "AA": "AutoAttack"}
-    heading = " | ".join(names.get(name, name) for _, name in columns)
-    lines = [f"| 3,000 images of CIFAR-10 at 16×16, ε = 8/255 | {heading} |"]
-    lines.append("| --- |" + " ---: |" * len(columns))
-    for row in filled.rows():
-        places = [entry for column in columns if (entry := filled.at(row, column)) is not None]
-        if any(entry in filled.numbers for entry in places):
-            shown = [show(filled, entry, bold="**%s**").removesuffix(f" ({entry.paper})") for entry in places]
-            lines.append(f"| {filled.row_label(row)} | {' | '.join(shown)} |")
+    filled = measured(fill(EXPERIMENTS["table1-last"](runs.scale), runs.out, runs.seeds))  # type: ignore[arg-type]
+    group = runs.scale.data["CIFAR-10"]
+    places = {column: [filled.at(row, (group, column)) for row in filled.rows()] for column in COLUMNS}
+    whole = {column: own for column, own in places.items() if all(entry in filled.numbers for entry in own)}
+    lines = [f"| 3,000 images of CIFAR-10 at 16×16, ε = 8/255 | {' | '.join(COLUMNS[column] for column in whole)} |"]
+    lines.append("| --- |" + " ---: |" * len(whole))
+    for k, row in enumerate(filled.rows()):
+        shown = (show(filled, own[k], bold="**%s**") for own in whole.values())
+        lines.append(f"| {filled.row_label(row)} | {' | '.join(shown)} |")
     picture = f"![{EXPERIMENTS['fig2'](runs.scale).title}]({PAGE.parent.name}/{PICTURES}/fig2.svg)"
     return "\n".join([before + BEGIN, *lines, "", picture, "", wrapped(falls(runs)), END]) + after
 

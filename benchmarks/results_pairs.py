@@ -12,7 +12,7 @@ from uiat.reproduce.claims import Comparison, Finding, show_difference
 from uiat.reproduce.evidence import more_accurate
 from uiat.reproduce.experiments.beyond import AS_IT_IS, COLUMNS, choices
 from uiat.reproduce.experiments.sweeps import FRONTS, front_cells
-from uiat.reproduce.experiments.tables import METHODS, attacks_on, strongest
+from uiat.reproduce.experiments.tables import METHODS, attacks_on
 from uiat.reproduce.scale import Scale
 
 OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
@@ -45,7 +45,7 @@ def in_short(runs: Published) -> list[str]:
     """Say on which side each difference of Table 1 is, a line for each pair of methods; none before they have runs."""
     lines = []
     for data, name in runs.scale.data.items():
-        columns = _columns(runs.scale, data)
+        columns = list(attacks_on(runs.scale, data))
         pairs = {(ours, theirs): _pair(runs.scale, ours, theirs, data) for ours in OURS for theirs in BASELINES}
         own = [line for names, pair in pairs.items() if (line := _sides(runs, names, pair, columns))]
         if data == "CIFAR-10":
@@ -66,11 +66,6 @@ def _sides(runs: Published, names: tuple[str, str], pair: Pair, columns: Sequenc
     return f"- {names[0]} against {names[1]}: {words}." if words else ""
 
 
-def _columns(scale: Scale, data: str) -> Sequence[str]:
-    """Return Table 1's columns for a data set, and the strongest attack that all runs are measured with."""
-    return tuple(dict.fromkeys((*attacks_on(scale, data).values(), strongest(scale))))
-
-
 def _pair(scale: Scale, ours: str, theirs: str, data: str) -> Pair:
     return scale.config(METHODS[ours], data), scale.config(METHODS[theirs], data)
 
@@ -80,7 +75,7 @@ def differences(runs: Published) -> list[str]:
     lines = []
     for data, name in runs.scale.data.items():
         pairs = {f"{ours} − {theirs}": _pair(runs.scale, ours, theirs, data) for ours in OURS for theirs in BASELINES}
-        columns = [(column, weights) for weights in ("last", "best") for column in _columns(runs.scale, data)]
+        columns = [(column, weights) for weights in ("last", "best") for column in attacks_on(runs.scale, data)]
         lines += _compared(runs, f"## Differences between methods, {name}", pairs, columns)
     return lines
 
