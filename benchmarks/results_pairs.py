@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean
 
 from uiat.config import AnyConfig
 from uiat.evaluation.intervals import Difference
@@ -10,6 +11,7 @@ from uiat.recipes.plus import boosted, uiat_plus
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.claims import Comparison, Finding, show_difference
 from uiat.reproduce.evidence import more_accurate
+from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.beyond import AS_IT_IS, COLUMNS, choices
 from uiat.reproduce.experiments.sweeps import FRONTS, front_cells
 from uiat.reproduce.experiments.tables import METHODS, attacks_on
@@ -22,11 +24,14 @@ SAT_FRONT = "SAT (ε)"
 
 @dataclass(frozen=True)
 class Published:
-    """Finished runs: their folder, their scale, and how many seeds they have."""
+    """Finished runs: their folder and their scale."""
 
     out: Path
     scale: Scale
     seeds: int
+    """How many seeds to look for, from 0 on."""
+    least: int = 2
+    """How many of them a comparison needs before the page says in words who is ahead."""
 
     def difference(self, pair: Pair, column: str, weights: str | None = None) -> Difference | None:
         """Return by how much the first of a pair is more accurate, over the seeds at which both are finished."""
@@ -80,6 +85,31 @@ def differences(runs: Published) -> list[str]:
     return lines
 
 
+def nearness(runs: Published) -> list[str]:
+    """Say how much lower AutoAttack is than the cheaper attack, over the runs that have both; nothing before."""
+    robust, autoattack = runs.scale.attacked("Robust"), runs.scale.attacked("AA")
+    if robust == autoattack:
+        return []
+    names: dict[Cell, str] = {}
+    for table in (EXPERIMENTS[name](runs.scale) for name in ("table1-last", "plus")):
+        for entry in table.entries:  # type: ignore[union-attr]
+            if entry.column == "AA" and entry.cell is not None:
+                names.setdefault(entry.cell, ", ".join(filter(None, (entry.row, entry.section))))
+    gaps = {
+        name: [store.read(robust)["accuracy"] - store.read(autoattack)["accuracy"] for store in stores]
+        for cell, name in names.items()
+        if (stores := [s for s in seed_stores(cell, runs.out, runs.seeds, autoattack) if s.has(robust)])
+    }
+    if not gaps:
+        return []
+    points = [100 * gap for own in gaps.values() for gap in own]
+    words = (
+        f"How near {robust.attack} is to AutoAttack, on the same images and weights: AutoAttack's accuracy is lower by "
+        f"{mean(points):.2f} points on average, and by {max(points):.1f} at the most. Runs that have both: "
+    )
+    return [words + ", ".join(f"{name} ({len(own)})" for name, own in gaps.items()) + ".", ""]
+
+
 def _compared(
     runs: Published, title: str, pairs: dict[str, Pair], columns: Sequence[tuple[str, str]], words: Sequence[str] = ()
 ) -> list[str]:
@@ -119,9 +149,9 @@ def front_verdict(runs: Published) -> list[str]:
         (line, cell.labels[0], cell.config)
         for line in FRONTS
         for cell in front_cells(runs.scale, line)
-        if len(seed_stores(cell, runs.out, runs.seeds, runs.scale.attacked("Robust"))) == runs.seeds
+        if len(seed_stores(cell, runs.out, runs.seeds, runs.scale.attacked("Robust"))) >= runs.least
     ]
-    if runs.seeds < 2 or len({line for line, _, _ in points}) < 2:
+    if len({line for line, _, _ in points}) < 2:
         return []
     ahead = [
         f"{first} above {second}"
@@ -134,7 +164,7 @@ def front_verdict(runs: Published) -> list[str]:
     names = "; ".join(name for _, name, _ in points)
     words = (
         "Points of one front that are above a point of another in natural and in robust accuracy, each by its paired "
-        f"95 % interval: {found}. Compared, with {runs.seeds} seeds each: {names}."
+        f"95 % interval: {found}. Compared, with {runs.least} seeds or more each: {names}."
     )
     pairs = {" − ".join(names): pair for names, pair in larger_pairs(runs).items()}
     columns = [(column, runs.scale.weights) for column in COLUMNS]
@@ -183,9 +213,9 @@ def beyond(runs: Published) -> list[str]:
 
 
 def _judge(runs: Published, pair: Pair) -> tuple[str, str]:
-    """Return on which side a pair's robust and natural accuracies are: AutoAttack's where both have it at all seeds."""
+    """Return on which side a pair's robust (AutoAttack's if both have enough seeds) and natural accuracies are."""
     known = (runs.difference(pair, column) for column in ("AA", "Robust"))
-    robust = next((found for found in known if found is not None and found.seeds == runs.seeds), None)
+    robust = next((found for found in known if found is not None and found.seeds >= runs.least), None)
     return side(robust), side(runs.difference(pair, "Natural"))
 
 

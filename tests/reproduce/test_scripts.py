@@ -5,7 +5,7 @@ import runpy
 from pathlib import Path
 
 from benchmarks import results_page
-from benchmarks.results_pairs import Published
+from benchmarks.results_pairs import Published, nearness
 from tests.support.finished import first_of, trained
 from tests.support.tiny import TINY, tiny_scale
 from uiat.reproduce.cell import Cell
@@ -50,11 +50,31 @@ def test_the_page_shows_what_is_in_the_folder(made: Path) -> None:
     assert "](pictures/results/fig2.svg)" in page
 
 
-def test_rows_without_runs_are_named_and_not_shown(tmp_path: Path) -> None:
+def test_rows_and_columns_without_runs_are_named_and_not_shown(tmp_path: Path) -> None:
     smoke = SCALES["smoke"]
     facts = ({"accuracy": 0.5}, {"correct": first_of(8, 0.5)})
     trained(Cell(smoke.config("sat")), tmp_path, 0).keep(smoke.attacked("PGD"), facts)
     lines = results_page.section(Published(tmp_path, smoke, 1), "table1")[0].splitlines()
-    rows = [line.split(" | ")[0] for line in lines if line.startswith("|")]
-    assert rows == ["| method", "| ---", "| SAT"]
-    assert lines[-1].endswith("are left out: TRADES; MART; HAT; IAT; UIAT; UIAT (One-off).")
+    rows = [[part.strip() for part in line.split("|")[1:-1]] for line in lines if line.startswith("|")]
+    assert [row[0] for row in rows] == ["method", "---", "SAT"]
+    assert [row[1:] for row in rows] == [["PGD"], ["---:"], ["50.00 (51.40)"]]
+    assert "are left out: TRADES; MART; HAT; IAT; UIAT; UIAT (One-off)." in lines[-1]
+    assert lines[-1].endswith("Columns without finished runs are left out: Natural; CW; AA.")
+
+
+def test_how_near_the_cheaper_attack_is_comes_from_runs_with_both(tmp_path: Path) -> None:
+    cpu = SCALES["cpu"]
+    runs = Published(tmp_path, cpu, 3)
+    for method, seed, column, accuracy in (
+        ("sat", 0, "Robust", 0.75),
+        ("sat", 0, "AA", 0.625),
+        ("uiat", 2, "Robust", 0.5),
+        ("uiat", 2, "AA", 0.5),
+        ("trades", 1, "Robust", 1.0),
+    ):
+        facts = ({"accuracy": accuracy}, {"correct": first_of(8, accuracy)})
+        trained(Cell(cpu.config(method)), tmp_path, seed).keep(cpu.attacked(column), facts)
+        lines = nearness(runs)
+    assert "lower by 6.25 points on average, and by 12.5 at the most" in lines[0]
+    assert lines[0].endswith("have both: SAT (1), UIAT (1).")
+    assert nearness(Published(tmp_path, SCALES["smoke"], 1)) == []
