@@ -11,12 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 from statistics import mean
 
+from benchmarks.results_claims import judged, tally, verdicts
 from benchmarks.results_pairs import Published, answers, beyond, differences, front_verdict, in_short, nearness
 from uiat.report.figure import save_figure
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
-from uiat.reproduce.claims import RULE, Verdict, decide, missing, overall, show_difference
-from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.evidence import fall_from_best
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.figures import learning_cell
@@ -39,15 +38,6 @@ MAIN = ("table1-last", "table1")
 COLUMNS = {"Natural": "Natural", "PGD": "PGD-20", "CW": "CW", "Robust": "APGD-CE + APGD-T", "AA": "AutoAttack"}
 """README's columns, those in which every row is finished, and what README calls them."""
 WIDTH = 120
-
-TITLES: dict[Verdict, str] = {
-    "holds": "Reproduced",
-    "does not hold": "Not reproduced",
-    "undecided": "Measured, but not decided",
-    "not measured": "Without finished runs",
-}
-"""Headings of the claims, by verdict."""
-IMPOSSIBLE = "Not tested at this scale, which has no such data"
 
 INTRODUCTION = """# Results
 
@@ -87,25 +77,6 @@ def setting(runs: Published) -> str:
         kernels=card["environment"]["kernels"],
         torch=card["environment"]["versions"]["torch"],
     )
-
-
-def verdicts(runs: Published) -> list[str]:
-    """Return the claims by their verdict, with the numbers behind each comparison that was measured."""
-    findings = [(claim, decide(claim, runs.out, runs.seeds)) for claim in all_claims(runs.scale)]
-    groups: dict[str, list[str]] = {title: [] for title in [*TITLES.values(), IMPOSSIBLE]}
-    for claim, parts in findings:
-        measured = [each for each in parts if each.difference is not None]
-        why = missing(parts) if measured else ""
-        testable = any(each.comparison.evidence is not None for each in parts)
-        title = TITLES[overall(parts)] if testable else IMPOSSIBLE
-        groups[title].append(f"- {claim.text} ({claim.where})" + (f": {why}." if why else "."))
-        groups[title] += [f"  - {each.comparison.text}: {' '.join(show_difference(each))}" for each in measured]
-    lines = ["## What reproduced, and what did not", "", f"Differences are in points of percent. {RULE}", ""]
-    for title, items in groups.items():
-        if items or title in (TITLES["holds"], TITLES["does not hold"]):
-            count = sum(item.startswith("-") for item in items)
-            lines += [f"**{title}: {count} of {len(findings)} claims**", "", *items, *([""] if items else [])]
-    return lines
 
 
 def regime(runs: Published) -> list[str]:
@@ -208,11 +179,14 @@ def page(runs: Published) -> str:
     names = [*ORDER, *(name for name in EXPERIMENTS if name not in ORDER)]
     sections = {name: section(runs, name) for name in names}
     main = [line for name in MAIN for line in sections.pop(name)]
+    findings = judged(runs)
     lines = [
         INTRODUCTION,
         "",
+        tally(findings),
+        "",
         *in_short(runs),
-        *verdicts(runs),
+        *verdicts(findings),
         setting(runs),
         "",
         *main,

@@ -8,13 +8,14 @@ from statistics import mean
 from uiat.config import AnyConfig
 from uiat.evaluation.intervals import Difference
 from uiat.recipes.plus import boosted, uiat_plus
-from uiat.reproduce.cell import Cell, seed_stores
+from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.claims import Comparison, Finding, show_difference
 from uiat.reproduce.evidence import more_accurate
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.beyond import AS_IT_IS, COLUMNS, choices
 from uiat.reproduce.experiments.sweeps import FRONTS, front_cells
 from uiat.reproduce.experiments.tables import METHODS, attacks_on
+from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale
 
 OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
@@ -96,7 +97,7 @@ def nearness(runs: Published) -> list[str]:
             if entry.column == "AA" and entry.cell is not None:
                 names.setdefault(entry.cell, ", ".join(filter(None, (entry.row, entry.section))))
     gaps = {
-        name: [store.read(robust)["accuracy"] - store.read(autoattack)["accuracy"] for store in stores]
+        name: [_accuracy(store, robust) - _accuracy(store, autoattack) for store in stores]
         for cell, name in names.items()
         if (stores := [s for s in seed_stores(cell, runs.out, runs.seeds, autoattack) if s.has(robust)])
     }
@@ -108,6 +109,10 @@ def nearness(runs: Published) -> list[str]:
         f"{mean(points):.2f} points on average, and by {max(points):.1f} at the most. Runs that have both: "
     )
     return [words + ", ".join(f"{name} ({len(own)})" for name, own in gaps.items()) + ".", ""]
+
+
+def _accuracy(store: Store, measure: Attacked) -> float:
+    return float(store.tensors(measure)["correct"].double().mean())
 
 
 def _compared(

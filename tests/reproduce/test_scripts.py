@@ -4,11 +4,16 @@ import re
 import runpy
 from pathlib import Path
 
+import torch
+
 from benchmarks import results_page
+from benchmarks.results_claims import tally
 from benchmarks.results_pairs import Published, nearness
 from tests.support.finished import first_of, trained
 from tests.support.tiny import TINY, tiny_scale
+from uiat.evaluation.intervals import paired
 from uiat.reproduce.cell import Cell
+from uiat.reproduce.claims import Claim, Comparison, Finding
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.scales import SCALES
 
@@ -60,6 +65,20 @@ def test_rows_and_columns_without_runs_are_named_and_not_shown(tmp_path: Path) -
     assert [row[1:] for row in rows] == [["PGD"], ["---:"], ["50.00 (51.40)"]]
     assert "are left out: TRADES; MART; HAT; IAT; UIAT; UIAT (One-off)." in lines[-1]
     assert lines[-1].endswith("Columns without finished runs are left out: Natural; CW; AA.")
+
+
+def test_the_page_counts_claims_and_comparisons() -> None:
+    """Here a claim of two parts that holds in one, one without runs, and one that the scale has no data for."""
+
+    def part(difference: float | None, known: bool = True) -> Finding:
+        values = None if difference is None else paired(torch.full((3, 400), difference))
+        return Finding(Comparison("", (lambda out, seeds: values) if known else None), values)
+
+    claim = Claim("", "", "", (), "")
+    findings = [(claim, [part(0.5), part(-0.5)]), (claim, [part(None)]), (claim, [part(None, known=False)])]
+    words = tally(findings)
+    assert "3 claims: not reproduced: 1; without finished runs: 1; not tested at this scale" in words
+    assert "3 comparisons one by one: reproduced: 1; not reproduced: 1; without finished runs: 1." in words
 
 
 def test_how_near_the_cheaper_attack_is_comes_from_runs_with_both(tmp_path: Path) -> None:
