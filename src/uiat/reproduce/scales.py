@@ -34,7 +34,12 @@ _SMALL: dict[str, ModelConfig] = {
     "WRN-28": MODELS["wrn-10-1"],
     "WRN-34": WideResNet(depth=16, widen=1),
 }
-TUNED: dict[str, dict[str, float]] = {"sat": {"lr": 0.2}, "uiat": {"lr": 0.2}, "uiat-oneoff": {"lr": 0.2}}
+TUNED: dict[str, dict[str, float]] = {
+    "sat": {"lr": 0.2},
+    "hat": {"lr": 0.2},
+    "uiat": {"lr": 0.2},
+    "uiat-oneoff": {"lr": 0.2},
+}
 """`Scale.tuned` of this scale."""
 
 
