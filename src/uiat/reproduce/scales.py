@@ -35,10 +35,7 @@ _SMALL: dict[str, ModelConfig] = {
     "WRN-34": WideResNet(depth=16, widen=1),
 }
 TUNED: dict[str, dict[str, float]] = {
-    "sat": {"lr": 0.2},
-    "hat": {"lr": 0.2},
-    "uiat": {"lr": 0.2},
-    "uiat-oneoff": {"lr": 0.2},
+    method: {"lr": 0.2} for method in ("sat", "mart", "hat", "iat", "uiat", "uiat-oneoff")
 }
 """`Scale.tuned` of this scale."""
 
