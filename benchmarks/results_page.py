@@ -106,8 +106,8 @@ def regime(runs: Published) -> list[str]:
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
         *lines,
         "",
-        f"Minutes of training at the usual epochs on one core, seed by seed: {', '.join(times)}. Machines differed, and "
-        "other work shared them.",
+        f"Minutes of a usual run on one core, seed by seed: {', '.join(times)}. Other work shared the machines, so the "
+        "least is nearest to what one takes alone.",
         "",
     ]
 
