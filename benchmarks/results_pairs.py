@@ -19,6 +19,8 @@ from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale
 
 OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
+COMPARED = (*(("UIAT", name) for name in METHODS if name not in OURS), *((OURS[1], name) for name in BASELINES))
+"""The pairs of Table 1's methods that the page compares."""
 Pair = tuple[AnyConfig, AnyConfig]
 SAT_FRONT = "SAT (ε)"
 
@@ -52,7 +54,7 @@ def in_short(runs: Published) -> list[str]:
     lines = []
     for data, name in runs.scale.data.items():
         columns = list(attacks_on(runs.scale, data))
-        pairs = {(ours, theirs): _pair(runs.scale, ours, theirs, data) for ours in OURS for theirs in BASELINES}
+        pairs = {names: _pair(runs.scale, *names, data) for names in COMPARED}
         own = [line for names, pair in pairs.items() if (line := _sides(runs, names, pair, columns))]
         if data == "CIFAR-10":
             own += [line for names, pair in larger_pairs(runs).items() if (line := _sides(runs, names, pair, COLUMNS))]
@@ -77,10 +79,10 @@ def _pair(scale: Scale, ours: str, theirs: str, data: str) -> Pair:
 
 
 def differences(runs: Published) -> list[str]:
-    """Compare UIAT and one-off UIAT with SAT and TRADES on every data set: tables of differences with intervals."""
+    """Compare UIAT and one-off UIAT with other methods on every data set: tables of differences with intervals."""
     lines = []
     for data, name in runs.scale.data.items():
-        pairs = {f"{ours} − {theirs}": _pair(runs.scale, ours, theirs, data) for ours in OURS for theirs in BASELINES}
+        pairs = {" − ".join(names): _pair(runs.scale, *names, data) for names in COMPARED}
         columns = [(column, weights) for weights in ("last", "best") for column in attacks_on(runs.scale, data)]
         lines += _compared(runs, f"## Differences between methods, {name}", pairs, columns)
     return lines
@@ -118,19 +120,21 @@ def _accuracy(store: Store, measure: Attacked) -> float:
 def _compared(
     runs: Published, title: str, pairs: dict[str, Pair], columns: Sequence[tuple[str, str]], words: Sequence[str] = ()
 ) -> list[str]:
-    """Return a table of differences without the columns that no pair has; nothing where no column is left."""
+    """Return a table of differences without the rows and columns that have none; nothing where none are left."""
     found = {
-        place: [Finding(Comparison("", None), runs.difference(pair, *place)) for pair in pairs.values()]
+        place: {label: difference for label, pair in pairs.items() if (difference := runs.difference(pair, *place))}
         for place in columns
     }
-    found = {place: own for place, own in found.items() if any(finding.difference for finding in own)}
-    if not found:
+    places = [place for place, own in found.items() if own]
+    if not places:
         return []
-    heads = [f"{column}, {weights} epoch" for column, weights in found]
+    heads = [f"{column}, {weights} epoch" for column, weights in places]
     lines = [title, "", *words, "|  | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
-    for k, label in enumerate(pairs):
-        shown = ("–" if own[k].difference is None else " ".join(show_difference(own[k])) for own in found.values())
-        lines.append(f"| {label} | {' | '.join(shown)} |")
+    for label in pairs:
+        own = [Finding(Comparison("", None), found[place].get(label)) for place in places]
+        if any(finding.difference for finding in own):
+            shown = ("–" if finding.difference is None else " ".join(show_difference(finding)) for finding in own)
+            lines.append(f"| {label} | {' | '.join(shown)} |")
     note = (
         "By how many points the first is above the second, with paired 95 % intervals over the seeds at which both are "
         "finished and over test images (one seed: over images alone). AA and Robust: 1,000 images; the rest: all."
