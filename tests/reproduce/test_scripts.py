@@ -1,5 +1,6 @@
 """The scripts that write documentation: costs of the plan, and the page of published results."""
 
+import json
 import re
 import runpy
 from pathlib import Path
@@ -18,6 +19,7 @@ from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.scales import SCALES
 
 ROOT = Path(__file__).parents[2]
+PUBLISHED = results_page.RUNS.out / "runs"
 
 
 def test_the_documented_costs_are_the_plans() -> None:
@@ -40,6 +42,15 @@ def test_the_page_and_readme_are_those_of_the_published_runs() -> None:
     pictures = re.findall(r"!\[[^]]*\]\(([^)]+)\)", page)
     assert pictures
     assert all((ROOT / "docs" / picture).is_file() for picture in pictures)
+
+
+def test_all_published_runs_were_made_and_measured_as_the_page_says() -> None:
+    """With one thread, the same kernels and the same torch: the page names those of one run."""
+    files = [*PUBLISHED.glob("*/result.json"), *PUBLISHED.glob("*/measures/*.json")]
+    environments = [json.loads(file.read_text("utf-8"))["environment"] for file in files]
+    found = {(own["threads"], own["kernels"], own["versions"]["torch"]) for own in environments}
+    assert len(found) == 1
+    assert found.pop()[0] == 1
 
 
 def test_the_page_shows_what_is_in_the_folder(made: Path) -> None:
