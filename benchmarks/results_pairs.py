@@ -19,6 +19,8 @@ from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale
 
 OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
+BOOSTED = (*BASELINES, "MART")
+"""The baselines that have runs with the boosters of `uiat-plus`."""
 COMPARED = (*(("UIAT", name) for name in METHODS if name not in OURS), *((OURS[1], name) for name in BASELINES))
 """The pairs of Table 1's methods that the page compares."""
 Pair = tuple[AnyConfig, AnyConfig]
@@ -195,7 +197,7 @@ def plus_pairs(runs: Published) -> dict[str, Pair]:
     if not seed_stores(Cell(ours), runs.out, runs.seeds):
         return {}
     others = {name: scale.config(METHODS[name]) for name in OURS}
-    others |= {f"{name} with the same boosters": boosted(scale.config(METHODS[name])) for name in BASELINES}
+    others |= {f"{name} with the same boosters": boosted(scale.config(METHODS[name])) for name in BOOSTED}
     return {f"uiat-plus − {name}": (ours, config) for name, config in others.items()}
 
 

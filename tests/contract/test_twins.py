@@ -65,6 +65,7 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "GradAlign with running statistics": ("gradalign", replace(CONFIGS["gradalign"], crafting="eval")),  # type: ignore[type-var]
     "single step with running statistics": ("n-fgsm-uiat", replace(SINGLE, crafting="eval")),
     "label smoothing, SAT": ("sat", replace(CONFIGS["sat"], label_smoothing=0.3)),  # type: ignore[type-var]
+    "label smoothing, MART": ("mart", replace(CONFIGS["mart"], label_smoothing=0.3)),  # type: ignore[type-var]
     "label smoothing": ("uiat", replace(UIAT, label_smoothing=0.3)),
     "label smoothing, one-off": ("uiat-oneoff", replace(ONE_OFF, label_smoothing=0.3)),
     "p from running statistics": ("uiat", replace(UIAT, target_statistics="running")),

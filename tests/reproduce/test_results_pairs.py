@@ -70,7 +70,7 @@ def test_uiat_plus_wins_only_without_loss_of_natural_accuracy(
     natural: float, robust: float, won: bool, tmp_path: Path
 ) -> None:
     others = [SMOKE.config(name) for name in ("uiat", "uiat-oneoff")]
-    others += [boosted(SMOKE.config(name)) for name in ("sat", "trades")]
+    others += [boosted(SMOKE.config(name)) for name in ("sat", "trades", "mart")]
     for config in others:
         finished(config, 0.7, 0.4, tmp_path)
     finished(uiat_plus(SMOKE.config("uiat-oneoff")), natural, robust, tmp_path)

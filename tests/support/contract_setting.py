@@ -79,7 +79,7 @@ def twin_settings(name: str, config: Any) -> dict[str, object]:
         for part in (config, friend):
             if hasattr(part, ours):
                 hp[theirs] = getattr(part, ours)
-    if name in ("sat", "iat", "uiat", "uiat-oneoff"):
+    if name in ("sat", "mart", "iat", "uiat", "uiat-oneoff"):
         hp["smoothing"] = config.label_smoothing
     if hasattr(config, "target_statistics"):
         hp["running"] = config.target_statistics == "running"

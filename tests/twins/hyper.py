@@ -31,7 +31,7 @@ DEFAULTS: dict[str, HP] = {
     "natural": {},
     "sat": {**_PGD, "smoothing": 0.0},
     "trades": {**_GAUSSIAN, "lam": 6.0},
-    "mart": {**_GAUSSIAN, "lam": 5.0},
+    "mart": {**_GAUSSIAN, "lam": 5.0, "smoothing": 0.0},
     "hat": {**_GAUSSIAN, "lam": 2.5, "lam_helper": 0.5, "helper": None},
     "iat": {**_PGD, **_INVERSE, "inv_step": 2 / 255, "inv_steps": 5, "momentum": False, **_MOMENTUM},
     "uiat": {**_PGD, **_UNIVERSAL, "momentum": True, **_MOMENTUM},

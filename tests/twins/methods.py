@@ -55,11 +55,12 @@ def mart(s: Step) -> Result:
     out = logits(s.model, s.x)
     out_hat = logits(s.model, x_hat)
     boosted, weighted = [], []
+    ce = cross_entropy(out_hat, s.y, s.hp["smoothing"])
     for j in range(len(s.y)):
         label = int(s.y[j])
         p, p_hat = out[j].softmax(0), out_hat[j].softmax(0)
         runner_up = torch.stack([p_hat[k] for k in range(len(p_hat)) if k != label]).max()
-        boosted.append(-out_hat[j].log_softmax(0)[label] - (1.0001 - runner_up + 1e-12).log())
+        boosted.append(ce[j] - (1.0001 - runner_up + 1e-12).log())
         kl = kl_logits(out[j : j + 1], out_hat[j : j + 1])[0]
         weighted.append(kl * (1.0000001 - p[label]))
     bce, weighted_kl = mean(boosted), mean(weighted)

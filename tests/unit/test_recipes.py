@@ -81,7 +81,7 @@ def test_uiat_plus_changes_its_weight_and_its_boosters_alone() -> None:
 
 
 def test_boosters_go_with_every_method_of_the_table() -> None:
-    for method in ("sat", "trades", "uiat"):
+    for method in ("sat", "trades", "mart", "uiat"):
         plain = small.cifar10(method)
         ours: Any = plus.boosted(plain).method
         assert ours == replace(plain.method, label_smoothing=plus.SMOOTHING)  # type: ignore[type-var]

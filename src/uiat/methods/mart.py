@@ -6,9 +6,10 @@ from torch import nn
 
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
+from uiat.fields import added
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes
-from uiat.objectives.terms import Weighted, mart_boosted_ce, mart_weighted_kl
+from uiat.objectives.terms import MARTBoostedCrossEntropy, Weighted, mart_weighted_kl
 from uiat.targets import CleanTarget
 from uiat.types import Clock, DataSpec
 
@@ -26,14 +27,17 @@ class MART(MethodConfig):
     """How x̂ is found."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
+    label_smoothing: float = added(0.0)
+    """Mass spread over all classes in the cross-entropy of the boosted term."""
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
+        boosted = MARTBoostedCrossEntropy(self.label_smoothing)
         return Method(
             data,
             attack=self.attack,
             target=CleanTarget(),
-            terms=[Weighted("bce", mart_boosted_ce), Weighted("kl", mart_weighted_kl, self.beta)],
+            terms=[Weighted("bce", boosted), Weighted("kl", mart_weighted_kl, self.beta)],
             crafting=self.crafting,
             seed=seed,
         )

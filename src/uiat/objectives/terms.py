@@ -55,10 +55,16 @@ def kl_to_target(view: View) -> Tensor:
     return _kl(view).mean()
 
 
-def mart_boosted_ce(view: View) -> Tensor:
-    """MART's boosted cross-entropy: CE(f(x̂), y) − log(1 − max_{k≠y} f_k(x̂)) (its authors' constants)."""
-    wrong = best_other(view.adversarial.softmax(dim=1), view.batch.y)
-    return ce_adversarial(view) - torch.log(1.0001 - wrong + 1e-12).mean()
+@dataclass(frozen=True)
+class MARTBoostedCrossEntropy:
+    """MART's CE(f(x̂), y) − log(1 − max_{k≠y} f_k(x̂)), with its authors' constants; the CE may have smoothed labels."""
+
+    label_smoothing: float = 0.0
+
+    def __call__(self, view: View) -> Tensor:
+        """Return the mean over the batch."""
+        wrong = best_other(view.adversarial.softmax(dim=1), view.batch.y)
+        return AdversarialCrossEntropy(self.label_smoothing)(view) - torch.log(1.0001 - wrong + 1e-12).mean()
 
 
 def mart_weighted_kl(view: View) -> Tensor:

@@ -48,11 +48,12 @@ def questions(scale: Scale) -> Table:
 
 def plus(scale: Scale) -> Table:
     """Return what boosters add to each method, and `uiat-plus` with one part changed at a time."""
-    plain = {"SAT": "sat", "TRADES": "trades", "UIAT": "uiat", "one-off UIAT": "uiat-oneoff"}
+    baselines = {"SAT": "sat", "TRADES": "trades", "MART": "mart"}
+    plain = {**baselines, "UIAT": "uiat", "one-off UIAT": "uiat-oneoff"}
     configs = {name: scale.config(method) for name, method in plain.items()}
     one_off, same = configs["one-off UIAT"], "with the boosters of uiat-plus"
     main = {("as they are", name): run for name, run in configs.items()}
-    main |= {(same, name): boosted(configs[name]) for name in ("SAT", "TRADES")}
+    main |= {(same, name): boosted(configs[name]) for name in baselines}
     main[same, "uiat-plus"] = uiat_plus(one_off)
     parts = {("one-off UIAT", f"{name} alone"): boosted(one_off, (name,)) for name in BOOSTERS}
     for name in PLUS:
