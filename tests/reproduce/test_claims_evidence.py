@@ -52,7 +52,7 @@ def test_runs_with_the_papers_figures_bear_out_its_tables(mirrored: bool, tmp_pa
                 verdicts = {"correct": first_of(n, 1 - share if mirrored else share)}
                 measured(entry.cell, entry.reading.measure, verdicts, tmp_path)
     claims = [claim for claim in all_claims(PAPER) if claim.made_by in names]
-    assert len(claims) == 9 + 3 + 3 + 1
+    assert len(claims) == 11 + 3 + 3 + 1
     for claim in claims:
         found = decide(claim, tmp_path, 2)
         for each in found:

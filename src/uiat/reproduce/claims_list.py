@@ -38,6 +38,7 @@ def all_claims(scale: Scale) -> list[Claim]:
     return [
         *(_against(scale, "SAT", data) for data in DATA),
         *(_against(scale, "TRADES", data) for data in DATA),
+        *(_against(scale, name, "CIFAR-10") for name in ("MART", "HAT")),
         *(_one_off(scale, data) for data in DATA),
         *_ablation(scale),
         _larger_gamma(scale),
