@@ -80,8 +80,8 @@ def setting(runs: Published) -> str:
 
 
 LATER_SEEDS = (
-    "Figure 2 has more seeds than the other runs. They were added because its claim was undecided with {least}, and after "
-    "a look at those, so its interval covers the truth somewhat less often than 95 %."
+    "Figure 2 has more seeds than the other runs. They were added after its claim had been undecided with {least} seeds, "
+    "so its interval covers the truth somewhat less often than 95 %."
 )
 
 
