@@ -80,7 +80,7 @@ def setting(runs: Published) -> str:
 
 
 LATER_SEEDS = (
-    "Figure 2 has more seeds than the other runs. They were added after its claim had been undecided with {least} seeds, "
+    "Figure 2 has more seeds than the other runs. They were added after its claim had been undecided with {least}, "
     "so its interval covers the truth somewhat less often than 95 %."
 )
 
