@@ -175,7 +175,8 @@ No run is finished for: {names}.
 Rows that tables above leave out are missing for want of time: what a claim of the paper rests on, and the rows of
 Table 1 on CIFAR-10, came first. Each is one command (`uiat reproduce NAME --scale cpu`, [reproduce.md](reproduce.md)).
 Coarse CIFAR-100 has SAT, TRADES, UIAT and one-off UIAT alone. AutoAttack itself is measured on some runs, to see how
-near its first two attacks come. Schedules of λ were not tried for `uiat-plus`.
+near its first two attacks come. Schedules of λ were not tried for `uiat-plus`. Open questions whose rows are left out
+keep the defaults of [decisions.md](decisions.md), untested.
 Table 4 is left out for a reason: it needs generated images, and a generative model that has seen 3,000 small images
 would give back little but these. SVHN is left out because CIFAR-100's coarse classes are the second data set here."""
 

@@ -62,6 +62,8 @@ def in_short(runs: Published) -> list[str]:
             own += [line for names, pair in larger_pairs(runs).items() if (line := _sides(runs, names, pair, COLUMNS))]
         lines += [f"On {name.removeprefix(f'{runs.scale.name}: ')}:", "", *own, ""] if own else []
     head = "In short, in points, by paired 95 % intervals over seeds and test images."
+    if runs.scale.robust != runs.scale.aa:
+        head += f" Robust: {runs.scale.robust}, two attacks of AutoAttack, on {runs.scale.robust_images:,} images."
     plus = [f"{sentence}\n" for sentence in plus_verdict(runs)]
     return [head, "", *lines, *plus] if lines else []
 
