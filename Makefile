@@ -7,12 +7,13 @@ DEMO := runs/demo/natural runs/demo/sat runs/demo/uiat
 # One thread a worker: two test processes on two cores must not wait for each other's threads.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-cpus test-slow test-faults lint style types tests format docs notebook constraints clean
+.PHONY: help demo test test-cpus test-versions test-slow test-faults lint style types tests format docs notebook constraints clean
 
 help:
 	@echo "make demo       train three networks on digits and write the page that compares them (about three minutes)"
 	@echo "make test       lint, types and all tests but the slow ones"
 	@echo "make test-cpus  the same tests as other CPUs would compute them (four times as long)"
+	@echo "make test-versions  numerical tests with the oldest and the newest torch, and other Pythons (many gigabytes)"
 	@echo "make test-slow  the slow tests"
 	@echo "make test-faults  kills, torn files and full disks by the hundred (docs/reliability.md)"
 	@echo "make lint       ruff and mypy"
@@ -53,6 +54,10 @@ test-cpus: $(VENV)/.done
 	ONEDNN_MAX_CPU_ISA=SSE41 $(PYTEST) -m "not slow and not faults"
 	ONEDNN_MAX_CPU_ISA=AVX2 $(PYTEST) -m "not slow and not faults"
 
+# Environments are in build/versions; one that is complete is used again.
+test-versions:
+	$(PYTHON) tools/test_versions.py -n $(WORKERS) --dist worksteal
+
 test-slow: $(VENV)/.done
 	$(PYTEST) -m slow
 
@@ -66,8 +71,10 @@ style: $(VENV)/.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# macOS lacks some names that Linux has.
 types: $(VENV)/.done
 	$(BIN)/mypy
+	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin src
 
 format: $(VENV)/.done
 	$(BIN)/ruff check --fix .

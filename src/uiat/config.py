@@ -36,7 +36,8 @@ class Schedule:
     factor: float = 0.1
     """What the learning rate is multiplied with at each milestone (piecewise)."""
     low_momentum: float | None = added(None)
-    """SGD's momentum where the rate is at its maximum; it moves in proportion to the rate. `None`: not cycled."""
+    """SGD's momentum where the rate is at its maximum; `momentum` where the rate is lowest, and in step with the rate
+    between. 0.85, with `momentum` 0.95, are the defaults of torch's `OneCycleLR`. `None`: not cycled."""
 
     def at(self, step: int, steps: int) -> float:
         """Return the learning rate of `step`, counted from 0, in a run of `steps`."""
@@ -45,21 +46,22 @@ class Schedule:
         if self.name == "triangular":
             top = self.warmup * steps
             return self.lr * (step / top if step < top else (steps - step) / (steps - top))
-        return self._one_cycle(step, steps)
+        return self._one_cycle(step, steps, self.lr / 25, self.lr, self.lr / 25e4)
 
     def momentum_at(self, step: int, steps: int, momentum: float) -> float:
-        """Return SGD's momentum at `step`: `momentum` where the rate is 0, `low_momentum` where it is largest."""
+        """Return SGD's momentum at `step`: `momentum` where the rate is lowest, `low_momentum` where it is largest."""
         if self.low_momentum is None or not self.lr:
             return momentum
+        if self.name == "onecycle":
+            return self._one_cycle(step, steps, momentum, self.low_momentum, momentum)
         return momentum + (self.low_momentum - momentum) * self.at(step, steps) / self.lr
 
-    def _one_cycle(self, step: int, steps: int) -> float:
-        """Smith and Topin's one cycle with torch's constants: from lr/25 to lr to lr/250,000, by cosine."""
-        low, lowest = self.lr / 25, self.lr / 25e4
+    def _one_cycle(self, step: int, steps: int, first: float, peak: float, last: float) -> float:
+        """Smith and Topin's one cycle as in torch, by cosine: `first`, `peak` at the end of the warm-up, `last`."""
         top, end = self.warmup * steps - 1, steps - 1
         if step <= top:
-            return _cosine(low, self.lr, step / top if top > 0 else 1.0)
-        return _cosine(self.lr, lowest, (step - top) / (end - top) if end > top else 1.0)
+            return _cosine(first, peak, step / top if top > 0 else 1.0)
+        return _cosine(peak, last, (step - top) / (end - top) if end > top else 1.0)
 
 
 def _cosine(start: float, end: float, fraction: float) -> float:
@@ -133,8 +135,10 @@ class Training:
     """When a loss or a gradient is NaN or infinite: save the batch and stop, or leave the batch out and go on (until a
     tenth of an epoch's steps is left out)."""
     fast: bool = True
-    """Craft examples through a copy of the network with BatchNorm folded, and keep weights in channels_last memory: the
-    same up to rounding, and faster; off: through the network itself."""
+    """Craft examples through a copy of the network with BatchNorm folded: the same up to rounding, and faster; off:
+    through the network itself."""
+    channels_last: bool | None = added(None)
+    """Keep the weights of convolutions in channels_last memory where the network can run in it; `None`: as `fast`."""
     compile: bool = False
     """Use torch.compile for the attack and for the forwards of the loss, never for a gradient of a gradient; the first
     steps take a while. It needs the fast path and a C++ compiler (Triton on GPUs)."""
@@ -144,6 +148,11 @@ class Training:
     """Steps between two step lines in metrics.jsonl; 0 writes none."""
     checkpoint_minutes: float = 10.0
     """Minutes between two checkpoints within an epoch; there is always one at the end of each epoch."""
+
+    @property
+    def in_channels_last(self) -> bool:
+        """Whether convolutions are kept in channels_last memory."""
+        return self.fast if self.channels_last is None else self.channels_last
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from importlib import import_module
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -19,6 +20,8 @@ from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.rendezvous import rendezvous
 
 from uiat.errors import PeerLost, UserError
+
+T = TypeVar("T")
 
 POLL_SECONDS = 0.02
 
@@ -197,11 +200,11 @@ def average(tensors: list[Tensor]) -> None:
         tensor.copy_(mean.view_as(tensor))
 
 
-def tell(word: str) -> str:
-    """Return the main process's `word`, in every process."""
+def broadcast(value: T) -> T:
+    """Return the main process's `value`, in every process."""
     if world() == 1:
-        return word
-    box = [word]
+        return value
+    box = [value]
     dist.broadcast_object_list(box, src=0)
     return box[0]
 

@@ -1,5 +1,6 @@
 """Files that are either whole or not there, and that can tell whether they still are."""
 
+import fcntl
 import hashlib
 import io
 import json
@@ -7,7 +8,9 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Any
 
 import torch
@@ -55,13 +58,15 @@ def reason(error: BaseException) -> str:
 
 @contextmanager
 def atomic(path: Path, *, exclusive: bool = False, previous: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary path to write; it takes the place of `path` only when it is whole and on the disk.
+    """Yield a temporary path to write; it replaces `path` only when it is complete and on the disk.
 
-    With `exclusive`, a `path` that is there already is left alone: `FileExistsError`. With `previous`, it is kept under
-    that name. Where the system cannot write the file, a `WriteError` is raised and all is as it was.
+    Each call has a temporary file of its own, so that two writers of one `path` never mix: the last one wins. With
+    `exclusive`, an existing `path` is kept: `FileExistsError`. With `previous`, it is kept under that name. Where the
+    system cannot write the file, a `WriteError` is raised and `path` is unchanged.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp" if exclusive else f".{path.name}.tmp")
+    handle, temporary = -1, None
     try:
+        handle, temporary = _new_temporary(path)
         yield temporary
         sync(temporary)
         _place(temporary, path, exclusive=exclusive, previous=previous)
@@ -71,8 +76,34 @@ def atomic(path: Path, *, exclusive: bool = False, previous: Path | None = None)
     except (OSError, SafetensorError) as error:
         raise WriteError(path, error) from None
     finally:
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            os.close(handle)
+            _remove_abandoned(path)
+
+
+def _new_temporary(path: Path) -> tuple[int, Path]:
+    """Create a file of a name that nothing else has, no link is followed for, and hold its lock until it is closed."""
+    while True:
+        handle, name = mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        with suppress(OSError):  # a file system without locks: nothing abandoned is removed there
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        if os.path.exists(name):
+            return handle, Path(name)
+        os.close(handle)  # another process took it for abandoned before it was locked
+
+
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files of killed writers of this path: those that nobody has a lock on."""
+    for file in path.parent.glob(f".{escape(path.name)}.*tmp"):
         with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+            handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                file.unlink(missing_ok=True)
+            finally:
+                os.close(handle)
 
 
 def _place(temporary: Path, path: Path, *, exclusive: bool = False, previous: Path | None = None) -> None:

@@ -39,6 +39,14 @@ def test_info_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in found.out
 
 
+def test_info_prints_a_note_once(capsys: pytest.CaptureFixture[str]) -> None:
+    fill(Path("mixed"), {"blue": 8})
+    fill(Path("mixed"), {"red": 8}, size=(40, 30))
+    for _ in range(2):  # packed now, then read
+        found = call(capsys, "data", "info", "mixed")
+        assert (found.out + found.err).count("have 2 sizes") == 1
+
+
 def test_info_of_known_data_and_of_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     found = call(capsys, "data", "info", "digits")
     assert found.code == 0
@@ -102,7 +110,7 @@ def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
     assert refused(capsys, "data", "inof", "mine") == "unknown data command 'inof': did you mean 'info'?"
     assert "unknown data set 'cifar'" in refused(capsys, "data", "fetch", "cifar")
     assert "there is no such folder" in refused(capsys, "data", "pack", "mine", "--out", "no/where.npz")
-    assert "test fraction is 2.0" in refused(capsys, "data", "pack", "mine", "--test-fraction", "2")
+    assert "--data.test-fraction is 2.0" in refused(capsys, "data", "pack", "mine", "--test-fraction", "2")
     assert "--size" in refused_flag(capsys, "data", "pack", "mine", "--size", "x")
 
 

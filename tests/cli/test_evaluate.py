@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from tests.support.calls import call, stopped
+from tests.support.ordinary import LeNet
 from tests.support.runs import CPU, DATA, begin, splits, tiny
 from uiat.attacks import PGD
 from uiat.engine.setup import build_model
@@ -84,6 +85,20 @@ def test_options(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[s
     result = json.loads(file.read_text())["attacks"]["pgd-3"]
     assert (result["eps"], result["step"], result["steps"], result["n"]) == (0.1, 0.02, 3, 17)
     assert entry == entry | result
+
+
+def test_a_custom_network_is_said_to_get_images_that_nothing_normalises(
+    run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A public checkpoint that expects normalised inputs would be measured wrong without a hint."""
+    weights = tmp_path / "theirs.pt"
+    torch.save(LeNet().state_dict(), weights)
+    network = ("--model", "tests.support.ordinary:LeNet", "--data", "digits")
+    found = call(capsys, "evaluate", str(weights), *network, "--attacks", "natural", "--n", "5")
+    assert found.code == 0, found.err
+    assert "uiat.Normalized" in found.err
+    found = call(capsys, "evaluate", str(run.path), "--attacks", "natural", "--n", "5")
+    assert "uiat.Normalized" not in found.err
 
 
 def test_the_step_follows_the_radius(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

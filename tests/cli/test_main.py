@@ -21,7 +21,8 @@ def test_usage_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call(capsys, "--version").out == f"{uiat.__version__}\n"
+    for words in ("--version", "version"):
+        assert call(capsys, words).out == f"{uiat.__version__}\n"
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("trian", "train"), ("eval", "evaluate"), ("lst", "list")])

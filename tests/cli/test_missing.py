@@ -41,8 +41,8 @@ def without(names: set[str], tmp_path: Path, *words: str) -> tuple[int, str, str
 def test_one_sentence(words: list[str], names: set[str], package: str, tmp_path: Path) -> None:
     code, out, err = without(names, tmp_path, *words)
     assert (code, out) == (2, "")
-    sentence = f"uiat: `uiat {words[0]}` needs {package}, which is not installed: pip install 'uiat\\[all\\]'\\.\n"
-    assert re.fullmatch(sentence, err)
+    assert len(err.splitlines()) == 1
+    assert re.match(f"uiat: `uiat {words[0]}` needs {package}, .*pip install {package}", err)
 
 
 def test_what_needs_none_of_them_works(tmp_path: Path) -> None:

@@ -69,12 +69,12 @@ MISTAKES = {
     "export run/best.safetensors": "run/best.safetensors is not a run folder",
     "export empty": "empty is not a run folder",
     "data info photos --json photos": "cannot write photos: give the path of a file, not of a folder.",
-    "data info photos --test-fraction 2": "--test-fraction is 2.0: give a number between 0 and 1.",
+    "data info photos --test-fraction 2": "--data.test-fraction is 2.0",
     "data info data.size.npz": "there is no file data.size.npz",
-    "data info photos --test x.npz": "--test is given, but photos is a folder",
-    "data info digits --test x.npz": "--test is given, but digits has a test set of its own",
+    "data info photos --test x.npz": "--data.test is given, but photos is a folder",
+    "data info digits --test x.npz": "--data.test is given, but digits has a test set",
     "data info ''": "no data is named: give a folder of images",
-    "data info svhn": "or use `uiat data fetch`.",
+    "data info svhn": "`uiat data fetch`",
     "data info empty": "empty holds no images in sub-folders",
     "data info file": "file is no data that can be read",
     "data pack file": "there is no folder file",
@@ -185,7 +185,8 @@ def test_advice_names_the_flag_of_the_command(here: Path, capsys: pytest.Capture
     for command in ("info", "pack"):
         sentence = refused(capsys, "data", command, "large_data.test")
         assert "large_data.test have 700×1100 pixels" in sentence
-        assert sentence.endswith("choose a size, such as --size 41 64.")
+        assert "--data.size 41 64" in sentence
+        assert call(capsys, "data", command, "large_data.test", "--data.size", "41", "64").code == 0
     assert refused(capsys, "train", "--data", "./large_data.test").endswith("such as --data.size 41 64.")
 
 

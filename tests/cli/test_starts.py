@@ -103,7 +103,7 @@ def test_a_run_without_its_checkpoints(finished: bool, run_copy: RunFolder, caps
     state = "finished" if finished else "not finished"
     assert stopped(capsys, "train", "--resume", str(run_copy.path)) == (
         f"{run_copy.path} is {state}, but its checkpoints are gone: `uiat evaluate {run_copy.path}` still measures its "
-        "weights, and to train again, begin a run in another folder, or move this one away."
+        "weights, and to train again, start a run in another folder, or move this one away."
     )
     assert run_copy.metrics.read_bytes() == metrics
     assert call(capsys, "evaluate", str(run_copy.path), "--attacks", "natural", "--n", "5").code == 0
@@ -117,7 +117,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     run_copy.metrics.write_text(run_copy.metrics.read_text().splitlines(keepends=True)[0])
     found = call(capsys, "train", "--resume", str(run_copy.path))
     assert found.code == 0
-    assert f"{run_copy.path} has no checkpoint yet: beginning again with the first step" in found.err
+    assert f"{run_copy.path} has no checkpoint yet: starting again at the first step" in found.err
 
 
 @pytest.mark.parametrize(

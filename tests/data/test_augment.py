@@ -1,15 +1,18 @@
-"""Cutout and CutMix against slow, literal versions; the same for any number of processes; a run that goes on."""
+"""Rotation, Cutout and CutMix against slow, literal versions; the same for any number of processes; a resumed run."""
 
+from math import cos, floor, radians, sin
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from torch import Tensor
 
 from tests.support.calls import call
-from uiat.data.augment import Windows, draw_cutmix, draw_cutout
+from uiat.data.augment import Rotation, Windows, draw_cutmix, draw_cutout, draw_rotation
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.errors import UserError
@@ -31,6 +34,24 @@ def literal_cutmix(x: Tensor, windows: Windows, partner: Tensor) -> Tensor:
             for column in range(x.shape[3]):
                 if inside(windows, k, row, column):
                     out[k, :, row, column] = x[partner[k], :, row, column]
+    return out
+
+
+def source(degrees: float, row: int, column: int, height: int, width: int) -> tuple[float, float]:
+    """Where the centre of a pixel was before the image was turned counter-clockwise."""
+    x, y = column + 0.5 - width / 2, row + 0.5 - height / 2
+    turn = radians(degrees)
+    return sin(turn) * x + cos(turn) * y + height / 2, cos(turn) * x - sin(turn) * y + width / 2
+
+
+def literal_rotation(x: Tensor, degrees: list[float]) -> Tensor:
+    out, (height, width) = torch.zeros_like(x), x.shape[2:]
+    for k, angle in enumerate(degrees):
+        for row in range(height):
+            for column in range(width):
+                above, left = source(angle, row, column, height, width)
+                if 0 <= above < height and 0 <= left < width:
+                    out[k, :, row, column] = x[k, :, floor(above), floor(left)]
     return out
 
 
@@ -74,6 +95,37 @@ def test_cutout_blackens_a_square(count: int, side: int, seed: int) -> None:
         assert 1 <= int((out[k, 0] == 0).sum()) <= side * side
 
 
+@settings(max_examples=30)
+@given(st.integers(1, 5), st.floats(0.1, 180), st.integers(0, 99))
+def test_rotation_is_its_literal_twin(count: int, degrees: float, seed: int) -> None:
+    x = images(count).x
+    drawn = draw_rotation(count, degrees, generator(seed, "rotation"))
+    angles = torch.rad2deg(drawn.angle)
+    assert angles.abs().max() <= degrees
+    assert torch.equal(drawn(x), literal_rotation(x, angles.tolist()))
+
+
+@pytest.mark.parametrize("degrees", [-15.0, -3.3, 0.0, 7.7, 15.0, 90.0])
+def test_rotation_is_pillows(degrees: float) -> None:
+    """torchvision's RandomRotation turns an image with Pillow's `rotate`, which counts in steps of 2**-16."""
+    x = images(1, shape=(3, 32, 32)).x
+    found = Rotation(torch.tensor([radians(degrees)], dtype=torch.float64))(x)[0]
+    turned = Image.fromarray(x[0].permute(1, 2, 0).numpy()).rotate(degrees, Image.Resampling.NEAREST)
+    other = torch.from_numpy(np.array(turned)).permute(2, 0, 1)
+    places = [source(degrees, row, column, 32, 32) for row in range(32) for column in range(32)]
+    near_an_edge = torch.tensor([any(abs(c - round(c)) < 1e-3 for c in place) for place in places]).view(32, 32)
+    assert ((found == other) | near_an_edge).all()
+    assert near_an_edge.float().mean() < 0.1
+
+
+def test_angles_are_uniform() -> None:
+    angles = torch.rad2deg(draw_rotation(4000, 15.0, generator(0, "rotation")).angle)
+    assert -15 <= angles.min() < -14.9
+    assert 14.9 < angles.max() <= 15
+    counts = torch.histc(angles, 4, -15, 15)
+    assert (counts - 1000).abs().max() < 5 * (4000 * 3 / 16) ** 0.5  # five standard deviations
+
+
 def test_windows_reach_everywhere_and_fill_uniform_shares() -> None:
     y = torch.zeros(4000, dtype=torch.int64)
     windows, _ = draw_cutmix(y, 0.5, (1, 32, 32), generator(0, "cutmix"))
@@ -103,6 +155,18 @@ def test_the_loader_mixes_augmented_images_within_a_class() -> None:
         assert torch.equal(other.index, one.index)  # type: ignore[arg-type]
 
 
+def test_rotation_in_the_loader_moves_no_other_draw() -> None:
+    """Images are rotated after crop and mirroring, by a stream of their own; CutMix fills from rotated images."""
+    common = {"crop": 2, "flip": True}
+    runs = (batches(**common, **options) for options in ({}, {"rotation": 15.0}, {"rotation": 15.0, "cutmix": 1.0}))
+    for step, (plain, rotated, mixed) in enumerate(zip(*runs, strict=True)):
+        drawn = draw_rotation(8, 15.0, generator(3, "rotation", 2, step))
+        assert torch.equal(rotated.x, drawn(plain.x))
+        assert not torch.equal(rotated.x, plain.x)
+        cut = draw_cutmix(plain.y, 1.0, SHAPE, generator(3, "cutmix", 2, step))
+        assert torch.equal(mixed.x, literal_cutmix(rotated.x, *cut))
+
+
 def test_cutout_in_the_loader() -> None:
     for step, (plain, cut) in enumerate(zip(batches(), batches(cutout=5), strict=True)):
         windows = draw_cutout(8, 5, SHAPE, generator(3, "cutout", 2, step))
@@ -111,7 +175,7 @@ def test_cutout_in_the_loader() -> None:
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_processes_share_one_batch(world: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = {"cutout": 4, "cutmix": 0.8, "crop": 2, "flip": True}
+    options = {"cutout": 4, "cutmix": 0.8, "crop": 2, "flip": True, "rotation": 15.0}
     whole = batches(**options)
     monkeypatch.setattr("uiat.data.loader.world", lambda: world)
     shares = []
@@ -130,6 +194,8 @@ def test_processes_share_one_batch(world: int, monkeypatch: pytest.MonkeyPatch) 
         ({"cutout": -1}, "data.cutout is -1: give the side"),
         ({"cutmix": 1.5}, "data.cutmix is 1.5: give a probability"),
         ({"cutmix": float("nan")}, "data.cutmix is nan"),
+        ({"rotation": -1.0}, "data.rotation is -1.0: give the largest angle"),
+        ({"rotation": float("nan")}, "data.rotation is nan"),
     ],
 )
 def test_mistakes(options: dict[str, float], sentence: str) -> None:
@@ -143,7 +209,7 @@ def test_a_run_with_all_of_it_goes_on_in_the_same_bits(
 ) -> None:
     small = ["--train.epochs", "2", "--data.subset", "150", "--model.width", "2", "--method.attack.steps", "1"]
     words = [f"digits-resnet8-{method}", *small, "--validate.steps", "1", "--data.cutout", "3", "--data.crop", "1"]
-    words += ["--train.micro-batch", "20", "--data.cutmix", "0.5"]
+    words += ["--train.micro-batch", "20", "--data.cutmix", "0.5", "--data.rotation", "15"]
     assert call(capsys, "train", *words, "--out", str(tmp_path / "whole")).code == 0
     monkeypatch.setattr("uiat.engine.loop.anywhere", lambda *flags: [True, False])  # a stop after every step
     assert call(capsys, "train", *words, "--out", str(tmp_path / "stopped")).code == 143

@@ -7,6 +7,7 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from PIL import Image
 
 from uiat.data import decode
 from uiat.data.decode import Facts, opened
+from uiat.data.images import Images, resize
 
 RGB = np.arange(8 * 10 * 3, dtype=np.uint8).reshape(8, 10, 3)
 
@@ -152,6 +154,15 @@ def test_resizing_averages_what_shrinks_and_keeps_flat_images_flat() -> None:
     flat = pixels(saved(Image.new("RGB", (33, 17), (10, 20, 30))), (24, 9), False)
     assert flat.shape == (3, 24, 9)
     assert [np.unique(channel).tolist() for channel in flat] == [[10], [20], [30]]
+
+
+@pytest.mark.parametrize("size", [(8, 8), (9, 24), (40, 12), (64, 50)])
+def test_files_are_resampled_as_arrays_are(size: tuple[int, int]) -> None:
+    """A folder of images and the same images as an .npz, resized by --data.size, are the same data."""
+    x = torch.randint(256, (1, 3, 32, 32), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    picture = saved(Image.fromarray(x[0].permute(1, 2, 0).numpy()))
+    expected = resize(Images(x, torch.tensor([0]), ("a", "b")), size).x[0]
+    assert np.array_equal(pixels(picture, size, False), expected.numpy())
 
 
 def test_an_animation_gives_its_first_picture() -> None:

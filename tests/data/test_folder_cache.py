@@ -123,6 +123,7 @@ def test_a_full_disk_is_one_sentence(folder: Path, store: Path) -> None:
     assert len(read(folder, store).test) == 6
 
 
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs /proc to measure memory")
 def test_a_data_set_larger_than_what_is_read_of_it(tmp_path: Path) -> None:
     """A sparse pack of 1.2 GB trains on its first batches with a few megabytes of memory."""
     folder, count = tmp_path / "large", 400_000

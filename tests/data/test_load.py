@@ -77,7 +77,7 @@ def test_every_source_is_described() -> None:
         (DataConfig(name=""), "no data is named: give --data PATH with a folder of images"),
         (DataConfig(name="/none/own.npz"), "there is no file /none/own.npz"),
         (DataConfig(name="~nobody_here/own.NPZ"), "there is no file ~nobody_here"),
-        (DataConfig(test="x.npz"), "digits has a test set of its own"),
+        (DataConfig(test="x.npz"), "digits has a test set"),
         (DataConfig(subset=1439), "data.subset is 1439, but there are 1438 training images"),
         (DataConfig(subset=0), "data.subset is 0"),
         (DataConfig(subset=-5), "data.subset is -5"),

@@ -9,7 +9,7 @@ import torch
 
 from tests.support.calls import call, refused
 from tests.support.runs import CPU, TINY, assert_same, begin, snapshot, splits, tiny
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, from_json, to_json
 from uiat.engine import loop
 from uiat.engine.setup import build_state
 from uiat.errors import UserError
@@ -99,3 +99,35 @@ def test_the_helper_of_hat_is_folded_once() -> None:
     torch.testing.assert_close(used(x), given.eval()(x), rtol=1e-4, atol=1e-4)
     given, used = helper_of(replace(config, train=replace(config.train, fast=False)))
     assert used is given
+
+
+@pytest.mark.parametrize("layout", [None, True, False])
+@pytest.mark.parametrize("fast", [True, False])
+def test_folding_and_the_memory_layout_are_two_switches(fast: bool, layout: bool | None) -> None:
+    """The network, its folded copy and HAT's helper; without `channels_last`, the layout follows `fast`."""
+    plan = replace(tiny("uiat").train, fast=fast, channels_last=layout)
+    config = replace(tiny("uiat"), method=METHODS["hat"], train=plan)
+    last = fast if layout is None else layout
+    given, used = helper_of(config)
+    state = build_state(config, splits().spec, CPU, given)
+    assert state.fast is not None
+    assert [keeps_channels_last(network) for network in (state.model, *state.fast.networks, used)] == [last] * (
+        3 + fast
+    )
+    assert isinstance(used, FastNetwork) == (state.fast.folds > 0) == fast
+
+
+def test_the_layout_is_part_of_the_configuration_and_not_of_old_keys() -> None:
+    plain = tiny("uiat")
+    other = replace(plain, train=replace(plain.train, channels_last=False))
+    assert "channels_last" not in to_json(plain, key=True)["train"]
+    assert to_json(other, key=True)["train"]["channels_last"] is False
+    assert from_json(to_json(other)) == other
+
+
+def test_the_layout_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ("digits-resnet8-sat", *TINY, "--train.epochs", "1", "--train.channels-last", "False")
+    found = call(capsys, "train", *flags, "--out", str(tmp_path / "run"))
+    assert found.code == 0, found.err
+    assert RunFolder(tmp_path / "run").read_config().train.channels_last is False
+    assert said(RunFolder(tmp_path / "run")) == []

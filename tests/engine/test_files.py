@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -47,7 +49,56 @@ def test_the_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("uiat.io.sync", lambda path: order.append(f"sync {path.name}"))
     monkeypatch.setattr("os.replace", renamed)
     write_json(tmp_path / "file", {})
-    assert order == ["sync .file.tmp", "rename", f"sync {tmp_path.name}"]
+    assert order[0].startswith("sync .file.")
+    assert order[1:] == ["rename", f"sync {tmp_path.name}"]
+
+
+def test_two_writers_of_one_path_never_mix(tmp_path: Path) -> None:
+    """The first one publishes what it wrote, whatever a second has written meanwhile; then the second does."""
+    path = tmp_path / "file"
+    with atomic(path) as first:
+        first.write_text("first, the whole of it")
+        with atomic(path) as second:
+            second.write_text("second")
+            assert first.read_text() == "first, the whole of it"
+        assert path.read_text() == "second"
+    assert path.read_text() == "first, the whole of it"
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+
+
+def test_many_processes_write_one_path(tmp_path: Path) -> None:
+    """Each publishes a whole file or none; nothing else is left."""
+    code = (
+        "import sys; from pathlib import Path; from uiat.io import write_json\n"
+        "for k in range(40): write_json(Path(sys.argv[1]), [sys.argv[2]] * 5000)"
+    )
+    path = tmp_path / "file.json"
+    writers = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]
+    while any(writer.poll() is None for writer in writers):
+        if path.exists():
+            assert len(set(json.loads(path.read_text()))) == 1
+    assert [writer.returncode for writer in writers] == [0, 0]
+    assert [p.name for p in tmp_path.iterdir()] == ["file.json"]
+
+
+def test_a_file_that_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    (tmp_path / ".file.abc123.tmp").write_text("half")
+    (tmp_path / ".other.abc123.tmp").write_text("not of this path")
+    write_json(tmp_path / "file", 1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == [".other.abc123.tmp", "file"]
+
+
+def test_no_write_follows_a_link(tmp_path: Path) -> None:
+    """Neither under the name of the file nor under any that a temporary file may have had."""
+    outside = tmp_path / "outside"
+    outside.write_text("mine")
+    run = tmp_path / "run"
+    run.mkdir()
+    for name in (".result.json.tmp", f".result.json.{os.getpid()}.tmp", "result.json"):
+        (run / name).symlink_to(outside)
+    write_json(run / "result.json", {})
+    assert outside.read_text() == "mine"
+    assert not (run / "result.json").is_symlink()
 
 
 def test_json_that_cannot_be_written_leaves_the_old_file(tmp_path: Path) -> None:

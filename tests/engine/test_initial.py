@@ -17,7 +17,9 @@ from uiat.config import AnyConfig, Averaging
 from uiat.engine.setup import head_of, initial_model
 from uiat.errors import UserError
 from uiat.methods import HAT
+from uiat.models import Imported
 from uiat.runs.folder import RunFolder
+from uiat.types import DataSpec
 
 OWN = """\
 from torch import nn
@@ -118,13 +120,23 @@ def test_another_number_of_classes(natural: RunFolder, tmp_path: Path, capsys: p
     sentence = refused(capsys, *words)
     assert sentence == (
         f"{natural.best_averaged} has a last layer 'linear.weight' for 10 classes, but the data has 3: "
-        "start this layer anew with --train.fresh-head."
+        "replace this layer with --train.fresh-head."
     )
     assert not (tmp_path / "run").exists()
     assert call(capsys, *words, "--train.fresh-head").code == 0
     ours, theirs = load_file(tmp_path / "run" / "init.safetensors"), load_file(natural.best_averaged)
     assert ours["linear.weight"].shape[0] == 3
     assert all(torch.equal(ours[name], theirs[name]) for name in ours if not name.startswith("linear."))
+
+
+def test_a_fresh_head_for_a_network_of_other_classes(natural: RunFolder) -> None:
+    """The network itself has the wrong number of outputs, so to omit the flag is no cure."""
+    config = replace(still(str(natural.best), fresh_head=True), model=Imported("tests.support.ordinary:LeNet"))
+    with pytest.raises(UserError) as caught:
+        initial_model(config, DataSpec(3, 60, (1, 8, 8)))
+    assert "3 outputs" in str(caught.value)
+    assert "num_classes" in str(caught.value)
+    assert "omit" not in str(caught.value)
 
 
 def test_a_fresh_head_of_the_same_size(natural: RunFolder) -> None:

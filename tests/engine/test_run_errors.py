@@ -33,7 +33,10 @@ def test_a_folder_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert main(["train", "--resume", str(out)]) == 0  # free again
 
 
-def test_an_existing_run_is_not_overwritten(run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_existing_run_is_not_overwritten(
+    run_copy: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("uiat.data.load", lambda *_, **__: pytest.fail("the data is read before the run is refused"))
     before = {path.name: path.read_bytes() for path in run_copy.path.iterdir()}
     error = stopped(capsys, "train", *TINY, "--out", str(run_copy.path))
     assert f"uiat train --resume {run_copy.path}" in error

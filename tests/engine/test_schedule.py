@@ -43,6 +43,21 @@ def test_one_cycle_with_another_warm_up(warmup: float) -> None:
     assert found == pytest.approx(torch_one_cycle(0.3, 60, warmup), rel=1e-9, abs=1e-15)
 
 
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 0.25), (2, 0.25), (5, 0.25), (20, 0.25), (97, 0.25), (60, 0.4)])
+def test_rate_and_momentum_equal_torchs_one_cycle(steps: int, warmup: float) -> None:
+    """OneCycleLR with its default momenta, as HAT's authors use it: 0.95, 0.85 at the largest rate, 0.95."""
+    schedule = Schedule(lr=0.21, warmup=warmup, low_momentum=0.85)
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.21, momentum=0.9)
+    cycle = torch.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=0.21, total_steps=steps, pct_start=warmup)
+    for step in range(steps):
+        (group,) = optimizer.param_groups
+        assert schedule.at(step, steps) == pytest.approx(group["lr"], rel=1e-9, abs=1e-15)
+        assert schedule.momentum_at(step, steps, 0.95) == pytest.approx(group["momentum"], abs=1e-12)
+        optimizer.step()
+        if step + 1 < steps:
+            cycle.step()
+
+
 def test_one_cycle_by_hand() -> None:
     schedule = Schedule(lr=0.1)
     assert schedule.at(0, 100) == pytest.approx(0.004)
@@ -86,7 +101,8 @@ def test_rate_and_momentum_equal_torchs_cyclic_schedule() -> None:
         cyclic.step()
 
 
-def test_a_run_cycles_its_momentum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["triangular", "onecycle"])
+def test_a_run_cycles_its_momentum(name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = []
 
     def watched(state: State, *args: Any, **options: Any) -> None:
@@ -95,7 +111,7 @@ def test_a_run_cycles_its_momentum(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         found.append((group["momentum"], group["nesterov"]))
 
     monkeypatch.setattr(STEP, watched)
-    schedule = Schedule(name="triangular", lr=0.1, warmup=0.5, low_momentum=0.5)
+    schedule = Schedule(name=name, lr=0.1, warmup=0.5, low_momentum=0.5)
     begin(replace(tiny("natural", schedule=schedule, nesterov=False), seed=3), tmp_path / "run")
     steps = 3 * STEPS
     assert found == [(schedule.momentum_at(step, steps, 0.9), False) for step in range(steps)]

@@ -89,4 +89,7 @@ def test_keys_of_results_are_those_of_earlier_versions(cutmix: float, partner: s
     config = recipes.get(recipes.DEFAULT)
     key = to_json(replace(config, data=replace(config.data, cutmix=cutmix)), key=True)
     assert key["data"]["cutmix_with"] == partner
-    assert key["data"].keys() == saved_before(cutmix, partner)["data"].keys()  # type: ignore[attr-defined]
+    assert " ".join(key["data"]) == (
+        "kind name test test_fraction subset test_subset size validation crop flip generated cutout cutmix download "
+        "cutmix_with"
+    ), "fields that later versions added are part of a key only where they differ from their defaults"

@@ -2,11 +2,13 @@
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from tests.support.runs import splits
 from uiat.attacks import PGD
+from uiat.data.images import Images
 from uiat.evaluation.accuracy import Accuracy, accuracy
+from uiat.evaluation.suite import run_suite
 
 IMAGES = splits().test
 ATTACKS = {"natural": None, "fgsm": PGD(eps=0.1, step=0.1, steps=1, start="none"), "random": PGD(eps=0.2, steps=3)}
@@ -87,3 +89,19 @@ def test_the_record() -> None:
     found = Accuracy(torch.tensor([True, True, False, True]), 1.23456).to_json()
     assert (found["accuracy"], found["n"], found["seconds"]) == (0.75, 4, 1.235)
     assert found["interval95"] == pytest.approx([0.3006, 0.9544], abs=1e-4)
+
+
+def test_logits_that_are_no_numbers_are_wrong_answers() -> None:
+    """Of class 0, too, which `argmax` returns for them; with and without an attack, and a note says how many."""
+
+    class Broken(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            logits = x.flatten(1)[:, :2] * 1.0
+            return torch.where(x.flatten(1).mean(1, keepdim=True) > 0.5, torch.nan, logits)
+
+    x = torch.tensor([0, 255], dtype=torch.uint8).repeat_interleave(5).view(10, 1, 1, 1).expand(10, 1, 8, 8)
+    images = Images(x.contiguous(), torch.zeros(10, dtype=torch.long), ("a", "b"))
+    measured = run_suite(Broken(), images, ["natural", "fgsm"], PGD(eps=0.0))
+    for accuracy_ in measured.attacks.values():
+        assert accuracy_.correct.tolist() == [True] * 5 + [False] * 5
+    assert any("5 of 10 images have NaN logits" in notice for notice in measured.notices)

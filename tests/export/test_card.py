@@ -99,7 +99,12 @@ def test_the_readme_of_a_network_that_robustbench_can_take(tmp_path: Path) -> No
     small = {**facts, "shape": list(COLOUR.shape)}
     run, _ = make_run(tmp_path / "small", *FAMILIES["wrn"], data=small)
     write_folder(load_run(run.path, "best", None), tmp_path / "small-out")
-    assert "AutoAttack(" in (tmp_path / "small-out" / "README.md").read_text()
+    text = (tmp_path / "small-out" / "README.md").read_text()
+    assert "AutoAttack(" in text
+    assert "benchmark(" not in text
+    height, width = COLOUR.shape[1:]
+    assert f"it is for cifar10 at\n{height}×{width}." in text
+    assert 'mode="area"' in text
 
 
 def test_the_citation_is_the_one_of_the_package() -> None:

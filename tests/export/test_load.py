@@ -106,6 +106,8 @@ def test_the_runtime_agrees(tmp_path: Path) -> None:
 def test_which_weights(tmp_path: Path) -> None:
     run, expected = make_run(tmp_path / "run", *FAMILIES["resnet"])
     assert not torch.equal(uiat.load(run.path, weights="last")(images(GREY)), expected)
+    with pytest.raises(UserError, match="did you mean 'best'"):
+        uiat.load(run.path, weights="Best")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="is an export, with one set of weights: leave out the choice 'last'"):
         uiat.load(export(run), weights="last")
 

@@ -21,7 +21,7 @@ def test_without_the_package(
     run, _ = make_run(tmp_path / "run", *FAMILIES["resnet"])
     monkeypatch.setattr(folder, "find_spec", lambda name: None)
     sentence = refused(capsys, "export", str(run.path), "--onnx")
-    assert sentence == "--onnx needs the package onnx: pip install 'uiat[onnx]'."
+    assert sentence == "--onnx needs the package onnx: pip install onnx."
     assert not (run.path / "export").exists()
 
 

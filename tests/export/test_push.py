@@ -144,8 +144,8 @@ def test_without_the_package(
     monkeypatch.chdir(tmp_path)
     sentence = refused(capsys, "evaluate", "owner/name")
     assert sentence.startswith("there is no path owner/name, and to look for it on the Hub needs the package")
-    assert sentence.endswith("pip install 'uiat[hub]'.")
-    assert refused(capsys, "push", str(run.path), "owner/name").endswith("pip install 'uiat[hub]'.")
+    assert sentence.endswith("pip install huggingface_hub.")
+    assert refused(capsys, "push", str(run.path), "owner/name").endswith("pip install huggingface_hub.")
     uiat.load(run.path)
 
 

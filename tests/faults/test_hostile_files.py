@@ -40,7 +40,7 @@ def test_code_in_a_checkpoint(sealed: bool, run_copy: RunFolder, capsys: pytest.
     else:
         torch.save(content, run_copy.checkpoint)
     assert go_on(run_copy)  # from the one before
-    assert "checkpoint.pt is damaged or of another version: going on from" in run_copy.log.read_text()
+    assert "checkpoint.pt is damaged or of another version: resuming from" in run_copy.log.read_text()
     for path in (run_copy.checkpoint, run_copy.previous):
         write_sealed(path, content)
     assert "is damaged or of another version" in stopped(capsys, "train", "--resume", str(run_copy.path))

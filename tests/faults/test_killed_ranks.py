@@ -122,7 +122,7 @@ def test_all_ranks_go_on_from_the_same_checkpoint(warm: Warm, unbroken: Unbroken
     tally.add("resumes")
     end = warm.run(train("uiat", "by-step", out), world=2)
     assert end.finished, end.words
-    assert end.words.count("going on from the checkpoint before it") == 1
+    assert end.words.count("checkpoint.previous.pt, at epoch") == 1
     compare(out, unbroken.get("uiat", "by-step", 2)[0], tally, TOLERANCE)
     for path in (run.checkpoint, run.previous):
         path.write_bytes(b"nothing")

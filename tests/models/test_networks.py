@@ -91,14 +91,22 @@ def test_activation_is_used_everywhere(config: Config) -> None:
     assert list(relu.state_dict()) == list(silu.state_dict())
 
 
+@pytest.mark.parametrize(
+    ("options", "means", "stds"),
+    [
+        ({}, (0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
+        ({"statistics": "cifar100"}, (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    ],
+)
 @each
-def test_normalisation_is_inside_and_leaves_the_state_dict_alone(config: Config) -> None:
+def test_normalisation_is_inside_and_leaves_the_state_dict_alone(
+    config: Config, options: dict[str, Any], means: tuple[float, ...], stds: tuple[float, ...]
+) -> None:
     x = torch.rand(4, 3, 16, 16)
     plain = settle(config.build(data()), x)
-    normal = dataclasses.replace(config, normalize=True).build(data()).eval()
+    normal = dataclasses.replace(config, normalize=True, **options).build(data()).eval()
     normal.load_state_dict(plain.state_dict(), strict=True)
-    mean = torch.tensor([0.4914, 0.4822, 0.4465]).view(3, 1, 1)
-    std = torch.tensor([0.2471, 0.2435, 0.2616]).view(3, 1, 1)
+    mean, std = (torch.tensor(values).view(3, 1, 1) for values in (means, stds))
     assert torch.allclose(normal(x), plain((x - mean) / std), atol=1e-5)
     assert normal.double()(x.double()).dtype == torch.float64
 

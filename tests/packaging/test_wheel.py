@@ -26,7 +26,7 @@ AUTOATTACK = """
 try:
     uiat.evaluate(model, x, y, attacks=("autoattack",))
 except uiat.UserError as error:
-    assert "pip install 'uiat[autoattack]'" in str(error)
+    assert "pip install pyautoattack" in str(error)
 else:
     raise AssertionError("no word of a package that is missing")
 """

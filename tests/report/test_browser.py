@@ -12,6 +12,7 @@ from tests.support.doc_pages import ROOT
 from tests.support.report_page import EVIL, EXAMPLES, FLAGS, folder, payload, probabilities, report
 from tests.support.report_runs import copy_of
 from uiat.cli import main
+from uiat.runs.folder import RunFolder
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"
@@ -205,7 +206,8 @@ def test_pages_of_runs_that_lack_something(browser: Any, tmp_path: Path) -> None
     going = copy_of("uiat", tmp_path / "going")
     for name in ("result.json", "metrics.jsonl", "best.safetensors", "last.safetensors"):
         (going / name).unlink()
-    assert main(["report", str(going), *FLAGS, "-o", str(tmp_path / "page.html")]) == 0
+    with RunFolder(going).lock():
+        assert main(["report", str(going), *FLAGS, "-o", str(tmp_path / "page.html")]) == 0
     found = Opened(browser, tmp_path / "page.html")
     assert found.page.locator(".flag", has_text="still training: 0 of 4 epochs").count() >= 1
     assert found.page.locator(".flag", has_text="no epoch is finished yet").count() == 2

@@ -3,12 +3,16 @@
 import csv
 import io
 import json
+import os
+import platform
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from scipy.stats import binomtest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.stats import chi2
 
 from tests.support.calls import call, refused
 from tests.support.report_runs import METHODS, copy_of, paths, three_runs
@@ -71,8 +75,29 @@ def test_the_paired_test_is_mcnemars(capsys: pytest.CaptureFixture[str]) -> None
     pair = rows[-1].paired
     assert pair is not None
     assert pair.difference == pytest.approx(last.accuracy - first.accuracy)
-    assert pair.p == binomtest(gained, gained + lost, 0.5).pvalue
+    assert pair.p == pytest.approx(chi2.sf((gained - lost) ** 2 / (gained + lost), 1))
     assert pair.low < pair.difference < pair.high
+
+
+@given(both=st.integers(0, 400), gained=st.integers(0, 60), lost=st.integers(0, 60), neither=st.integers(0, 400))
+def test_interval_and_p_never_contradict_each_other(both: int, gained: int, lost: int, neither: int) -> None:
+    """Under the bootstrap and the exact test, −2.79 [−5.5, −0.1] had p = 0.076."""
+    assume(both + gained + lost + neither)
+    first = torch.tensor([True] * (both + gained) + [False] * (lost + neither))
+    second = torch.tensor([True] * both + [False] * gained + [True] * lost + [False] * neither)
+    pair, swapped = compare_verdicts(first, second), compare_verdicts(second, first)
+    assert -1 <= pair.low <= pair.difference <= pair.high <= 1
+    assume(abs(pair.p - 0.05) > 1e-9)
+    assert (pair.low > 0 or pair.high < 0) == (pair.p < 0.05)
+    assert (swapped.low, swapped.high) == pytest.approx((-pair.high, -pair.low), abs=1e-12)
+
+
+def test_the_interval_is_tangos() -> None:
+    """His example: 44 pairs of which one is discordant (Statistics in Medicine, 1998)."""
+    first, second = torch.ones(44, dtype=torch.bool), torch.ones(44, dtype=torch.bool)
+    second[0] = False
+    pair = compare_verdicts(first, second)
+    assert (pair.low, pair.high) == pytest.approx((-0.0600, 0.1184), abs=2e-3)
 
 
 def test_markdown_has_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,7 +130,7 @@ def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     card = json.loads((bare / "result.json").read_text())
     (bare / "result.json").write_text(json.dumps({**card, "evaluations": []}))
     (going / "result.json").unlink()
-    (going / "lock").unlink()  # it names this very process
+    (going / "lock").write_text(f"process {os.getpid()} on {platform.node()}")  # words alone hold nothing
     (going / "metrics.jsonl").write_text((going / "metrics.jsonl").read_text()[:-40])  # a line half written
     data = json.loads((other / "data.json").read_text())
     (other / "data.json").write_text(json.dumps({**data, "test": {"images": 120, "digest": "another"}}))
@@ -142,12 +167,34 @@ def test_a_folder_of_reproduce_is_read(tmp_path: Path, capsys: pytest.CaptureFix
         card = json.loads((run / "result.json").read_text())
         (run / "result.json").write_text(json.dumps({**card, "evaluations": []}))
         (run / "measures").mkdir()
-        facts = {"accuracy": 0.25, "n": 120, "eps": 0.2, "norm": "linf", "seconds": 1.0}
-        (run / "measures" / "pgd-20-0123abcd.json").write_text(json.dumps(facts))
+        for k, (weights, accuracy) in enumerate((("last", 0.5), ("best", 0.25))):
+            facts = {"attack": "apgd-ce+apgd-t", "weights": weights, "split": "test", "accuracy": accuracy, "n": 120}
+            file = run / "measures" / f"apgd-ce-apgd-t-{k}"
+            file.with_suffix(".json").write_text(json.dumps({**facts, "eps": 0.2, "norm": "linf"}))
+            unused = {**facts, "split": "unused", "n": 1000, "eps": 0.2, "norm": "linf"}
+            file.with_name(f"unused-{k}.json").write_text(json.dumps(unused))
         (run / "measures" / "curve-pgd-20-0123abcd.json").write_text(json.dumps({"accuracy": {"all": []}}))
-    out = call(capsys, "compare", str(tmp_path / "out")).out
-    low, high = wilson(30, 120)
-    assert out.count(f"25.00 [{100 * low:.1f}–{100 * high:.1f}]") == 2
+    for weights, hits in (("best", 30), ("last", 60)):
+        flags = ("--attack", "apgd-ce+apgd-t", "--weights", weights)
+        out = call(capsys, "compare", str(tmp_path / "out"), *flags).out
+        low, high = wilson(hits, 120)
+        assert out.count(f"{100 * hits / 120:.2f} [{100 * low:.1f}–{100 * high:.1f}]") == 2
+    assert "weights of the last epoch" in " ".join(out.split())
+
+
+def test_runs_that_were_measured_at_their_last_epoch_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are compared with each other; beside one that has its best epoch measured, a note names the flag."""
+    copies = [copy_of(method, tmp_path / method) for method in ("sat", "uiat")]
+    for path in copies:
+        card = json.loads((path / "result.json").read_text())
+        for each in card["evaluations"]:
+            each["weights"] = "last.safetensors"
+        (path / "result.json").write_text(json.dumps(card))
+    out = call(capsys, "compare", *map(str, copies)).out
+    assert "not evaluated" not in out
+    assert f"{100 * entry('sat', 'pgd-20')['accuracy']:.2f}" in out
+    out = call(capsys, "compare", str(three_runs() / "natural"), str(copies[0])).out
+    assert "note: sat: evaluated with the weights of the last epoch: --weights last" in out
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

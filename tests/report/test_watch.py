@@ -7,6 +7,7 @@ import pytest
 from tests.support.calls import call, refused
 from tests.support.report_runs import copy_of, paths
 from uiat.cli.watch import LEVELS, curve
+from uiat.runs.folder import RunFolder
 
 
 def test_a_finished_and_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -16,8 +17,9 @@ def test_a_finished_and_an_unfinished_run(tmp_path: Path, capsys: pytest.Capture
     assert "last checkpoint: 0:" in out
     going = copy_of("sat", tmp_path / "going")
     (going / "result.json").unlink()
-    out = call(capsys, "watch", str(going), "--once").out  # its lock names this process, which is alive
-    assert "still training: 4 of 4 epochs" in out
+    assert "not finished: 4 of 4 epochs" in call(capsys, "watch", str(going), "--once").out
+    with RunFolder(going).lock():
+        assert "still training: 4 of 4 epochs" in call(capsys, "watch", str(going), "--once").out
     for name in ("metrics.jsonl", "checkpoint.pt"):
         (going / name).unlink()
     out = call(capsys, "watch", str(going), "--once").out

@@ -1,18 +1,32 @@
 """Planned passes are those that happen, for every run that was made."""
 
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 
+from tests.support.calls import call
 from tests.support.tiny import TINY, tiny_scale
 from uiat.bench.timed import KINDS, passes_per_image
 from uiat.data import SOURCES, load
 from uiat.data.config import DataConfig
 from uiat.methods import METHODS, UIATOneOff
-from uiat.reproduce.budget import SETS, images_per_epoch, pace, seconds, sizes, training_passes
+from uiat.reproduce import scales
+from uiat.reproduce.budget import (
+    SETS,
+    TYPICAL,
+    images_per_epoch,
+    measuring_passes,
+    pace,
+    seconds,
+    sizes,
+    training_passes,
+)
 from uiat.reproduce.cell import Cell, Store, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.measures import Attacked, Curve
 
 
 def cells() -> list[Cell]:
@@ -64,3 +78,28 @@ def test_times_grow_with_the_work() -> None:
     assert longer > measuring == 0
     model: Any = config.model
     assert pace(model, sizes(config.data).spec, torch.device("cpu"))[0] > 0
+
+
+def test_a_typical_time_is_that_of_a_cascade_with_half_of_the_images() -> None:
+    config = scales.get("paper").config("uiat")
+    first, rest = 10_000 * 100, 10_000 * (900 + 1800 + 5000 / 3)  # APGD-CE; APGD-T, FAB-T and Square
+    whole, alone = Attacked("autoattack"), Attacked("pgd-20")
+    assert measuring_passes(whole, config) == pytest.approx(first + rest)
+    assert measuring_passes(whole, config, TYPICAL) == pytest.approx(first + rest / 2)
+    assert measuring_passes(alone, config) == measuring_passes(alone, config, TYPICAL) == 10_000 * 20.5
+    curve = Curve("autoattack", (-0.1, 0.0, 0.1, 0.2), 10)
+    assert measuring_passes(curve, config, TYPICAL) == pytest.approx(10 * (2 * 20.5) + 2 * (first + rest / 2) / 1000)
+
+
+def test_a_plan_of_one_seed_has_the_time_of_three(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ("reproduce", "table6", "--scale", "cpu", "--out", str(tmp_path / "new"), "--plan", "--seeds")
+    one, three = (call(capsys, *args, seeds).out.splitlines() for seeds in "13")
+
+    def total(lines: list[str], start: str) -> list[str]:
+        (line,) = [line for line in lines if line.startswith(start)]
+        return re.findall(r"\d+:\d\d:\d\d", line)
+
+    worst, typical = total(three, "15 runs, 15 to make")
+    assert len(worst.split(":")[0]) > len(typical.split(":")[0]) or worst > typical
+    assert total(one, "--seeds 3: 15 runs") == [worst, typical]
+    assert not [line for line in three if line.startswith("--seeds")]

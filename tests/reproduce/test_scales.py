@@ -163,9 +163,12 @@ def test_table_4(data: str, ratio: float, network: str) -> None:
             "WRN-28-10": WideResNet(depth=28, widen=10),
         }
         options: dict[str, Any] = {"activation": "silu", "normalize": True, "norm_momentum": 0.01}
+        options["statistics"] = data.lower().replace("-", "")
         assert config.model == replace(network_of[network], **options)
         assert (config.train.epochs, config.train.batch_size) == (400, 512)
         assert (config.train.schedule.name, config.train.schedule.lr) == ("onecycle", 0.2)
+        assert (config.train.momentum, config.train.schedule.low_momentum) == (0.95, 0.85)
+        assert config.data.rotation == (15.0 if data == "CIFAR-100" else 0.0)
         assert config.data.generated.original == ratio
         attack: Any = config.method.attack
         assert (attack.eps, attack.step, attack.steps) == (EPS, 2 / 255, 10)

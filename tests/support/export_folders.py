@@ -22,7 +22,12 @@ FAMILIES: dict[str, tuple[ModelConfig, DataSpec]] = {
     "resnet": (ResNet(blocks=(1, 2), width=4), GREY),
     "resnet-silu-normalised": (ResNet(blocks=(1, 1, 1), width=4, activation="silu", normalize=True), COLOUR),
     "preact-activated": (PreActResNet(blocks=(1, 1), width=4, shortcut="activated"), COLOUR),
-    "preact-wide": (PreActResNet(blocks=(1, 1), width=4, shortcut="raw-3x3", norm_momentum=0.01), COLOUR),
+    "preact-wide": (
+        PreActResNet(
+            blocks=(1, 1), width=4, shortcut="raw-3x3", norm_momentum=0.01, normalize=True, statistics="cifar100"
+        ),
+        COLOUR,
+    ),
     "preact-raw": (PreActResNet(blocks=(2, 1), width=4, shortcut="raw", normalize=True), GREY),
     "wrn": (WideResNet(depth=10, widen=1), COLOUR),
     "wrn-silu-normalised": (WideResNet(depth=16, widen=1, activation="silu", normalize=True), GREY),

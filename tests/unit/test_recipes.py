@@ -21,14 +21,26 @@ def test_the_setting(name: str, method: str) -> None:
     config: Any = recipes.get(f"{name}-{method}")
     plan, ratio = config.train, 0.3 if name.startswith("cifar10-") else 0.4
     assert (plan.epochs, plan.batch_size, plan.schedule.lr, plan.schedule.warmup) == (400, 512, 0.2, 0.25)
-    assert (plan.momentum, plan.weight_decay, plan.decay_norm) == (0.9, 5e-4, False)
+    assert (plan.momentum, plan.schedule.low_momentum) == (0.95, 0.85)  # the defaults of OneCycleLR
+    assert (plan.weight_decay, plan.decay_norm) == (5e-4, False)
     assert (plan.averaging.enabled, plan.averaging.decay, plan.awp.enabled) == (True, 0.995, False)
     assert config.data.name == name.split("-")[0]
     assert config.data.generated.file == f"{config.data.name}_ddpm.npz"
     assert config.data.generated.original == ratio
     assert (config.model.activation, config.model.normalize, config.model.norm_momentum) == ("silu", True, 0.01)
+    assert config.model.statistics == config.data.name
+    assert config.data.rotation == (15.0 if config.data.name == "cifar100" else 0.0)
     index = Mixture(48_976, 1_000_000, 512, ratio, 0).at(0)
     assert int((index < 48_976).sum()) == round(512 * ratio)
+
+
+@pytest.mark.parametrize(("data", "rotation"), [("cifar10", 0.0), ("cifar100", 15.0)])
+def test_what_is_taken_from_hats_code(data: str, rotation: float) -> None:
+    hat, uiat = (recipes.get(f"{data}-resnet18-{method}") for method in ("hat", "uiat"))
+    assert (hat.method.helper_epochs, uiat.method.helper_epochs) == (50, None)
+    for config in (hat, uiat):
+        assert config.data.rotation == rotation
+        assert (config.train.momentum, config.train.schedule.low_momentum) == (0.9, None)  # as A.2 states
 
 
 def test_the_methods() -> None:

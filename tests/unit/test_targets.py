@@ -10,7 +10,15 @@ from tests.support.contract_setting import DATA, network, samples
 from uiat.errors import UserError
 from uiat.methods import UIAT, UIATOneOff
 from uiat.rng import Draws
-from uiat.targets import InstanceInverse, InstanceInverseTarget, Momentum, OneOff, OneOffTarget, PredictionTable
+from uiat.targets import (
+    InstanceInverse,
+    InstanceInverseTarget,
+    Momentum,
+    OneOff,
+    OneOffTarget,
+    PredictionTable,
+    universal,
+)
 from uiat.targets.momentum import MomentumTarget
 from uiat.targets.universal import UniversalInverse, UniversalInverseTarget
 from uiat.types import Batch, Clock, View
@@ -77,6 +85,25 @@ def test_processes_exchange_z_of_the_classes_at_hand_alone(monkeypatch: pytest.M
     assert sent == [(1000,), (3, *DATA.shape)]
     moved = (target.z != before).flatten(1).any(dim=1)
     assert moved.nonzero().flatten().tolist() == [0, 2, 4]
+
+
+@pytest.mark.parametrize("norm", ["linf", "l2"])
+def test_all_rows_at_once_give_the_bits_of_the_rows_of_the_batch(norm: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Micro-batches with class 3 absent, and one that counts for nothing, whose class is absent too."""
+    found = []
+    for few in (0, 128):
+        monkeypatch.setattr(universal, "FEW_CLASSES", few)
+        target = UniversalInverseTarget(UniversalInverse(norm=norm), DATA)  # type: ignore[arg-type]
+        target.z[3, 0, 0, 0] = -0.0
+        first = target.z.clone()
+        for step, members in enumerate(([0, 1, 2, 4], [5, 6, 0, 1])):
+            parts = [view(members[:2]), view(members[2:]), view([3])]
+            parts[2].batch = replace(parts[2].batch, y=torch.tensor([3]), padding=True)
+            target.prepare(parts[0].model, parts, Clock(1, step, 1))
+        found.append(target.z)
+        assert torch.equal(first[3].view(torch.int32), target.z[3].view(torch.int32))
+        assert (first[:3] != target.z[:3]).flatten(1).any(dim=1).all()
+    assert torch.equal(found[0].view(torch.int32), found[1].view(torch.int32))
 
 
 def test_universal_inverse_lowers_the_loss_of_most() -> None:

@@ -11,6 +11,7 @@ import torch
 
 from uiat.bench.baselines import BarePass
 from uiat.bench.timed import TimedMethod
+from uiat.engine.setup import cudnn_benchmark
 from uiat.methods.passes import Need
 from uiat.progress import Ticker
 
@@ -105,7 +106,7 @@ def race(methods: Sequence[TimedMethod], rounds: int, device: torch.device, *, w
         if method.bare:
             times.bare[method.name] = Rounds(shares)
     turns = sum(len(method.phases) for method in methods)
-    with Ticker((rounds + warm_up) * turns, "measuring") as ticker:
+    with cudnn_benchmark(device), Ticker((rounds + warm_up) * turns, "measuring") as ticker:
         for number in range(-warm_up, rounds):
             start = number % len(methods)
             for method in (*methods[start:], *methods[:start]):

@@ -117,7 +117,7 @@ def _dispatch(given: list[str], importing: Imports) -> int:
     if not words or words[0] in ("-h", "--help"):
         print(_usage())
         return 0
-    if words[0] == "--version":
+    if words[0] in ("--version", "version"):
         from uiat import __version__
 
         print(__version__)
@@ -131,7 +131,8 @@ def _dispatch(given: list[str], importing: Imports) -> int:
         if package is None:
             raise
         raise UserError(
-            f"`uiat {words[0]}` needs {package}, which is not installed: pip install 'uiat[all]'."
+            f"`uiat {words[0]}` needs {package}, which is not installed: pip install {package}, or "
+            "`pip install '.[all]'` in a clone of uiat for everything that commands use."
         ) from None
 
 

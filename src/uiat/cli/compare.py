@@ -2,7 +2,7 @@
 
 import os
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Literal
 
 import tyro
 from rich import box
@@ -29,6 +29,8 @@ class Compare:
     """Run folders, or folders that `uiat reproduce` wrote."""
     attack: str | None = None
     """The attack to sort by; else the strongest one that most runs were measured with."""
+    weights: Literal["best", "last"] | None = None
+    """Compare accuracies of the best epoch's weights, or of the last epoch's; else the best, if any was measured."""
     csv: bool = False
     """Print CSV with every digit."""
     markdown: bool = False
@@ -43,7 +45,7 @@ def main(args: list[str]) -> int:
         raise UserError("uiat compare needs run folders: uiat compare RUN RUN.")
     if options.csv and options.markdown:
         raise UserError("--csv and --markdown cannot be given together: choose one.")
-    comparison = compare_runs(read_runs(options.runs), options.attack)
+    comparison = compare_runs(read_runs(options.runs), options.attack, options.weights)
     if options.csv or options.markdown:
         print(to_csv(comparison) if options.csv else to_markdown(comparison), end="")
         return 0

@@ -1,10 +1,9 @@
 """`uiat data info|pack|fetch`: look at data, pack a folder of images, download a known data set."""
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -24,6 +23,10 @@ from uiat.report.data_files import describe, write_npz
 _MOST_CLASSES = 20
 """How many classes a table shows; the JSON has all."""
 
+Size = Annotated[int | tuple[int, int] | None, tyro.conf.arg(aliases=["--data.size"])]
+TestFraction = Annotated[float, tyro.conf.arg(aliases=["--data.test-fraction"])]
+"""Flags by the names that they have in training, too: errors name those."""
+
 
 @dataclass(frozen=True)
 class Info:
@@ -31,11 +34,11 @@ class Info:
 
     source: tyro.conf.Positional[str]
     """A known data set, a path (a folder of images, a packed one, an .npz), or module:callable."""
-    size: int | tuple[int, int] | None = None
+    size: Size = None
     """HEIGHT WIDTH of a folder's images, as in training; else the size that most of them have."""
-    test: str = ""
+    test: Annotated[str, tyro.conf.arg(aliases=["--data.test"])] = ""
     """The test file of an .npz."""
-    test_fraction: float = 0.2
+    test_fraction: TestFraction = 0.2
     """How much is held out as test where there is no test split."""
     json: str | None = None
     """A file to write all of it to, as JSON."""
@@ -52,9 +55,9 @@ class Pack:
     module:callable."""
     out: str = ""
     """What to write: a folder that is mapped into memory, or an .npz; empty: FOLDER-packed."""
-    size: int | tuple[int, int] | None = None
+    size: Size = None
     """HEIGHT WIDTH, or one number for a square; else the size that most images have."""
-    test_fraction: float = 0.2
+    test_fraction: TestFraction = 0.2
     """How much is held out as test where there is no test split."""
 
 
@@ -79,22 +82,13 @@ def main(args: list[str]) -> int:
     kind, run = COMMANDS[args[0]]
     with REGISTRY:
         options: Any = tyro.cli(kind, args=args[1:], prog=f"uiat data {args[0]}", description=kind.__doc__)
-    try:
-        run(options)
-    except UserError as error:
-        given = getattr(options, "source", "") or "\0"  # a path stays as it is, whatever it is called
-        raise UserError(given.join(_own_flags(part) for part in str(error).split(given))) from None
+    run(options)
     return 0
 
 
-def _own_flags(sentence: str) -> str:
-    """Name the flags of these commands where a sentence names those of training: `data.size` is `--size` here."""
-    flag = r"(?<![\w/.-])(?:--)?data\.(size|test_fraction|test)\b"
-    sentence = sentence.replace("--data PATH with ", "").replace("allow its download", "use `uiat data fetch`")
-    return re.sub(flag, lambda match: f"--{match[1].replace('_', '-')}", sentence)
-
-
 def _info(options: Info) -> None:
+    if not options.source:
+        raise UserError(f"no data is named: give {own.FORMS}.")
     config = DataConfig(
         name=options.source,
         test=options.test,
@@ -103,7 +97,7 @@ def _info(options: Info) -> None:
         download=False,
     )
     check_file(options.json)
-    parts = data.read(config, options.data_dir)
+    parts = data.read(config, options.data_dir, quiet=True)  # the table has its notes
     splits = data.split(parts, config)
     facts = describe(options.source, parts, splits)
     facts["notes"] = [*facts["notes"], *filter(None, [data.empty_classes(splits, options.source)])]

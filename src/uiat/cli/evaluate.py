@@ -28,10 +28,16 @@ from uiat.evaluation.suite import SuiteResult
 from uiat.evaluation.verdicts import pack
 from uiat.fields import show_number
 from uiat.io import write_json
+from uiat.models import Imported
 from uiat.models.layout import keeps_channels_last
 from uiat.runs.card import add_evaluation
 from uiat.runs.folder import RunFolder
 from uiat.runs.saved import read_export
+
+UNNORMALIZED = (
+    "the network is given images in [0, 1], and nothing here normalises them: if it was trained on normalised images, "
+    "return uiat.Normalized(network, mean, std) from the callable, or its accuracy is wrong"
+)
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,8 @@ def _evaluate(target: Path, options: Evaluate[Any]) -> None:
     ready = prepare(target, options.subject)
     notices = Console(stderr=True, highlight=False, quiet=not is_main())
     notices.print(_network_line(ready), markup=False, soft_wrap=True)
+    if ready.run is None and isinstance(ready.options.model, Imported):
+        notices.print(f"note: {UNNORMALIZED}", markup=False, soft_wrap=True)
     with open_ledger(ready, options.attacks, bool(options.save_adversaries), options.restart) as ledger:
         _measure(ready, options, ledger, notices)
 

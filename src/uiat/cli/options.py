@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
+from tempfile import mkstemp
 from typing import Annotated, Any, TypeVar
 
 import tyro
@@ -208,6 +209,8 @@ def out_folder(ready: Ready, out: str | None, name: str) -> Path:
     """Return the folder for a command's files, which can be made: `out`, else `name` in the run's folder, or here."""
     default = ready.run.path / name if ready.run is not None else Path(name)
     folder = Path(out) if out else default
+    if ready.run is not None and not out:
+        ready.run.check_links()
     check_folder(folder)
     return folder
 
@@ -222,10 +225,10 @@ def check_folder(folder: Path) -> None:
 
 
 def _try_writing(path: Path, what: str, advice: str) -> None:
-    trial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        trial.touch()
-        trial.unlink()
+        handle, trial = mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
+        os.close(handle)
+        os.unlink(trial)
     except OSError as error:
         raise UserError(f"{what}: {reason(error)}; {advice}.") from None
 

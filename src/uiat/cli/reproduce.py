@@ -12,7 +12,7 @@ from uiat.engine.signals import StopSignal
 from uiat.plugins import Import, import_words
 from uiat.reproduce.cell import Store
 from uiat.reproduce.runner import Runner, Stopped
-from uiat.reproduce.workers import CALL, run_workers, stop_with_parent, submit
+from uiat.reproduce.workers import CALL, run_workers, stop_with_parent, submit, worker_gpus
 from uiat.runs.folder import RunFolder
 
 STOPPED = os.EX_TEMPFAIL
@@ -65,7 +65,7 @@ def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
     if job.options.submit == "debug" or (jobs is None and job.options.cell):
         jobs = 0
     elif jobs is None:
-        jobs = 1 if job.device.type == "cuda" else min(2, os.cpu_count() or 1)
+        jobs = max(1, len(worker_gpus(job.device))) if job.device.type == "cuda" else min(2, os.cpu_count() or 1)
     if not runner.left(job.cells):
         return {}
     if jobs == 0:

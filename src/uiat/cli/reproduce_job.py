@@ -1,6 +1,6 @@
 """What `uiat reproduce` takes, and which experiments and runs that means."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -11,9 +11,12 @@ from uiat.distributed import pick_device
 from uiat.errors import UserError, unknown
 from uiat.methods import METHODS
 from uiat.plugins import Import, import_words
+from uiat.precision import Precision
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS, Experiment
+from uiat.reproduce.measures import BATCH_SIZE
+from uiat.reproduce.scale import Scale
 
 CLAIMS = "claims"
 
@@ -37,7 +40,7 @@ class Reproduce:
     """The folder; else results/SCALE where that exists (a clone of this project has published runs there), else
     runs/reproduce-SCALE. Runs that are finished there are not made again."""
     jobs: int | None = None
-    """Worker processes; else two on a CPU of two cores or more, one on a GPU; 0 works in this process."""
+    """Worker processes; else two on a CPU of two cores or more, one for each GPU; 0 works in this process."""
     cell: tuple[str, ...] = ()
     """Make the runs of these keys alone (`--plan` prints them), with the helper that one may need, and no tables."""
     retime: bool = False
@@ -47,6 +50,13 @@ class Reproduce:
     machine (as --jobs does), `debug` in this process."""
     submit_with: tuple[str, ...] = ()
     """Parameters of Slurm's jobs, such as timeout_min=600 gpus_per_node=1 slurm_partition=gpu."""
+    precision: Precision = "fp32"
+    """Of all trainings, as in `uiat train`; runs in another precision are other runs."""
+    compile: bool = False
+    """Use torch.compile in all trainings, as in `uiat train`; such runs are other runs."""
+    batch_size: int = BATCH_SIZE
+    """Images that a measurement attacks at a time; AutoAttack's random numbers depend on it, so that measurements with
+    another number are other measurements."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
@@ -60,6 +70,7 @@ class Job:
     """The experiments and runs of a command line."""
 
     options: Reproduce
+    scale: Scale
     experiments: tuple[Experiment, ...]
     cells: tuple[Cell, ...]
     seeds: int
@@ -70,12 +81,16 @@ class Job:
 
 def plan_job(options: Reproduce) -> Job:
     """Find the experiments and the runs that are asked for."""
-    scale = scales.get(options.scale)
+    scale = replace(scales.get(options.scale), batch_size=options.batch_size)
+    given = {name: getattr(options, name) for name in ("precision", "compile")}
+    scale = scale.with_training(**{name: value for name, value in given.items() if value != getattr(Reproduce, name)})
     seeds = scale.seeds if options.seeds is None else options.seeds
     if seeds < 1:
         raise UserError(f"--seeds is {seeds}: give at least 1.")
     if options.jobs is not None and options.jobs < 0:
         raise UserError(f"--jobs is {options.jobs}: give 0 or more.")
+    if options.batch_size < 1:
+        raise UserError(f"--batch-size is {options.batch_size}: give at least 1.")
     if not options.names and not options.cell:
         raise UserError(f"name what to make: {', '.join(EXPERIMENTS)}, all or {CLAIMS}.")
     for name in options.names:
@@ -105,7 +120,7 @@ def plan_job(options: Reproduce) -> Job:
                 raise UserError(f"there is no run of the key {key!r} at scale {scale.name}: see `--plan`.")
         cells = with_helpers((known[key] for key in dict.fromkeys(options.cell)), out)
     claims = everything or CLAIMS in options.names
-    return Job(options, experiments, tuple(cells), seeds, out, pick_device(options.device), claims)
+    return Job(options, scale, experiments, tuple(cells), seeds, out, pick_device(options.device), claims)
 
 
 def default_folder(scale: str) -> Path:
@@ -117,8 +132,9 @@ def default_folder(scale: str) -> Path:
 def job_command(options: Reproduce) -> list[str]:
     """Return the words of a command that works on the same folder at the same scale."""
     words = ["uiat", "reproduce", *options.names, "--scale", options.scale]
-    for flag in ("seeds", "out", "data_dir", "device"):
+    for flag in ("seeds", "out", "data_dir", "precision", "batch_size", "device"):
         value = getattr(options, flag)
-        if value and value != "auto":
+        if value and value != getattr(Reproduce, flag):
             words += [f"--{flag.replace('_', '-')}", str(value)]
+    words += ["--compile"] if options.compile else []
     return words + import_words(options.imports)

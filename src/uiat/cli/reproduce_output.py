@@ -10,11 +10,10 @@ from typing import TypeVar
 
 from rich.console import Console
 
-from uiat.cli.reproduce_job import Job, job_command
+from uiat.cli.reproduce_job import Job, job_command, plan_job
 from uiat.errors import UserError
 from uiat.progress import PipeSafeConsole, clock_time
-from uiat.reproduce import scales
-from uiat.reproduce.budget import seconds, training_passes, work_done
+from uiat.reproduce.budget import TYPICAL, seconds_left, training_passes
 from uiat.reproduce.cell import Store, held_here, merge, writing
 from uiat.reproduce.claims import missing, overall, show_verdict, write_claims
 from uiat.reproduce.claims_list import all_claims
@@ -40,29 +39,31 @@ def show(line: str) -> None:
 
 def print_plan(job: Job) -> None:
     """Print the runs with their passes and times, the races, then the commands of runs that are not finished."""
-    totals, time_left, commands = [0, 0, 0], 0.0, []
+    totals, commands = [0, 0, 0], []
     show(
         "run · what it is · state · millions of passes (forward, input-backward, weight-backward) · time left · "
         "measurements"
     )
     for cell in job.cells:
-        store, cost, passes = Store(cell, job.out), seconds(cell, job.device), training_passes(cell.config)
-        left = sum(cost) - work_done(store, cost)
+        store, passes = Store(cell, job.out), training_passes(cell.config)
+        left = seconds_left([cell], job.out, job.device)
         state = "finished" if store.finished else "begun" if store.run.config.exists() else "new"
         measures = " ".join(measure_key(measure) for measure in cell.measures) or "none"
         counts = " ".join(f"{count / 1e6:.2f}" for count in passes)
         show(f"{cell.name} · {_labels_in_words(cell.labels)} · {state} · {counts} · {clock_time(left)} · {measures}")
-        time_left += left
         if state != "finished":
             totals = [total + count for total, count in zip(totals, passes, strict=True)]
             commands.append(shlex.join([*job_command(job.options), "--cell", cell.key]))
     counts = " ".join(f"{count / 1e6:.2f}" for count in totals)
-    duration = f"{clock_time(time_left)} for one process on {job.device}"
-    show(f"{len(job.cells)} runs, {len(commands)} to make · {counts} · {duration}")
+    show(f"{len(job.cells)} runs, {len(commands)} to make · {counts} · {total_time(job)}")
     show(
-        "Passes are exact and of the training alone; times are estimated from a timing of each network on this machine,"
+        "Passes are exact and of the training alone; times are estimated from a timing of each network on this machine."
     )
-    show("and count measurements as if no attack ever succeeded early.")
+    show("At most: no attack succeeds early. Typically: AutoAttack's first attack leaves half of the images to others.")
+    if job.seeds == 1 and job.scale.name != "smoke" and job.cells and not job.options.cell:
+        more = plan_job(replace(job.options, seeds=3))
+        show("One seed gives no verdict on the paper's claims; three seeds are the least for most of them.")
+        show(f"--seeds 3: {len(more.cells)} runs · {total_time(more)}")
     if warning := mixed(job.cells, job.out):
         say(warning)
     for race in all_races(job):
@@ -70,6 +71,12 @@ def print_plan(job: Job) -> None:
         show(f"{race.title} · {race.state} · {duration} · {' '.join(race.timing.methods)}")
     for line in commands:
         show(line)
+
+
+def total_time(job: Job) -> str:
+    """Write the time that is left: the worst case and a typical one."""
+    worst, typical = (seconds_left(job.cells, job.out, job.device, share) for share in (1.0, TYPICAL))
+    return f"{clock_time(worst)} at most, typically {clock_time(typical)}, for one process on {job.device}"
 
 
 def _labels_in_words(labels: Sequence[str]) -> str:
@@ -121,8 +128,7 @@ def write(job: Job) -> list[str]:
             if doubt := race.timing.doubt(job.out):
                 say(f"{race.title}: {doubt}")
         lines = _write_all(job, attempt)
-    scale = scales.get(job.options.scale)
-    everything = merge(cell for build in EXPERIMENTS.values() for cell in build(scale).cells(job.seeds))
+    everything = merge(cell for build in EXPERIMENTS.values() for cell in build(job.scale).cells(job.seeds))
     if warning := mixed(everything, job.out):
         say(warning)
     for line in (*lines, f"written: {job.out}"):
@@ -151,7 +157,7 @@ def _possible(job: Job) -> list[TableRace]:
 
 def _write_all(job: Job, attempt: Attempts) -> list[str]:
     """Write every file, and return a line for each claim, table and figure."""
-    scale, lines = scales.get(job.options.scale), []
+    scale, lines = job.scale, []
     for experiment in job.experiments:
         paths = attempt(experiment.name, partial(experiment.write, job.out, job.seeds))
         if paths is not None:

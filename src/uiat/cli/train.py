@@ -121,6 +121,8 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         out = where.out or str(folder if launched() > 1 else _free(folder))
         if restarted() and RunFolder(out).config.exists():
             return resume_run(["--resume", out, *_flags(where)], imports)
+        if is_main():
+            RunFolder(out).check_free()
         splits = _load(config, where)
         rehearse(config, splits, device)
         notes += [data.empty_classes(splits, config.data.name), _few_steps(config, splits)]

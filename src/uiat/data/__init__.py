@@ -25,6 +25,7 @@ __all__ = [
     "plain",
     "resize",
     "stratified",
+    "unused",
 ]
 
 
@@ -78,17 +79,17 @@ def load(config: DataConfig, data_dir: str | None = None, *, training: bool = Fa
     return replace(splits, generated=npz.read_generated(config.generated.file, data_dir, splits.train))
 
 
-def read(config: DataConfig, data_dir: str | None = None) -> Parts:
-    """Read the data set: a known one, or one's own."""
+def read(config: DataConfig, data_dir: str | None = None, *, quiet: bool = False) -> Parts:
+    """Read the data set: a known one, or custom data, whose notes are printed unless `quiet`."""
     if config.name in SOURCES:
         if config.test:
-            raise UserError(f"data.test is given, but {config.name} has a test set of its own: leave it out.")
+            raise UserError(f"--data.test is given, but {config.name} has a test set: omit it.")
         folder = data_folder(data_dir)
         return Parts(*SOURCES[config.name].load(folder, config.download), where=str(folder))
     if not config.name:
         raise UserError(f"no data is named: give --data PATH with {own.FORMS}.")
     if own.is_own(config.name):
-        return own.read(config, data_dir)
+        return own.read(config, data_dir, quiet=quiet)
     raise unknown("data set", config.name, SOURCES, others=own.nearby(), advice=f"or give {own.FORMS}.")
 
 
@@ -106,9 +107,18 @@ def split(parts: Parts, config: DataConfig) -> Splits:
     if train.spec.shape != test.spec.shape:
         raise UserError(
             f"training images of {config.name} are {_shape(train)} but test images are {_shape(test)}: "
-            "bring them to one shape (data.size resizes both)."
+            "bring them to one shape (--data.size resizes both)."
         )
     return Splits(train, validation, test)
+
+
+def unused(config: DataConfig, count: int, data_dir: str | None = None) -> Images:
+    """Return training images outside the subset of a run, each class in proportion."""
+    images = read(config, data_dir).train
+    rest = hold_out(images, config.subset or len(images), SPLIT_SEED)[0]
+    if not 1 <= count <= len(rest):
+        raise UserError(f"{count} unused training images are asked for, but {config.name} has {len(rest)}.")
+    return _sized(hold_out(rest, count, SPLIT_SEED)[1], config)
 
 
 def empty_classes(splits: Splits, name: str) -> str:

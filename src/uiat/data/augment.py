@@ -1,4 +1,4 @@
-"""Crop, mirroring, CutMix and Cutout, for a whole batch at once.
+"""Crop, mirroring, rotation, CutMix and Cutout, for a whole batch at once.
 
 All draws are made on the CPU, so that every device gets the same.
 """
@@ -41,6 +41,36 @@ def draw(
     mirrored = torch.randint(0, 2, (1, count), generator=generator) * flip
     top, left, coin = torch.cat([offsets, mirrored]).to(device)  # one transfer
     return Augmentation(top, left, coin.bool())
+
+
+@dataclass(frozen=True, eq=False)
+class Rotation:
+    """An angle for each image, in radians and on the CPU; positive ones turn the image counter-clockwise."""
+
+    angle: Tensor
+
+    def rows(self, which: Tensor) -> "Rotation":
+        """Return the rotation of some of the images."""
+        return Rotation(self.angle[which.to(self.angle.device)])
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """Turn images (B, C, H, W) about their centres: each pixel takes the nearest one, or 0 from outside."""
+        height, width = x.shape[2:]
+        cos, sin = (part[:, None, None] for part in (self.angle.cos(), self.angle.sin()))
+        down = (torch.arange(height, dtype=torch.float64) + 0.5 - height / 2)[:, None]
+        across = torch.arange(width, dtype=torch.float64) + 0.5 - width / 2
+        row = (sin * across + cos * down + height / 2).floor().long()
+        column = (cos * across - sin * down + width / 2).floor().long()
+        inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
+        place = torch.where(inside, row * width + column, height * width).flatten(1).to(x.device)
+        padded = pad(x.flatten(2), (0, 1))  # what lies outside is taken from here
+        return padded.gather(2, place[:, None].expand(-1, x.shape[1], -1)).view(x.shape)
+
+
+def draw_rotation(count: int, degrees: float, key: torch.Generator) -> Rotation:
+    """Draw uniform angles from -degrees to degrees."""
+    angle = torch.rand(count, generator=key, dtype=torch.float64) * 2 - 1
+    return Rotation(torch.deg2rad(angle * degrees))
 
 
 @dataclass(frozen=True, eq=False)

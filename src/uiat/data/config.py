@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from uiat.fields import added
+
 
 @dataclass(frozen=True)
 class Generated:
@@ -45,3 +47,5 @@ class DataConfig:
     """CutMix: probability that a window of a training image is filled from another image of its class; 0 is off."""
     download: bool = True
     """Download the data set when it is not found."""
+    rotation: float = added(0.0)
+    """Rotate each training image about its centre by up to so many degrees either way; 0 switches it off."""

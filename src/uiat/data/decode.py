@@ -10,8 +10,11 @@ from functools import cache
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from uiat.data.images import resample
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -118,18 +121,19 @@ def look(image: "Image") -> Facts:
 def pixels(image: "Image", size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
     """Return an image as uint8 (C, H, W) of this (height, width): upright, on white where it is transparent.
 
-    Of an animation the first picture is taken. Sides that differ are stretched or shrunk to fit, nothing is cut off;
-    a side that shrinks is averaged.
+    Of an animation the first picture is taken. Sides that differ are stretched or shrunk to fit by `resample`, as all
+    other data; nothing is cut off.
     """
-    from PIL import Image, ImageOps
+    from PIL import ImageOps
 
     if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
         raise ValueError("its pixels have 32 bits and no known range: save it with 8 or 16 bits")
     shown = _opaque(_eight_bits(ImageOps.exif_transpose(image))).convert("L" if grey else "RGB")
-    if shown.size != (size[1], size[0]):
-        shown = shown.resize((size[1], size[0]), Image.Resampling.BILINEAR)
     array = np.asarray(shown, np.uint8)
-    return array[None] if grey else array.transpose(2, 0, 1)
+    array = array[None] if grey else array.transpose(2, 0, 1)
+    if array.shape[1:] == size:
+        return array
+    return resample(torch.from_numpy(array.copy())[None], size)[0].byte().numpy()
 
 
 def _eight_bits(image: "Image") -> "Image":

@@ -68,7 +68,9 @@ class Wanted:
     def check(self, download: bool) -> None:
         """Refuse to go on when downloading is switched off."""
         if not download:
-            raise NotThere(str(self.error(f"{self.name} is not in {self.folder}", "allow its download")))
+            raise NotThere(
+                str(self.error(f"{self.name} is not in {self.folder}", "download it with `uiat data fetch`"))
+            )
 
 
 def cache_folder() -> Path:

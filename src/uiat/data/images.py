@@ -15,6 +15,8 @@ SMALLEST, LARGEST = 8, 1024
 """Sides of an image, in pixels, that the models here can make sense of."""
 SPLIT_SEED = 0
 """Fixed, so that runs of different seeds train, select and test on the same images."""
+RESAMPLING = "area, then bilinear"
+"""What `resample` does, in the key of packed images: those of another resampling are packed again."""
 _CHUNK = 1024
 """Images resized at a time."""
 
@@ -122,20 +124,29 @@ def check_size(height: int, width: int) -> None:
 
 
 def resize(images: Images, size: int | tuple[int, int]) -> Images:
-    """Scale to (height, width): a side that shrinks is averaged over areas, one that grows is interpolated."""
+    """Scale to (height, width) by `resample`."""
     high, wide = size if isinstance(size, tuple) else (size, size)
     check_size(high, wide)
     count, channels, height, width = images.x.shape
     if (height, width) == (high, wide):
         return images
     out = torch.empty(count, channels, high, wide, dtype=torch.uint8, device=images.x.device)
-    small = (min(height, high), min(width, wide))
     for start in range(0, count, _CHUNK):  # the float copy of a whole set would not fit where its bytes do
-        x = images.x[start : start + _CHUNK].float()
-        x = x if small == (height, width) else interpolate(x, small, mode="area")
-        x = x if small == (high, wide) else interpolate(x, (high, wide), mode="bilinear", align_corners=False)
-        out[start : start + _CHUNK] = x.round_()
+        out[start : start + _CHUNK] = resample(images.x[start : start + _CHUNK], (high, wide))
     return replace(images, x=out)
+
+
+def resample(x: Tensor, size: tuple[int, int]) -> Tensor:
+    """Scale pixels (N, C, H, W) from 0 to 255: the one resampling of all data (docs/data.md).
+
+    A side that shrinks is averaged over areas, then a side that grows is interpolated; the result is rounded.
+    """
+    height, width = x.shape[-2:]
+    small = (min(height, size[0]), min(width, size[1]))
+    x = x.float()
+    x = x if small == (height, width) else interpolate(x, small, mode="area")
+    x = x if small == size else interpolate(x, size, mode="bilinear", align_corners=False)
+    return x.round_()
 
 
 def balanced(y: Tensor, count: int, seed: int) -> Tensor:

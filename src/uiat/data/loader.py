@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from uiat.data.augment import draw, draw_cutmix, draw_cutout
+from uiat.data.augment import draw, draw_cutmix, draw_cutout, draw_rotation
 from uiat.data.images import Images, resize, to_unit
 from uiat.distributed import rank, world
 from uiat.errors import UserError
@@ -42,6 +42,7 @@ class Loader:
         original: float = 0.3,
         cutout: int = 0,
         cutmix: float = 0.0,
+        rotation: float = 0.0,
     ) -> None:
         images.check("the training set")
         _check_batch_size(batch_size)
@@ -52,9 +53,11 @@ class Loader:
             raise UserError(f"data.cutout is {cutout}: give the side of a square in pixels, or 0 (off).")
         if not 0 <= cutmix <= 1:
             raise UserError(f"data.cutmix is {cutmix}: give a probability from 0 (off) to 1.")
+        if not 0 <= rotation <= 180:
+            raise UserError(f"data.rotation is {rotation}: give the largest angle in degrees, from 0 (off) to 180.")
         self.images = replace(images, x=images.x.to(device), y=images.y.to(device))
         self.batch_size, self.seed, self.device = batch_size, seed, device
-        self.crop, self.flip, self.cutout, self.cutmix = crop, flip, cutout, cutmix
+        self.crop, self.flip, self.cutout, self.cutmix, self.rotation = crop, flip, cutout, cutmix, rotation
         self.generated = generated
         self.labels = self.images.y
         self.mixture: Mixture | None = None
@@ -93,13 +96,16 @@ class Loader:
         return replace(share, x=to_unit(x), y=self.labels[ours], index=ours)
 
     def _augmented(self, index: Tensor, places: Tensor, epoch: int, step: int) -> Tensor:
-        """Return the cropped and mirrored images at some places of the global batch."""
+        """Return the cropped, mirrored and rotated images at some places of the global batch."""
         x = self._pixels(index[places.to(index.device)])
-        if not (self.crop or self.flip):
-            return x
-        key = generator(self.seed, "augment", epoch, step)
-        drawn = draw(len(index), self.crop, self.flip, key, self.device)
-        return drawn.rows(places.to(self.device))(x, self.crop)
+        if self.crop or self.flip:
+            key = generator(self.seed, "augment", epoch, step)
+            drawn = draw(len(index), self.crop, self.flip, key, self.device)
+            x = drawn.rows(places.to(self.device))(x, self.crop)
+        if self.rotation:
+            key = generator(self.seed, "rotation", epoch, step)
+            x = draw_rotation(len(index), self.rotation, key).rows(places)(x)
+        return x
 
     def _pixels(self, index: Tensor) -> Tensor:
         if self.generated is None:

@@ -153,6 +153,12 @@ def _load(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
     return image, np.load(folder / "label.npy", allow_pickle=False)
 
 
+def _forget(handle: int) -> None:
+    """Free the memory in which the system keeps a file that was just written; macOS has no such call."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(handle, 0, 0, vars(os)["POSIX_FADV_DONTNEED"])
+
+
 def _unpack(path: Path, archive: zipfile.ZipFile, members: tuple[zipfile.ZipInfo, ...], out: Path) -> None:
     from uiat.progress import Ticker  # only here: to read a network needs no rich
 
@@ -167,7 +173,7 @@ def _unpack(path: Path, archive: zipfile.ZipFile, members: tuple[zipfile.ZipInfo
                         ticker.advance(len(part))
                     file.flush()
                     os.fsync(file.fileno())
-                    os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)  # what was written is not in use
+                    _forget(file.fileno())
             _load(folder)  # a damaged array is no copy to keep
     except OSError as error:
         raise UserError(

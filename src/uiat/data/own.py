@@ -63,23 +63,23 @@ def nearby() -> list[str]:
     return [entry.name for entry in entries if entry.is_dir() or entry.name.lower().endswith(".npz")]
 
 
-def read(config: DataConfig, data_dir: str | None) -> Parts:
-    """Read data of one's own; all but an .npz is packed first, once."""
+def read(config: DataConfig, data_dir: str | None, *, quiet: bool = False) -> Parts:
+    """Read custom data; all but an .npz is packed first, once, with notes unless `quiet`."""
     path = user_path(config.name)
     if not 0 < config.test_fraction < 1:
-        raise UserError(f"data.test_fraction is {config.test_fraction}: give a number between 0 and 1.")
+        raise UserError(f"--data.test-fraction is {config.test_fraction}: give a number between 0 and 1.")
     if not path.is_dir() and path.suffix.lower() == ".npz":
         test = user_path(config.test) if config.test else None
         return Parts(*read_npz(path, test, config.test_fraction), where=str(path.absolute()))
     if config.test and path.is_dir():
-        raise UserError(f"data.test is given, but {path} is a folder: put its test images into {path}/test instead.")
+        raise UserError(f"--data.test is given, but {path} is a folder: put its test images into {path}/test instead.")
     if config.test and is_callable(config.name):
-        raise UserError(f"data.test is given, but {config.name} returns its test images itself: leave it out.")
+        raise UserError(f"--data.test is given, but {config.name} returns its test images itself: omit it.")
     if packed.is_packed(path):
         return packed.read(path)
     size = (config.size, config.size) if isinstance(config.size, int) else config.size
     store = data_folder(data_dir) / "packed"
-    return packed.read(cached(listing(config.name), PackOptions(size, config.test_fraction), store))
+    return packed.read(cached(listing(config.name), PackOptions(size, config.test_fraction), store, quiet=quiet))
 
 
 def read_npz(train: Path, test: Path | None, fraction: float = 0.2) -> tuple[Images, Images]:

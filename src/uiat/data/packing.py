@@ -13,7 +13,7 @@ import torch
 
 from uiat.data.decode import Facts, look, pixels
 from uiat.data.files import first_line
-from uiat.data.images import LARGEST, SPLIT_SEED, check_size, default_validation, stratified
+from uiat.data.images import LARGEST, RESAMPLING, SPLIT_SEED, check_size, default_validation, stratified
 from uiat.data.packed import Manifest, is_packed, read, read_manifest, write
 from uiat.distributed import is_main
 from uiat.errors import UserError
@@ -56,16 +56,16 @@ class PackOptions:
     """How much is held out as test where the source has no test split."""
 
 
-def cached(listing: Listing, options: PackOptions, store: Path) -> Path:
+def cached(listing: Listing, options: PackOptions, store: Path, *, quiet: bool = False) -> Path:
     """Return the packed data set of a listing, made now unless it is in the store; an outdated one is removed."""
     name = Path(listing.source).name.replace(":", "-") or "data"
-    key = hashlib.sha256(repr((listing.source, options, listing.digest)).encode()).hexdigest()[:16]
+    key = hashlib.sha256(repr((listing.source, options, listing.digest, RESAMPLING)).encode()).hexdigest()[:16]
     out = store / f"{name}-{key}"
     existed = out.exists()
     if not (existed and _intact(out)):
         if existed:  # as it was before, so that what another process publishes meanwhile is left alone
             shutil.rmtree(out, ignore_errors=True)
-        pack(listing, options, out)
+        pack(listing, options, out, quiet=quiet)
         _remove_outdated(listing, options, out)
     return out
 
@@ -91,10 +91,13 @@ def _plain(options: PackOptions) -> dict[str, object]:
     return {"size": list(options.size) if options.size else None, "test_fraction": options.test_fraction}
 
 
-def pack(listing: Listing, options: PackOptions, out: Path) -> None:
-    """Decode every image of a listing into a packed data set; nothing is left behind when that fails."""
+def pack(listing: Listing, options: PackOptions, out: Path, *, quiet: bool = False) -> None:
+    """Decode every image of a listing into a packed data set; nothing is left behind when that fails.
+
+    With `quiet`, its notes are not printed; the manifest has them.
+    """
     if not 0 < options.test_fraction < 1:
-        raise UserError(f"the test fraction is {options.test_fraction}: give a number between 0 and 1.")
+        raise UserError(f"--data.test-fraction is {options.test_fraction}: give a number between 0 and 1.")
     if options.size is not None:
         check_size(*options.size)
     places = [place for split in listing.parts.values() for place in split]
@@ -107,7 +110,7 @@ def pack(listing: Listing, options: PackOptions, out: Path) -> None:
     grey = all(fact.grey for fact in facts)
     from uiat.progress import PipeSafeConsole  # only here: to read a network needs no rich
 
-    say = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main()).print
+    say = PipeSafeConsole(stderr=True, highlight=False, quiet=quiet or not is_main()).print
     for note in (*listing.notes, *notes):
         say(f"note: {note}", markup=False, soft_wrap=True)
     manifest = Manifest(

@@ -1,1 +1,1 @@
-"""The engine: loop, step, schedule, checkpoints, and the run folder."""
+"""The engine: training loop, training step, state, weight averaging, AWP, guards and signals."""

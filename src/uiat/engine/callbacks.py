@@ -68,7 +68,7 @@ class TensorBoard:
         try:
             from torch.utils.tensorboard import SummaryWriter
         except ImportError:
-            raise UserError("--log tensorboard needs the package: pip install 'uiat[tensorboard]'.") from None
+            raise UserError("--log tensorboard needs the package tensorboard: pip install tensorboard.") from None
         self.folder, self.make = folder / "tensorboard", SummaryWriter
         self.writer: SummaryWriter | None = None
 

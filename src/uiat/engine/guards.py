@@ -97,9 +97,13 @@ def _modules(state: State, kind: type[ModuleT]) -> list[ModuleT]:
     return [module for module in state.method.modules() if isinstance(module, kind)]
 
 
+def _large_targets(state: State) -> list[UniversalInverseTarget]:
+    return [target for target in _modules(state, UniversalInverseTarget) if not target.has_few_classes]
+
+
 def _touched(state: State, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
     """Name the rows of large buffers that a step may change: those of the samples and classes of all processes."""
-    tables, targets = _modules(state, PredictionTable), _modules(state, UniversalInverseTarget)
+    tables, targets = _modules(state, PredictionTable), _large_targets(state)
     if tables and batch.index is not None:
         where = gather(batch.index[: batch.count])
         yield from ((buffer, where) for table in tables for buffer in (table.log_p, table.seen))
@@ -110,7 +114,7 @@ def _touched(state: State, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
 
 def _small_buffers(state: State) -> dict[str, Tensor]:
     large = {id(buffer) for table in _modules(state, PredictionTable) for buffer in (table.log_p, table.seen)}
-    large |= {id(target.z) for target in _modules(state, UniversalInverseTarget)}
+    large |= {id(target.z) for target in _large_targets(state)}
     named = [*state.model.named_buffers("model"), *state.method.named_buffers("method")]
     return {name: buffer for name, buffer in named if id(buffer) not in large}
 

@@ -19,11 +19,13 @@ from uiat.engine.overfitting import is_single_step, one_step
 from uiat.engine.setup import (
     build_loader,
     build_state,
+    cudnn_benchmark,
     folded_copy_is_valid,
     get_helper,
     given_helper,
     initial_model,
     keep_initial,
+    small_share,
 )
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
@@ -59,10 +61,11 @@ def train(
     """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal).
 
     `callback` is called with every line of metrics.jsonl: after some steps, and at the end of each epoch before that is
-    saved; on every process, and once more for what is repeated after a kill. `stop` is the caller's `StopSignal`,
-    entered already.
+    saved; on each process that is given one, and once more for what is repeated after a kill. `stop` is the caller's
+    `StopSignal`, entered already.
     """
-    with run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal() as signal:
+    lock, stopping = run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal()
+    with lock, stopping as signal, cudnn_benchmark(device):  # all batches but the last of an epoch have one shape
         return _train(config, run, splits, device, callback, signal)
 
 
@@ -103,8 +106,11 @@ def _train(
             report.say(f"going on in epoch {state.epoch}, after step {state.step} of {steps}")
         if plan.fast and not resumed and state.attacks_unfolded:
             report.say("attacks run through the network as it is: no BatchNorm in it can be folded")
-        if plan.fast and not resumed and not keeps_channels_last(state.model):
+        if plan.in_channels_last and not resumed and not keeps_channels_last(state.model):
             report.say("the network keeps its memory layout: it cannot be trained in channels_last")
+        if not resumed and (share := small_share(state.model, plan.batch_size)) is not None:
+            advice = "use fewer processes, or a larger --train.batch-size"
+            report.say(f"each process has {share} images of a batch, which gives BatchNorm noisy statistics: {advice}")
         while state.epoch <= plan.epochs:
             for step, batch in ahead(loader.epoch(state.epoch, start=state.step)):
                 now = (state.epoch - 1) * steps + step

@@ -1,16 +1,18 @@
 """From a configuration to the moving parts of a run: network, loader, first weights, HAT's helper, state."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from uiat.config import AWP, AnyConfig, Averaging, check_training
 from uiat.data.images import Images
 from uiat.data.loader import Loader
-from uiat.distributed import is_main, wait
+from uiat.distributed import is_main, wait, world
 from uiat.engine.averaging import Average
 from uiat.engine.passes import PassCounter
 from uiat.engine.state import State
@@ -26,11 +28,33 @@ from uiat.runs.saved import locate, read_export
 from uiat.runs.weights import EXPORTED, load_weights
 from uiat.types import DataSpec
 
+FEW_ROWS = 16
+"""A smaller share of a batch gives BatchNorm noisy statistics."""
+
+
+@contextmanager
+def cudnn_benchmark(device: torch.device) -> Iterator[None]:
+    """Let cuDNN time its algorithms once for each shape, unless torch was asked for deterministic ones; not on CPUs."""
+    cudnn = torch.backends.cudnn
+    before, fixed = cudnn.benchmark, cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    cudnn.benchmark = before or (device.type == "cuda" and not fixed)
+    try:
+        yield
+    finally:
+        cudnn.benchmark = before
+
 
 def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.Module:
     """Return the network with the weights that the seed gives it."""
     torch.manual_seed(derive(config.seed, "weights"))
     return config.model.build(data).to(device)
+
+
+def small_share(model: nn.Module, batch_size: int) -> int | None:
+    """Return how many rows of a batch a process has where that is few for BatchNorm's statistics; else `None`."""
+    share = batch_size // world()
+    normalised = any(isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm) for m in model.modules())
+    return share if world() > 1 and share < FEW_ROWS and normalised else None
 
 
 def build_loader(config: AnyConfig, images: Images, device: torch.device, generated: Images | None = None) -> Loader:
@@ -47,6 +71,7 @@ def build_loader(config: AnyConfig, images: Images, device: torch.device, genera
         original=choice.generated.original,
         cutout=choice.cutout,
         cutmix=choice.cutmix,
+        rotation=choice.rotation,
     )
 
 
@@ -59,11 +84,12 @@ def build_state(
     if initial is not None:
         load_weights(model, initial)
     plan, trial = config.train, trial_batch(data, device)
-    if plan.fast:
-        to_channels_last(model, trial)
-        if helper is not None:  # it is never trained: its copy is made once
-            helper = speed_up(to_channels_last(helper.eval(), trial), trial).crafting_network()
-    fast = speed_up(model, trial, fold=plan.fast, compile=plan.compile)
+    if plan.in_channels_last:
+        for network in (model,) if helper is None else (model, helper.eval()):
+            to_channels_last(network, trial)
+    if plan.fast and helper is not None:  # it is never trained: its copy is made once
+        helper = speed_up(helper.eval(), trial, channels_last=plan.in_channels_last).crafting_network()
+    fast = speed_up(model, trial, fold=plan.fast, compile=plan.compile, channels_last=plan.in_channels_last)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     optimizer = make_optimizer(
         model, plan.momentum, plan.weight_decay, nesterov=plan.nesterov, decay_norm=plan.decay_norm
@@ -87,12 +113,13 @@ def initial_model(config: AnyConfig, data: DataSpec) -> nn.Module:
     """Return the network, on the CPU, with the weights that `--init` names; a fresh head has those of the seed."""
     model = build_model(config, data, torch.device("cpu"))
     if config.train.fresh_head and not config.init:
-        raise UserError("--train.fresh-head is given without --init: all layers start anew then, leave it out.")
+        raise UserError("--train.fresh-head is given without --init: all layers are new then, omit it.")
     if config.init:
         head = head_of(model, data.num_classes)
         if config.train.fresh_head and not head:
             raise UserError(
-                f"no layer with {data.num_classes} outputs was found to start anew: leave --train.fresh-head out."
+                f"--train.fresh-head needs a last layer with {data.num_classes} outputs, one for each class, and the "
+                "network has none: build it for this number of classes (a callable may take num_classes)."
             )
         load_weights(model, weights_at(config.init), head=head, fresh_head=config.train.fresh_head)
     return model
@@ -164,6 +191,8 @@ def get_helper(
     if is_main() and not helper_run.config.exists():
         helper_run = RunFolder.create(run.helper, helper_config(config, method, run))
     wait()
+    if run.helper.is_symlink() and not helper_run.is_finished:
+        raise UserError(f"{run.helper} is a link to a run that is not finished: finish that one first.")
     if not helper_run.is_finished and not train(helper_run.read_config(), helper_run):
         return False, None
     return True, _load(config, helper_run.weights(), data, device)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from inspect import signature
 from typing import Any
 
 import torch
@@ -67,7 +68,7 @@ class Parallel:
         self.loss: Callable[[View, Clock], Loss] = method.loss
         self._wrapped: DistributedDataParallel | None = None
         if world() > 1:
-            self._wrapped = DistributedDataParallel(LossOf(model, method), forward_sync_buffers=False)
+            self._wrapped = _without_buffers(LossOf(model, method))
             self.loss = self._wrapped
 
     def quiet(self, last: bool) -> AbstractContextManager[None]:
@@ -90,6 +91,17 @@ class Parallel:
         A checkpoint made at any moment therefore belongs to no process, and examples are crafted against one network.
         """
         average(list(self.model.buffers()))
+
+
+def _without_buffers(module: nn.Module) -> DistributedDataParallel:
+    """Wrap a module for several processes; its forward does not broadcast buffers, since `average_buffers` does more.
+
+    torch 2.13 has renamed the argument, and warns of the old name. Under the old name, buffers are not broadcast at the
+    start either: there they are equal already, made from one seed or read from one checkpoint.
+    """
+    renamed = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
+    options: dict[str, Any] = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
+    return DistributedDataParallel(module, **options)
 
 
 @dataclass

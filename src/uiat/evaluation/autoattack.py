@@ -1,7 +1,7 @@
 """AutoAttack's components (Croce and Hein, 2020): the authors' own classes, one at a time.
 
-What surrounds them is ours (`cascade.py`): their driver shows no progress, cannot resume and breaks on fewer than ten
-classes. With the same seed and batch size both give the same verdicts.
+What surrounds them is ours (`cascade.py`): their driver shows no progress and breaks on fewer than ten classes, and
+our ledger resumes all attacks alike. With the same seed and batch size both give the same verdicts.
 """
 
 import logging
@@ -94,7 +94,7 @@ def build_components(
         if name not in NAMES:
             raise unknown("AutoAttack component", name, NAMES)
     if find_spec("pyautoattack") is None:
-        raise UserError("AutoAttack needs the package pyautoattack: pip install 'uiat[autoattack]'.")
+        raise UserError("AutoAttack needs the package pyautoattack: pip install pyautoattack.")
     possible = [name for name in names if num_classes >= FEWEST_CLASSES.get(name, 2)]
     notices = [
         f"{name} is left out: its loss needs {FEWEST_CLASSES[name]} classes and there are {num_classes}."

@@ -116,9 +116,20 @@ def natural_stage(
     began = time.perf_counter()
     members = torch.arange(len(images)) if members is None else members
     standing = torch.zeros(len(images), dtype=torch.bool)
+    invalid = 0
     for part in members.split(batch_size):
-        standing[part] = _classify(model, images, part, device)
-    return Stage(standing, torch.empty(0, dtype=torch.long), seconds=time.perf_counter() - began, finished=True)
+        x, y = _pixels(images, part, device)
+        with torch.no_grad():
+            logits = model(x)
+        standing[part] = is_correct(logits, y).cpu()
+        invalid += int(logits.isnan().any(dim=1).sum())
+    seconds = time.perf_counter() - began
+    return Stage(standing, torch.empty(0, dtype=torch.long), seconds=seconds, finished=True, invalid=invalid)
+
+
+def is_correct(logits: Tensor, y: Tensor) -> Tensor:
+    """Return whether the largest logit is the label's; logits with a NaN are wrong, though `argmax` returns a class."""
+    return (logits.argmax(dim=1) == y) & ~logits.isnan().any(dim=1)
 
 
 def _attack(
@@ -127,15 +138,8 @@ def _attack(
     x, y = _pixels(images, members, device)
     with torch.no_grad():
         x_adv = component(model, x, y, tuple(members.tolist()))
-        right = model(x_adv).argmax(dim=1) == y
+        right = is_correct(model(x_adv), y)
     return x_adv.detach().cpu(), right.cpu()
-
-
-def _classify(model: nn.Module, images: Images, members: Tensor, device: torch.device | str) -> Tensor:
-    x, y = _pixels(images, members, device)
-    with torch.no_grad():
-        right: Tensor = model(x).argmax(dim=1) == y
-    return right.cpu()
 
 
 def _pixels(images: Images, members: Tensor, device: torch.device | str) -> tuple[Tensor, Tensor]:

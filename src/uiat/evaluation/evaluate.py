@@ -116,6 +116,8 @@ def open_ledger(ready: Ready, attacks: Sequence[str], keep: bool, restart: bool)
     for tensor in [*ready.model.state_dict().values(), ready.images.x, ready.images.y]:
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     key = digest.hexdigest()[:32]
+    if ready.run is not None:
+        ready.run.check_links()
     folder = ready.run.path if ready.run is not None else cache_folder() / "evaluations"
     return Ledger(folder / f"evaluation-{key}.safetensors", key, exclusive=True, restart=restart)
 

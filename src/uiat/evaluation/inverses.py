@@ -18,6 +18,7 @@ from uiat.crafting import crafting
 from uiat.data.images import Images, stratified
 from uiat.data.loader import Loader, plain
 from uiat.errors import UserError
+from uiat.evaluation.cascade import is_correct
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.subject import Ready
 from uiat.fields import check_radius
@@ -237,7 +238,7 @@ def _make(
     verdicts: dict[str, Tensor] = {}
     for kind, at in images.items():
         logits = model(at)
-        verdicts[f"{kind}/correct"] = logits.argmax(dim=1) == y
+        verdicts[f"{kind}/correct"] = is_correct(logits, y)
         verdicts[f"{kind}/cross_entropy"] = F.cross_entropy(logits, y, reduction="none")
         verdicts[f"{kind}/l_inv"] = loss(at)
     return images, verdicts

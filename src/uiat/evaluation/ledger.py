@@ -20,7 +20,7 @@ from torch import Tensor
 from uiat.errors import UserError
 from uiat.io import WriteError, write_tensors
 
-FACTS = ("component", "batch", "seconds", "finished", "after")
+FACTS = ("component", "batch", "seconds", "finished", "after", "invalid")
 """What is saved of a stage beside its tensors."""
 
 
@@ -38,6 +38,8 @@ class Stage:
     finished: bool = False
     after: dict[str, float] = field(default_factory=dict)
     """Accuracy after each finished component."""
+    invalid: int = 0
+    """How many examples have a NaN among their logits without an attack."""
     fallen: list[int] = field(default_factory=list)
     """The examples whose x̂ was kept, in the order in which they were found."""
     x_adv: list[Tensor] = field(default_factory=list)

@@ -127,6 +127,8 @@ def run_suite(
         if "natural" not in ledger.stages:
             ledger.stages["natural"] = natural_stage(model, images, batch_size=batch_size, device=device, members=mine)
         natural = ledger.stages["natural"]
+        if invalid := int(total(torch.tensor(natural.invalid))):
+            notices.append(f"{invalid} of {len(images)} images have NaN logits, and count as misclassified")
         if any("components" in plan.setting for plan in plans):
             x = to_unit(images.x[:batch_size].to(device))
             notices += autoattack.check_pitfalls(model, x, images.y[:batch_size].to(device))

@@ -54,10 +54,19 @@ clean, robust = benchmark(
 )
 ```"""
 
+INPUTS = """\
+It takes images in [0, 1] of {height}×{width} pixels (height × width) with {channels} channel{s}. Others were resized
+before training: a side that shrinks is averaged over areas (`torch.nn.functional.interpolate(x, size, mode="area")`),
+one that grows is interpolated (`mode="bilinear"`), and pixels are rounded to 1/255."""
+
+ANOTHER_SIZE = """\
+RobustBench's `benchmark` would feed it images of 32×32 pixels and measure less than it has: it is for {data} at
+{height}×{width}."""
+ANOTHER_SET = """\
+RobustBench's `benchmark` is for its own data sets, and this network is for {data}."""
 AUTOATTACK = """\
-RobustBench's `benchmark(load(), dataset="cifar10", threat_model="{norm}", eps={eps})` is for its own data sets, and
-this network is for {data}. [AutoAttack](https://github.com/fra31/auto-attack), which RobustBench runs, takes any images
-x in [0, 1] with their labels y:
+{why} [AutoAttack](https://github.com/fra31/auto-attack), which RobustBench runs, takes images x of
+this size in [0, 1] with their labels y:
 
 ```python
 from autoattack import AutoAttack
@@ -101,10 +110,14 @@ def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> st
         "eps": show_number(attack.eps),
         "data": name,
         "shape": ", ".join(map(str, shape)),
+        **dict(zip(("channels", "height", "width"), shape, strict=True)),
+        "s": "s" * (shape[0] != 1),
         "classes": loaded.spec.num_classes,
     }
     method, network = encode(loaded.config.method)["kind"], type(loaded.config.model).__name__
-    whole = name in ROBUSTBENCH and shape == (3, 32, 32)
+    known = name in ROBUSTBENCH
+    whole = known and shape == (3, 32, 32)
+    words["why"] = (ANOTHER_SIZE if known else ANOTHER_SET).format(**words)
     note = ["`network.py` is a copy of the file it was trained from; it may import what its author wants."]
     return "\n\n".join(
         [
@@ -112,6 +125,7 @@ def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> st
             f"`model.py` and `model.safetensors` need {' and '.join([', '.join(requires[:-1]), requires[-1]])} alone.",
             *(note if "network.py" in files else []),
             PLAIN.format(**words),
+            INPUTS.format(**words),
             *_classes(loaded.data["classes"]),
             (BENCHMARK if whole else AUTOATTACK).format(**words),
             "## Accuracy",

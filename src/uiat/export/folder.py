@@ -44,7 +44,7 @@ def write_folder(loaded: LoadedRun, out: Path, *, onnx: bool = False, hub: HubCa
     With `hub`, it is what a model on the Hub is: `config.json` is written, too, and `README.md` is a model card.
     """
     if onnx and find_spec("onnx") is None:
-        raise UserError("--onnx needs the package onnx: pip install 'uiat[onnx]'.")
+        raise UserError("--onnx needs the package onnx: pip install onnx.")
     texts = write_scripts(loaded.config.model, loaded.spec)
     if NETWORK not in texts:
         _verify(texts[SCRIPT], loaded)

@@ -20,7 +20,7 @@ DESCRIBED = ("schema", "kind", "network", "weights", "data", "threat_model")
 USE = """\
 ## Loading
 
-With uiat (`pip install 'uiat[hub]'`), from the Hub or from a folder; no code that is downloaded is run:
+With uiat (`pip install '.[hub]'` in a clone of it), from the Hub or from a folder; no downloaded code is run:
 
 ```python
 import uiat

@@ -15,7 +15,7 @@ from uiat.fields import added
 from uiat.models import networks
 from uiat.models.features import penultimate
 from uiat.models.imported import Imported
-from uiat.models.networks import STATISTICS, Normalize
+from uiat.models.networks import Normalize
 from uiat.types import DataSpec
 
 __all__ = [
@@ -51,11 +51,13 @@ class NetworkOptions:
     activation: Literal["relu", "silu"] = "relu"
     """The non-linearity, everywhere in the network."""
     normalize: bool = False
-    """Whether inputs in [0, 1] are normalised inside the model (CIFAR-10's statistics for 3 channels)."""
+    """Whether inputs in [0, 1] are normalised inside the model."""
     features: str = ""
     """The layer whose input is taken as the features; empty for what the last layer sees."""
     norm_momentum: float = added(0.1)
     """How much of a batch's statistics BatchNorm's running ones take in at each forward."""
+    statistics: Literal["cifar10", "cifar100"] = added("cifar10")
+    """Whose mean and standard deviation normalise images with 3 channels, where `normalize` is on."""
 
     def build(self, data: DataSpec) -> nn.Module:
         """Make the network for data of this shape and number of classes."""
@@ -68,7 +70,7 @@ class NetworkOptions:
             raise UserError(
                 f"this model needs images of shape (channels, height, width), but a sample has {data.shape}."
             )
-        if self.normalize and data.shape[0] not in STATISTICS:
+        if self.normalize and data.shape[0] not in (1, 3):
             raise UserError(
                 f"normalisation is known for images with 1 or 3 channels, not {data.shape[0]}: leave `normalize` off."
             )

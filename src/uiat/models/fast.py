@@ -97,7 +97,9 @@ class FastModel(StandIn):
         return FastModel(deepcopy(self.model, memo))
 
 
-def speed_up(model: nn.Module, x: Tensor, *, fold: bool = True, compile: bool = False) -> FastModel:
+def speed_up(
+    model: nn.Module, x: Tensor, *, fold: bool = True, compile: bool = False, channels_last: bool = True
+) -> FastModel:
     """Return the model with a faster network for attacks, to give to a method of this package in the model's place.
 
     Attacks run through a copy with BatchNorm folded, which follows the model's weights; the loss and everything else
@@ -111,13 +113,15 @@ def speed_up(model: nn.Module, x: Tensor, *, fold: bool = True, compile: bool = 
         fold: whether to fold BatchNorm.
         compile: use torch.compile for the copy (or, where there is none, for the model in attacks) and for the forwards
             of the loss; where it fails, one line says so.
+        channels_last: whether the copy may be in that memory layout.
     """
     if isinstance(model, StandIn):
         model = model.original
     features, layer = Features(), None
     with suppress(UserError):  # only a method that uses features must know where they are
         layer = features.layer(model, x)
-    folded = folded_copy(model, x[:2].detach(), features, layer or "") if fold else None
+    tried = x[:2].detach()
+    folded = folded_copy(model, tried, features, layer or "", channels_last=channels_last) if fold else None
     compiled = Compiled(model, "the update of the weights" if folded else "the network") if compile else None
     if compile and folded:
         folded.run = Compiled(folded.run, "the attack")

@@ -90,7 +90,9 @@ class FastNetwork(StandIn):
         return True
 
 
-def folded_copy(model: nn.Module, x: Tensor, features: Features, layer: str = "") -> FastNetwork | None:
+def folded_copy(
+    model: nn.Module, x: Tensor, features: Features, layer: str = "", *, channels_last: bool = True
+) -> FastNetwork | None:
     """Return a copy of the model with every foldable BatchNorm folded, in the memory layout it can run in.
 
     It is `None` where there is nothing to fold, or where the copy does not compute the same on x: logits and the
@@ -103,6 +105,7 @@ def folded_copy(model: nn.Module, x: Tensor, features: Features, layer: str = ""
         x: two or more samples.
         features: how to take the model's features.
         layer: the layer whose input is the features; empty: the copy has to take them from the model.
+        channels_last: whether the copy's convolutions may be in that memory layout; it is tried first.
     """
     if any(map(_hooked, model.modules())):
         return None
@@ -111,7 +114,7 @@ def folded_copy(model: nn.Module, x: Tensor, features: Features, layer: str = ""
             copy = _copy(model.eval().requires_grad_(False), features, layer)
         except Exception:  # anyone's own forward may raise anything when it is traced
             return None
-        for memory in (torch.channels_last, torch.contiguous_format):
+        for memory in (torch.channels_last, torch.contiguous_format)[0 if channels_last else 1 :]:
             if copy is not None and _same(model, copy, x, memory) and not streams.moved():
                 return copy
     return None

@@ -22,11 +22,12 @@ Block = Callable[[int, int, int], nn.Module]
 ACTIVATIONS: dict[str, Activation] = {"relu": nn.ReLU, "silu": nn.SiLU}
 """Non-linearities by name."""
 
-STATISTICS: dict[int, tuple[tuple[float, ...], tuple[float, ...]]] = {
-    1: ((0.5,), (0.5,)),
-    3: ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
+STATISTICS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
+    "grey": ((0.5,), (0.5,)),
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
-"""Mean and standard deviation by number of channels: CIFAR-10's own for coloured images."""
+"""Mean and standard deviation of the channels, by name; images with one channel have `grey`."""
 
 STEM = 16
 """Channels of a wide ResNet's first convolution, whatever the width of the rest."""
@@ -55,13 +56,21 @@ class Network(nn.Module):
     last_layer = "linear"
 
     def __init__(
-        self, in_channels: int, *, activation: str, normalize: bool, features: str, norm_momentum: float
+        self,
+        in_channels: int,
+        *,
+        activation: str,
+        normalize: bool,
+        features: str,
+        norm_momentum: float,
+        statistics: str,
     ) -> None:
         super().__init__()
         self.penultimate_layer = features
         self.make_norm = partial(nn.BatchNorm2d, momentum=norm_momentum)
         self.make_activation = ACTIVATIONS[activation]
-        self.normalize = Normalize(*STATISTICS[in_channels]) if normalize else nn.Identity()
+        known = STATISTICS["grey" if in_channels == 1 else statistics]
+        self.normalize = Normalize(*known) if normalize else nn.Identity()
 
     def features(self, x: Tensor) -> Tensor:
         """Return the features (N, D) that the last layer sees."""

@@ -14,18 +14,29 @@ from uiat.methods import HAT, IAT, MART, TRADES, UIAT, GradAlign, MethodConfig, 
 from uiat.models import MODELS
 from uiat.targets import Momentum
 
+CIFAR100_ROTATION = 15.0
+"""Degrees of the random rotation in HAT's code for CIFAR-100; A.2 states no augmentation (docs/decisions.md, 29)."""
+
 
 def cifar10(model: str, method: str) -> AnyConfig:
     """CIFAR-10: 100 epochs, batch 128, one cycle to 0.1, weight decay 5e-4."""
     config = _multi_step("cifar10", model, method, epochs=100)
     if isinstance(config.method, MART) and model.startswith("wrn"):  # as its authors do
         config = replace(config, method=replace(config.method, beta=6.0))
-    return config
+    return _with_short_helper(config)
 
 
 def cifar100(model: str, method: str) -> AnyConfig:
-    """CIFAR-100: as CIFAR-10."""
-    return _multi_step("cifar100", model, method, epochs=100)
+    """CIFAR-100: as CIFAR-10, and rotations of up to 15 degrees."""
+    config = _with_short_helper(_multi_step("cifar100", model, method, epochs=100))
+    return replace(config, data=replace(config.data, rotation=CIFAR100_ROTATION))
+
+
+def _with_short_helper(config: AnyConfig) -> AnyConfig:
+    """Return the run; HAT's helper is trained for 50 epochs, as its authors do."""
+    if not isinstance(config.method, HAT):
+        return config
+    return replace(config, method=replace(config.method, helper_epochs=50))
 
 
 def svhn(model: str, method: str) -> AnyConfig:
@@ -83,19 +94,22 @@ def cifar10_ddpm(model: str, method: str) -> AnyConfig:
 
 
 def cifar100_ddpm(model: str, method: str) -> AnyConfig:
-    """Table 4: CIFAR-100 and 1M generated images, 4 to 6, else as CIFAR-10."""
-    return _extra(DataConfig(name="cifar100", generated=Generated("cifar100_ddpm.npz", 0.4)), model, method)
+    """Table 4: CIFAR-100 and 1M generated images, 4 to 6, rotations of up to 15 degrees, else as CIFAR-10."""
+    generated = Generated("cifar100_ddpm.npz", 0.4)
+    data = DataConfig(name="cifar100", generated=generated, rotation=CIFAR100_ROTATION)
+    return _extra(data, model, method)
 
 
 def _extra(data: DataConfig, model: str, method: str) -> AnyConfig:
-    changes: dict[str, Any] = {"activation": "silu", "normalize": True, "norm_momentum": 0.01}
+    changes: dict[str, Any] = {"activation": "silu", "normalize": True, "norm_momentum": 0.01, "statistics": data.name}
     if model == "preactresnet18":
         changes["shortcut"] = "raw-3x3"
     network = replace(MODELS[model], **changes)  # type: ignore[type-var]
     training = Training(
         epochs=400,
         batch_size=512,
-        schedule=Schedule(lr=0.2),
+        schedule=Schedule(lr=0.2, low_momentum=0.85),  # with the momentum below, OneCycleLR's defaults: HAT's code
+        momentum=0.95,
         decay_norm=False,
         averaging=Averaging(enabled=True, decay=0.995),
     )

@@ -11,10 +11,11 @@ import torch
 from uiat.attacks import PGD
 from uiat.bench.race import bare_seconds
 from uiat.bench.timed import BenchSetting, Passes, bare, passes_per_image
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, Training
 from uiat.data.config import DataConfig
 from uiat.evaluation.suite import plan_attack
 from uiat.methods.passes import Need
+from uiat.precision import Precision
 from uiat.progress import Ticker
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import Attacked, Curve, Measure
@@ -29,6 +30,8 @@ SETS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
     "svhn": (73_257, 26_032, 10, (3, 32, 32)),
 }
 """Training images, test images, classes and shape, so that a plan needs no data."""
+TYPICAL = 0.5
+"""The share of images that the first attack of a cascade leaves to the others, at a robust accuracy of about a half."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +70,19 @@ def training_passes(config: AnyConfig) -> Passes:
     return images * forward, images * inputs, images * weights
 
 
-def measuring_passes(measure: Measure, config: AnyConfig) -> float:
-    """Return at most how many (forward + input-backward) passes a measurement takes."""
+def measuring_passes(measure: Measure, config: AnyConfig, share: float = 1.0) -> float:
+    """Return how many (forward + input-backward) passes a measurement takes, at most.
+
+    `share` is that of the images which a cascade such as AutoAttack goes on to attack after its first component.
+    """
     size = sizes(config.data)
     n, classes = measure.n or size.test, size.spec.num_classes
+    if isinstance(measure, Attacked | Curve):
+        costs = [part.cost for part in plan_attack(measure.attack, PGD(), num_classes=classes, seed=0).components]
+        above = max(0.5, sum(costs[:1]) + share * sum(costs[1:]))
     if isinstance(measure, Attacked):
-        return n * max(0.5, plan_attack(measure.attack, PGD(), num_classes=classes, seed=0).cost)
+        return n * above
     if isinstance(measure, Curve):
-        above = plan_attack(measure.attack, PGD(), num_classes=classes, seed=0).cost
         return n * sum(above if eps > 0 else 20.5 for eps in measure.grid)
     return n * 20.0
 
@@ -89,26 +97,32 @@ def seconds_of(passes: Passes, speed: Pace) -> float:
 
 
 @cache
-def pace(model: Any, spec: DataSpec, device: torch.device) -> Pace:
+def pace(model: Any, spec: DataSpec, device: torch.device, precision: Precision = "fp32") -> Pace:
     """Time the bare passes of a network on this machine, with a small batch."""
     small = sum(parameter.numel() for parameter in model.build(spec).parameters()) < 1e6
     rows = 32 if small else 4 if device.type == "cpu" else 128
-    passes = bare(BenchSetting(model, spec, rows, device))
+    passes = bare(BenchSetting(model, spec, rows, device, Training(precision=precision)))
     needs = (Need(craft_forward=1), Need(craft_gradient=1), Need(update=1))
     forward, gradient, update = (min(bare_seconds(passes, need, device) for _ in range(3)) / rows for need in needs)
     return forward, max(0.0, gradient - forward), max(0.0, update - forward)
 
 
-def seconds(cell: Cell, device: torch.device) -> tuple[float, float]:
-    """Estimate the seconds that the training and the measurements of a cell take, each from nothing."""
+def seconds(cell: Cell, device: torch.device, share: float = 1.0) -> tuple[float, float]:
+    """Estimate the seconds that training and measurements of a cell take, from nothing; see `measuring_passes`."""
     config, size = cell.config, sizes(cell.config.data)
     model: Any = config.model
-    speed = pace(model, size.spec, device)
-    training, step = seconds_of(training_passes(config), speed), speed[0] + speed[1]
+    training = seconds_of(training_passes(config), pace(model, size.spec, device, config.train.precision))
+    step = sum(pace(model, size.spec, device)[:2])  # measurements are made in float32
     if cell.watch is not None:
         watched = (cell.watch.train or size.train) + (cell.watch.test or size.test)
         training += config.train.epochs * watched * cell.watch.steps * step
-    return training, step * sum(measuring_passes(measure, config) for measure in cell.measures)
+    return training, step * sum(measuring_passes(measure, config, share) for measure in cell.measures)
+
+
+def seconds_left(cells: Sequence[Cell], out: Path, device: torch.device, share: float = 1.0) -> float:
+    """Estimate the seconds that are left to one process."""
+    costs = [(Store(cell, out), seconds(cell, device, share)) for cell in cells]
+    return sum(sum(cost) - work_done(store, cost) for store, cost in costs)
 
 
 class PlanProgress(Ticker):

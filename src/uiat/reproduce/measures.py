@@ -26,12 +26,15 @@ from uiat.evaluation.inverses import KINDS, inverse_settings, make_inverses, rea
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready
 from uiat.evaluation.suite import run_suite
+from uiat.fields import added
 from uiat.io import write_tensors
 
 RESULTS_VERSION = 2
 """Raise it with any change after which the same configuration gives other numbers beyond the order of floats: to a
 method, an attack, a network, the data, the loop, or a measurement. Runs and measurements that were finished before are
 then made anew beside the old ones."""
+BATCH_SIZE = 256
+"""Images that a measurement attacks at a time, unless told otherwise."""
 FILE = "learning.safetensors"
 """The learning curves of a run."""
 LINES = ("train natural", "train robust", "test natural", "test robust")
@@ -53,6 +56,10 @@ class Attacked:
     attack: str
     n: int | None = None
     weights: str = "best"
+    split: str = added("test")
+    """`test`, or `unused`: training images outside the run's subset."""
+    batch_size: int = added(BATCH_SIZE)
+    """Images attacked at a time; AutoAttack's random numbers depend on it."""
 
     @property
     def title(self) -> str:
@@ -61,9 +68,11 @@ class Attacked:
 
     def run(self, ready: Ready, ledger: Ledger) -> Result:
         """Measure it with the images at hand."""
-        suite = run_suite(ready.fast, ready.images, [self.attack], ready.base, device=ready.device, ledger=ledger)
+        how: dict[str, Any] = {"batch_size": self.batch_size, "device": ready.device, "ledger": ledger}
+        suite = run_suite(ready.fast, ready.images, [self.attack], ready.base, **how)
         accuracy = suite.attacks[self.attack]
-        return {**accuracy.to_json(), "notices": suite.notices}, {"correct": accuracy.correct}
+        what = {"attack": self.attack, "weights": self.weights, "split": self.split}
+        return {**what, **accuracy.to_json(), "notices": suite.notices}, {"correct": accuracy.correct}
 
 
 @dataclass(frozen=True)
@@ -74,6 +83,7 @@ class Curve:
     grid: tuple[float, ...]
     n: int | None = None
     weights: str = "best"
+    batch_size: int = added(BATCH_SIZE)
 
     @property
     def title(self) -> str:
@@ -84,7 +94,8 @@ class Curve:
         """Measure every point."""
         classes = ready.images.spec.num_classes
         points = plan_points(self.grid, self.attack, ready.base, num_classes=classes, seed=0)
-        curve = measure(ready.fast, ready.images, points, device=ready.device, ledger=ledger)
+        how: dict[str, Any] = {"batch_size": self.batch_size, "device": ready.device, "ledger": ledger}
+        curve = measure(ready.fast, ready.images, points, **how)
         accuracies = {name: group.double().mean(dim=1).tolist() for name, group in curve.groups().items()}
         facts = {"n": len(ready.images), "grid": list(curve.grid), "accuracy": accuracies, "notices": curve.notices}
         return facts, {"correct": curve.correct, "easier": curve.easier}
@@ -98,6 +109,7 @@ class Inverse:
     n: int | None = None
     weights: str = "last"
     title: str = "inverse"
+    batch_size: int = added(BATCH_SIZE)
 
     def run(self, ready: Ready, ledger: Ledger) -> Result:
         """Count for how many images each kind lowers the loss; keep what the picture shows."""
@@ -107,9 +119,8 @@ class Inverse:
             raise UserError(f"{ready.run.path} has no z: inverse examples are measured on a UIAT run.")
         settings = inverse_settings(ready.run.read_config().method, ready.base)
         shown = shown_places(ready.images.y, self.rows, 1)
-        inverses = make_inverses(
-            ready.model, ready.fast, ready.images, settings, universal.z, shown, device=ready.device
-        )
+        how: dict[str, Any] = {"batch_size": self.batch_size, "device": ready.device}
+        inverses = make_inverses(ready.model, ready.fast, ready.images, settings, universal.z, shown, **how)
         labels = [ready.images.classes[int(inverses.y[place])] for place in shown]
         natural = inverses.losses["cross_entropy"]
         p = [[exp(-float(natural[kind][place])) for kind in KINDS] for place in shown]

@@ -190,12 +190,15 @@ class Runner:
 
     def _prepare(self, store: Store, measure: Measure, splits: data.Splits) -> Ready:
         config, n = store.cell.config, measure.n
+        if isinstance(measure, Attacked) and measure.split == "unused":
+            splits = replace(splits, test=data.unused(config.data, n or 1, self.data_dir))
         subject = Subject(
             config.data,
             config.model,
             weights=measure.weights,  # type: ignore[arg-type]
             n=None if n is None else min(n, len(splits.test)),
             sample="balanced",
+            batch_size=measure.batch_size,
             device=str(self.device),
             data_dir=self.data_dir,
         )

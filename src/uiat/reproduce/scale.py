@@ -6,7 +6,7 @@ from typing import Any
 
 from uiat.config import AnyConfig
 from uiat.methods import GradAlign
-from uiat.reproduce.measures import Attacked, Curve, Inverse, Watch
+from uiat.reproduce.measures import BATCH_SIZE, Attacked, Curve, Inverse, Watch
 from uiat.reproduce.timing import Timing, timing_of
 
 PAPER_EPS = 8 / 255
@@ -92,6 +92,28 @@ class Scale:
     """The grid of Figures 1 and 4, as multiples of ε."""
     difference: tuple[float, ...] = tuple(k / 4 for k in range(1, 9))
     """The grid of Figure 5."""
+    batch_size: int = BATCH_SIZE
+    """Images that a measurement attacks at a time."""
+
+    def with_training(self, **changes: Any) -> "Scale":
+        """Return the scale with other settings of `Training` in all of its runs, which its banner then names."""
+        if not changes:
+            return self
+
+        def change(config: AnyConfig) -> AnyConfig:
+            return replace(config, train=replace(config.train, **changes))
+
+        def generated(method: str, data: str, network: str) -> AnyConfig | None:
+            config = self.generated(method, data, network)
+            return None if config is None else change(config)
+
+        return replace(
+            self,
+            banner=f"{self.banner} ({', '.join(f'{name} {value}' for name, value in changes.items())})",
+            runs=lambda *names: change(self.runs(*names)),
+            single_step_run=lambda method: change(self.single_step_run(method)),
+            generated=generated,
+        )
 
     def radius(self, levels: float) -> float:
         """Return the radius that replaces the paper's `levels`/255."""
@@ -117,7 +139,7 @@ class Scale:
             changes["lam_align"] = ALIGN[levels]
         return change_method(config, None, **changes)
 
-    def larger(self, method: str, levels: int) -> AnyConfig:
+    def larger(self, method: str, levels: float) -> AnyConfig:
         """Return a run of Table 3: another ε; α and ε' stay as they are."""
         config = self.config(method)
         return change_method(config, None, attack=replace(attack_of(config), eps=self.radius(levels)))
@@ -130,18 +152,21 @@ class Scale:
         """Return a measurement by the paper's column: Natural, PGD, CW, AA (AutoAttack), Robust."""
         weights = weights or self.weights
         if attack in ("AA", "Robust"):
-            return Attacked(self.aa if attack == "AA" else self.robust, self.robust_images, weights)
+            name = self.aa if attack == "AA" else self.robust
+            return Attacked(name, self.robust_images, weights, batch_size=self.batch_size)
         name = {"Natural": "natural", "PGD": "pgd-20", "PGD-20": "pgd-20", "CW": "cw"}[attack]
-        return Attacked(name, self.images, weights)
+        return Attacked(name, self.images, weights, batch_size=self.batch_size)
 
     def halves_curve(self) -> Curve:
         """Return the measurement of Figures 1 and 4."""
-        return Curve("pgd-20", tuple(self.eps * k for k in self.halves), self.images, self.weights)
+        grid = tuple(self.eps * k for k in self.halves)
+        return Curve("pgd-20", grid, self.images, self.weights, self.batch_size)
 
     def difference_curve(self) -> Curve:
         """Return the measurement of Figure 5."""
-        return Curve(self.robust, tuple(self.eps * k for k in self.difference), self.robust_images, self.weights)
+        grid = tuple(self.eps * k for k in self.difference)
+        return Curve(self.robust, grid, self.robust_images, self.weights, self.batch_size)
 
     def inverse(self) -> Inverse:
         """Return the measurement of Figure S1."""
-        return Inverse(n=self.images)
+        return Inverse(n=self.images, batch_size=self.batch_size)

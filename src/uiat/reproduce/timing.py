@@ -14,8 +14,10 @@ import torch
 from uiat.bench.race import as_rounds, doubt, race
 from uiat.bench.timed import BenchSetting, passes_per_image, phases_of, timed_method
 from uiat.config import AnyConfig, Training, encode
+from uiat.fields import added
 from uiat.io import write_json
 from uiat.methods import METHODS
+from uiat.precision import Precision
 from uiat.reproduce.budget import images_per_epoch, pace, seconds_of, sizes
 from uiat.reproduce.cell import held_here
 from uiat.runs.card import environment
@@ -46,6 +48,13 @@ class Timing:
     """Steps of an epoch."""
     methods: tuple[str, ...]
     rounds: int
+    precision: Precision = added("fp32")
+    compile: bool = added(False)
+
+    @property
+    def train(self) -> Training:
+        """How the steps are made."""
+        return Training(precision=self.precision, compile=self.compile)
 
     @property
     def name(self) -> str:
@@ -75,7 +84,7 @@ class Timing:
 
     def measure(self, out: Path, device: torch.device) -> None:
         """Race, and write the result."""
-        setting = BenchSetting(self.model, sizes(self.data).spec, self.batch_size, device)
+        setting = BenchSetting(self.model, sizes(self.data).spec, self.batch_size, device, self.train)
         timed = [timed_method(name, setting) for name in self.methods]
         trial = race(timed, 1, device).steps.values()  # warms up all methods, too
         steps = steps_a_turn([step for rounds in trial for step in rounds.seconds[0]], self.rounds)
@@ -100,7 +109,7 @@ class Timing:
 
     def estimate(self, device: torch.device) -> float:
         """Return about how many seconds the race takes on this machine."""
-        speed, steps, train = pace(self.model, sizes(self.data).spec, device), [], Training()
+        speed, steps, train = pace(self.model, sizes(self.data).spec, device, self.precision), [], self.train
         for name in self.methods:
             passes = passes_per_image(METHODS[name], train.epochs)
             step = seconds_of(passes, speed) / train.epochs * self.batch_size
@@ -128,8 +137,8 @@ def _by_cpu(path: Path) -> bool:
 
 def timing_of(config: AnyConfig, methods: tuple[str, ...], rounds: int) -> Timing:
     """Return the race of some methods on a run's network and data."""
-    batch = config.train.batch_size
-    return Timing(config.model, config.data, batch, images_per_epoch(config) / batch, methods, rounds)
+    train, steps = config.train, images_per_epoch(config) / config.train.batch_size
+    return Timing(config.model, config.data, train.batch_size, steps, methods, rounds, train.precision, train.compile)
 
 
 @dataclass(frozen=True)

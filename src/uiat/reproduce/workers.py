@@ -22,15 +22,29 @@ CALL = "UIAT_REPRODUCE_CALL"
 """Set in a worker process: the call it works for."""
 PROGRAM = "uiat"
 """The module that a worker process runs."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+"""The GPUs that a process may use, by number or UUID."""
 LOOK_SECONDS = 0.5
 GRACE_SECONDS = 120.0
 """How long workers may take for their step or batch after a stop is requested."""
 
 
+def worker_gpus(device: torch.device) -> list[str]:
+    """Return the visible GPUs, as CUDA_VISIBLE_DEVICES names them; none on a CPU, or where `device` is one of them."""
+    if device.type != "cuda" or device.index is not None:
+        return []
+    count, names = torch.cuda.device_count(), os.environ.get(VISIBLE)
+    # CUDA ignores what follows the first entry that names no GPU.
+    return [str(k) for k in range(count)] if names is None else [name.strip() for name in names.split(",")][:count]
+
+
 def run_workers(
     args: list[str], jobs: int, cells: Sequence[Cell], out: Path, device: torch.device, stop: StopSignal, call: str
 ) -> None:
-    """Start workers with the same command line, show their progress, and wait for them; `Stopped` after a stop."""
+    """Start workers with the same command line, show their progress, and wait for them; `Stopped` after a stop.
+
+    Each worker sees one GPU; with more workers than GPUs, several share one.
+    """
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
@@ -38,8 +52,10 @@ def run_workers(
         file = Path(folder) / "stop"
         environment = {"OMP_NUM_THREADS": threads, **os.environ, STOP_FILE: str(file), CALL: call}
         words = [sys.executable, "-m", PROGRAM, "reproduce", *args]
-        workers = []
+        workers, gpus = [], worker_gpus(device)
         for number in range(jobs):
+            if gpus:
+                environment[VISIBLE] = gpus[number % len(gpus)]
             with (logs / f"worker-{number + 1}.txt").open("a", encoding="utf-8") as log:
                 # In a session of their own, a Ctrl-C reaches this process alone, which asks them to stop. Their input
                 # ends with this process, however it ends: `stop_with_parent` notices that.
@@ -107,7 +123,7 @@ def submit(cells: Sequence[Cell], out: Path, command: list[str], parameters: Seq
     try:
         import submitit
     except ImportError:
-        raise UserError("--submit slurm needs submitit: pip install 'uiat[submit]'.") from None
+        raise UserError("--submit slurm needs submitit: pip install submitit.") from None
     if not cells:
         return []
     folder = out / "submitted"

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
 
-from uiat.distributed import is_main, tell, wait
+from uiat.distributed import broadcast, is_main, wait
 from uiat.errors import UserError, quoted
 from uiat.io import append, digest, sealed, settled_length, write_sealed, write_tensors
 from uiat.methods import Method
@@ -47,6 +47,24 @@ class CheckpointState(Protocol):
 
 class Damaged(Exception):
     """A checkpoint that cannot be used; the words say which file is to blame."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A whole checkpoint."""
+
+    path: Path
+    saved: dict[str, Any]
+    problem: str
+    """Why it is not `checkpoint.pt`, where it is not."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What all processes of a run are told about its checkpoint: the file to resume from, or an error; else none."""
+
+    file: str = ""
+    error: str = ""
 
 
 @dataclass
@@ -93,18 +111,20 @@ class Checkpointer:
     def load(self, state: CheckpointState, device: torch.device) -> bool:
         """Bring the state to the last whole checkpoint and cut the metrics to its moment; `False` if there is none yet.
 
-        The main process chooses the checkpoint, so that all go on from the same one.
+        The main process chooses the checkpoint, so that all resume from the same one.
         """
-        name, saved = self._find(device) if is_main() else ("", None)
-        name = tell(name or (self._begin_again() if is_main() else ""))
-        if not name:
+        found, choice = None, Choice()
+        if is_main():
+            found, choice = self._choose(device)
+        choice = broadcast(choice)
+        if choice.error:
+            raise UserError(choice.error)
+        if not choice.file:
             _cut(self.run, 0)
             return False
-        if name not in (self.run.checkpoint.name, self.run.previous.name):
-            raise UserError(name)
-        path = self.run.path / name
+        path = self.run.path / choice.file
         try:
-            saved = self._read(path, device) if saved is None else saved
+            saved = self._read(path, device) if found is None else found.saved
             state.method.load_state_dict(saved["method"])
             state.load_state_dict(saved)
         except (Damaged, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
@@ -116,42 +136,49 @@ class Checkpointer:
         return True
 
     def read(self) -> dict[str, Any] | None:
-        """Return the content of the newest whole checkpoint; `None` if the run has none yet."""
-        name, saved = self._find(torch.device("cpu"))
-        if name and saved is None:
-            raise UserError(name)
-        return saved
+        """Return the content of the newest whole checkpoint and write nothing; `None` if the run has none yet."""
+        found = self._find(torch.device("cpu"))
+        return None if found is None else found.saved
 
-    def _find(self, device: torch.device) -> tuple[str, dict[str, Any] | None]:
-        """Return the name and the content of the newest whole checkpoint; no name without any, or what is wrong."""
+    def _choose(self, device: torch.device) -> tuple["Found | None", "Choice"]:
+        """Return the checkpoint to resume from, and the word on it for all processes; say what a person should know."""
+        try:
+            found = self._find(device)
+            if found is None:
+                self._check_beginning()
+                return None, Choice()
+        except UserError as error:
+            return None, Choice(error=str(error))
+        self._sound = found.path == self.run.checkpoint
+        if not self._sound:
+            where = f"epoch {found.saved['epoch']} after step {found.saved['step']}"
+            self._say(f"{found.problem}: resuming from the checkpoint before it, {found.path.name}, at {where}")
+        return found, Choice(found.path.name)
+
+    def _find(self, device: torch.device) -> "Found | None":
+        """Return the newest whole checkpoint; `None` if the run has none yet."""
         existing = [path for path in (self.run.checkpoint, self.run.previous) if path.exists()]
         problems: list[str] = []
         for path in existing:
             try:
                 saved = self._read(path, device)
-            except UserError as error:
-                return str(error), None
             except Damaged as problem:
                 problems.append(str(problem))
                 continue
-            self._sound = path == self.run.checkpoint
-            if not self._sound:
-                self._notice(problems[0] if problems else f"{self.run.checkpoint} is missing", saved)
-            return path.name, saved
+            return Found(path, saved, problems[0] if problems else f"{self.run.checkpoint} is missing")
+        if not existing:
+            return None
         away = " and ".join(path.name for path in existing)
-        advice = f"move {away} away and `uiat train --resume {quoted(self.run.path)}` begins the run anew."
-        if self._past():
-            advice = self._elsewhere()
-        return (f"{' and '.join(problems)}: {advice}" if existing else ""), None
+        advice = f"move {away} away and `uiat train --resume {quoted(self.run.path)}` starts the run from scratch."
+        raise UserError(f"{' and '.join(problems)}: {self._elsewhere() if self._past() else advice}")
 
-    def _begin_again(self) -> str:
-        """Say that a run without a checkpoint begins again; return why not, where it has epochs that would be lost."""
-        if not self._past():
-            if self.run.has_trained():
-                self._say(f"{self.run.path} has no checkpoint yet: beginning again with the first step")
-            return ""
-        state = "finished" if self.run.is_finished else "not finished"
-        return f"{self.run.path} is {state}, but its checkpoints are gone: {self._elsewhere()}"
+    def _check_beginning(self) -> None:
+        """Say that a run without a checkpoint starts from its first step; refuse where epochs would be lost."""
+        if self._past():
+            state = "finished" if self.run.is_finished else "not finished"
+            raise UserError(f"{self.run.path} is {state}, but its checkpoints are gone: {self._elsewhere()}")
+        if self.run.has_trained():
+            self._say(f"{self.run.path} has no checkpoint yet: starting again at the first step")
 
     def _past(self) -> bool:
         return self.run.is_finished or self.run.past_epochs()
@@ -162,12 +189,7 @@ class Checkpointer:
             if self.run.best.exists()
             else ""
         )
-        return f"{weights}to train again, begin a run in another folder, or move this one away."
-
-    def _notice(self, problem: str, saved: dict[str, Any]) -> None:
-        where = f"epoch {saved['epoch']} after step {saved['step']}"
-        notice = f"{problem}: going on from the checkpoint before it, {self.run.previous.name}, in {where}"
-        self._say(notice)
+        return f"{weights}to train again, start a run in another folder, or move this one away."
 
     def _say(self, notice: str) -> None:
         self.notices.append(notice)
@@ -185,7 +207,7 @@ class Checkpointer:
                 warnings.simplefilter("ignore")  # about pickle protocols, and files of other kinds
                 saved: dict[str, Any] = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
             if whole and saved["schema"] != SCHEMA:
-                raise UserError(f"{path} was written by another version of uiat: go on with that one.")
+                raise UserError(f"{path} was written by another version of uiat: use that one.")
             if saved["schema"] != SCHEMA:
                 raise ValueError("it has no schema")
             saved["rng"] = saved["rng"].cpu()

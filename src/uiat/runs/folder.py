@@ -6,15 +6,16 @@ import json
 import os
 import platform
 import re
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from uiat.config import IMPORTS, AnyConfig, from_json, to_json
 from uiat.data.files import nearest
-from uiat.errors import PeerLost, Resumable, UserError, quoted
+from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
 from uiat.io import WriteError, reason, write_json
 from uiat.plugins import Import
 
@@ -52,15 +53,21 @@ class RunFolder:
             run.path.mkdir(parents=True, exist_ok=True)
             write_json(run.config, _content(config, imports), exclusive=True)
         except FileExistsError:
-            raise UserError(
-                f"{run.path} already holds a run: go on with `uiat train --resume {quoted(run.path)}`, "
-                "or choose another --out."
-                if run.config.exists()
-                else f"cannot make the run folder {run.path}: there is a file of that name; choose another --out."
-            ) from None
+            raise run._taken() from None
         except OSError as error:
             raise UserError(f"cannot write the run folder {run.path}: {reason(error)}; choose another --out.") from None
         return run
+
+    def check_free(self) -> None:
+        """Refuse a folder in which no run can be created, before anything costly is done for it."""
+        if self.config.exists() or self.path.is_file():
+            raise self._taken()
+
+    def _taken(self) -> UserError:
+        if self.config.exists():
+            resume = f"`uiat train --resume {quoted(self.path)}`"
+            return UserError(f"{self.path} already holds a run: resume it with {resume}, or choose another --out.")
+        return UserError(f"cannot make the run folder {self.path}: there is a file of that name; choose another --out.")
 
     @staticmethod
     @contextmanager
@@ -91,6 +98,16 @@ class RunFolder:
             advice = near or "give the folder of a `uiat train`."
             raise UserError(f"{run.path} is not a run folder (it has no config.json): {advice}")
         return run
+
+    def check_links(self) -> None:
+        """Refuse to write a run that holds links, through which a stranger's run could reach other files.
+
+        `helper` may be a link to a run beside this one, as `uiat reproduce` makes it; it is only read.
+        """
+        for path in filter(os.path.islink, self.path.iterdir()):
+            parts = Path(os.readlink(path)).parts
+            if path != self.helper or len(parts) != 2 or parts[0] != "..":
+                raise UserError(f"{path} is a link, and nothing is written through one: replace it by its content.")
 
     def has_trained(self) -> bool:
         """Whether there is anything of a past step: a checkpoint, or a line of metrics."""
@@ -142,6 +159,8 @@ class RunFolder:
 
     def weights(self, which: Weights = "best") -> Path:
         """Return the file of a run's weights."""
+        if which not in get_args(Weights):
+            raise unknown("weights", str(which), get_args(Weights))
         best = which.startswith("best")
         if which.endswith("-raw") or not self.read_config().train.averaging.enabled:
             return self.best if best else self.last
@@ -180,6 +199,7 @@ class RunFolder:
     @contextmanager
     def changed_card(self) -> Iterator[dict[str, Any]]:
         """Yield the card to be changed, then write it; commands that do so at once wait for each other."""
+        self.check_links()
         handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             with suppress(OSError):  # a file system without locks
@@ -209,7 +229,8 @@ class RunFolder:
         Within it, a disk that takes no more is one sentence that says how to go on.
         """
         try:
-            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            self.check_links()
+            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
         except OSError as error:
             raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
         try:
@@ -222,9 +243,25 @@ class RunFolder:
         finally:
             os.close(handle)
 
+    def is_locked(self) -> bool:
+        """Whether a process, of this or another machine, holds the run; words in the lock file prove nothing."""
+        try:
+            handle = os.open(self.path / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        except OSError:  # a file system without locks
+            return False
+        finally:
+            os.close(handle)
+        return False
+
     def _hold(self, handle: int) -> None:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _try_lock(handle)
         except BlockingIOError:
             holder = _living(os.pread(handle, 100, 0).decode("utf-8", "replace"))
             raise UserError(
@@ -251,6 +288,15 @@ class RunFolder:
 def _content(config: AnyConfig, imports: tuple[Import, ...]) -> dict[str, Any]:
     """Return what config.json holds; without imports, the configuration alone."""
     return {**to_json(config), **({IMPORTS: [asdict(entry) for entry in imports]} if imports else {})}
+
+
+def _try_lock(handle: int) -> None:
+    """Lock a file or raise `BlockingIOError`; `is_locked` in another process holds it for a moment only."""
+    for pause in (0.02, 0.05, 0.1):
+        with suppress(BlockingIOError):
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(pause)
+    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def _living(words: str) -> str:

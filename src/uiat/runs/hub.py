@@ -60,7 +60,7 @@ def _package(what: str) -> Any:
     try:
         import huggingface_hub
     except ImportError:
-        raise UserError(f"{what} needs the package huggingface_hub: pip install 'uiat[hub]'.") from None
+        raise UserError(f"{what} needs the package huggingface_hub: pip install huggingface_hub.") from None
     return huggingface_hub
 
 

@@ -52,8 +52,8 @@ def load(
     torch.Size([2, 10])
 
     Args:
-        source: the folder of a run or of an export, or the name `owner/name` of one on the Hub (`pip install
-            'uiat[hub]'`). A path that exists wins over a name.
+        source: the folder of a run or of an export, or the name `owner/name` of one on the Hub (which needs
+            huggingface_hub). A path that exists wins over a name.
         revision: a branch, tag or commit on the Hub; `None` is its newest.
         weights: of a run, "best" or "last"; averaged where the run averages, unless "-raw".
         model: a network of one's own, as `module:callable`: no code is imported that only the folder names.

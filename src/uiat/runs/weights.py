@@ -52,7 +52,7 @@ def fitting_weights(
             if name in head and shape[1:] == wanted[1:]:
                 raise UserError(
                     f"{path} has a last layer {name!r} for {shape[0]} classes, but the data has {wanted[0]}: "
-                    "start this layer anew with --train.fresh-head."
+                    "replace this layer with --train.fresh-head."
                 )
             raise UserError(
                 f"{path}: {name!r} has shape {shape}, the network wants {wanted}: it belongs to another one."

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from uiat.attacks.ascent import Gradient, ascend, gradient_of
 from uiat.attacks.start import GAUSSIAN
-from uiat.balls import BALLS, PIXELS, Ball, Norm
+from uiat.balls import BALLS, PIXELS, Ball, Norm, per_row
 from uiat.crafting import crafting
 from uiat.distributed import total
 from uiat.models.features import Features
@@ -17,6 +17,9 @@ from uiat.objectives.inverse import Reduction, inverse_loss
 from uiat.rng import generator
 from uiat.targets.target import Target
 from uiat.types import Clock, DataSpec, View
+
+FEW_CLASSES = 128
+"""Up to so many classes, all rows of z are computed: that costs less than to wait for the classes of the batch."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +60,40 @@ class UniversalInverseTarget(Target):
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
         """Take one descent step on z from the gradient summed over the whole batch (Alg. 1, lines 4 to 12).
 
-        Only the classes at hand are touched, so a class absent from the batch keeps its z and the cost does not grow
+        A class absent from the batch keeps its z. Where classes are few, all rows are computed and those of the batch
+        are taken, so that the host does not wait for a GPU; else only these are computed, and the cost does not grow
         with the number of classes.
         """
-        present, positions = self._present(views)
+        here = self._present(views)
+        if self.has_few_classes:
+            moved = self._descend(model, views, self.z, [view.batch.y for view in views])
+            self.z.copy_(torch.where(per_row(here, moved), moved, self.z))
+        else:
+            present, positions = here.nonzero().flatten(), (here.cumsum(0) - 1).clamp(min=0)
+            self.z[present] = self._descend(model, views, self.z[present], [positions[view.batch.y] for view in views])
+
+    def forward(self, view: View, clock: Clock) -> Tensor:
+        """Return log f(x̌) for the z at hand."""
+        view.x_inv = add_clipped(view.batch.x, self.z, view.batch.y)
+        return view.predict(view.x_inv, detach=self.detach, running=self.running)
+
+    @property
+    def has_few_classes(self) -> bool:
+        """Whether z is so small that all of its rows are computed, or copied, at once."""
+        return len(self.z) <= FEW_CLASSES
+
+    def _present(self, views: Sequence[View]) -> Tensor:
+        """Return whether each class is in the batch, in the shares of other processes too."""
+        seen = torch.zeros(len(self.z), device=self.z.device)
+        for view in views:
+            seen[view.batch.y[: view.batch.count]] = 1
+        return total(seen) > 0
+
+    def _descend(self, model: nn.Module, views: Sequence[View], z: Tensor, rows: Sequence[Tensor]) -> Tensor:
+        """Return z after the step; `rows` are, for each view, the row of z that each sample has."""
         with crafting(model, views[0].mode) as network:
-            shares = [self._gradient(network, view, positions[view.batch.y]) for view in views]
-            z = self.z[present]
-            self.z[present] = ascend(
+            shares = [self._gradient(network, view, where) for view, where in zip(views, rows, strict=True)]
+            return ascend(
                 lambda at: total(reduce(torch.add, [share(at) for share in shares])),
                 z,
                 self._ball(z),
@@ -72,19 +101,6 @@ class UniversalInverseTarget(Target):
                 steps=1,
                 direction=-1,
             )
-
-    def forward(self, view: View, clock: Clock) -> Tensor:
-        """Return log f(x̌) for the z at hand."""
-        view.x_inv = add_clipped(view.batch.x, self.z, view.batch.y)
-        return view.predict(view.x_inv, detach=self.detach, running=self.running)
-
-    def _present(self, views: Sequence[View]) -> tuple[Tensor, Tensor]:
-        """Return the classes of the batch, those of other processes too, and the position of each class among them."""
-        seen = torch.zeros(len(self.z), device=self.z.device)
-        for view in views:
-            seen[view.batch.y[: view.batch.count]] = 1
-        here = total(seen) > 0
-        return here.nonzero().flatten(), (here.cumsum(0) - 1).clamp(min=0)
 
     def _gradient(self, model: nn.Module, view: View, where: Tensor) -> Gradient:
         x, inverse = view.batch.x, self.inverse

@@ -5,7 +5,7 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
@@ -14,6 +14,7 @@ from uiat.evaluation.verdicts import Paired, compare_verdicts
 from uiat.fields import show_number
 from uiat.progress import clock_time
 from uiat.report.page.runs import Evaluation, Run, show_threat
+from uiat.runs.folder import Weights
 
 Threat = tuple[str, float, str]
 SILENT = ("schema", "kind", "imports", "train.log_every", "train.checkpoint_minutes", "data.download")
@@ -47,6 +48,8 @@ class RunComparison:
     rows: tuple[Row, ...]
     threat: Threat | None
     """The attack that the ranking is made with."""
+    weights: Weights
+    """The weights whose accuracies are shown."""
     differences: dict[str, list[str]]
     """The value of each differing hyper-parameter, for each row."""
     seeds: tuple[str, ...]
@@ -54,18 +57,39 @@ class RunComparison:
 
     @property
     def title(self) -> str:
-        """The attack, for people."""
-        return show_threat(self.threat) if self.threat else "no attack measured"
+        """The attack, and the weights unless they are the best epoch's."""
+        attack = show_threat(self.threat) if self.threat else "no attack measured"
+        return attack if self.weights == "best" else f"{attack}; weights of the last epoch"
 
 
-def compare_runs(runs: Sequence[Run], attack: str | None = None) -> RunComparison:
-    """Rank the runs by their accuracy under the strongest attack that most of them were measured with."""
+def compare_runs(runs: Sequence[Run], attack: str | None = None, weights: Weights | None = None) -> RunComparison:
+    """Rank the runs by their accuracy under the strongest attack that most of them were measured with.
+
+    `weights` are those of the best epoch, unless runs were only measured with those of the last.
+    """
+    if weights is None:
+        measured = {evaluation.weights for run in runs for evaluation in run.evaluations}
+        weights = "last" if measured == {"last"} else "best"
+    others = {run.folder.path for run in runs if run.evaluations and not any(_with(weights, run))}
+    runs = [replace(run, evaluations=tuple(_with(weights, run))) for run in runs]
     threat = common_threat(runs, attack)
     order = sorted(runs, key=lambda run: -(evaluation.accuracy if (evaluation := run.under(threat)) else -1.0))
     best = order[0].under(threat) if order else None
     data = Counter(run.data for run in order).most_common(1)[0][0] if order else ()
-    rows = tuple(_row(run, threat, best, data, first=not k) for k, run in enumerate(order))
-    return RunComparison(rows, threat, differences(order), tuple(_seeds(rows)))
+    rows = []
+    for k, run in enumerate(order):
+        row = _row(run, threat, best, data, first=not k)
+        if run.folder.path in others:
+            other = "last" if weights == "best" else "best"
+            row = replace(
+                row, notes=(*row.notes, f"evaluated with the weights of the {other} epoch: --weights {other}")
+            )
+        rows.append(row)
+    return RunComparison(tuple(rows), threat, weights, differences(order), tuple(_seeds(rows)))
+
+
+def _with(weights: Weights, run: Run) -> Iterable[Evaluation]:
+    return (evaluation for evaluation in run.evaluations if evaluation.weights == weights)
 
 
 def common_threat(runs: Sequence[Run], attack: str | None = None) -> Threat | None:

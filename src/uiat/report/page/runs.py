@@ -1,9 +1,6 @@
 """What is known of runs: the one place where this package reads run folders, cards and metrics."""
 
 import json
-import os
-import platform
-import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -21,12 +18,14 @@ from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import unpack
 from uiat.fields import show_number
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.folder import RunFolder, Weights, read_json
 from uiat.types import Clock
 
 LABELS = {"Natural": "natural training", "UIATOneOff": "one-off UIAT", "SingleStep": "single step"}
 """Names of methods for people, where the class has another."""
 RunState = Literal["finished", "training", "not finished"]
+WEIGHTS: tuple[Weights, ...] = ("best", "last")
+"""The weights whose evaluations are compared."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +41,7 @@ class Evaluation:
     high: float
     n: int
     weights: str
+    """`best` or `last`."""
     images: tuple[Any, ...]
     """Equal for two evaluations of the same images."""
     verdicts: Tensor | None = None
@@ -185,7 +185,7 @@ def _read(path: Path) -> Run:
     saved, config, card = read_json(folder.config), folder.read_config(), folder.read_card()
     lines = read_lines(folder)
     finished = "config" in card
-    state: RunState = "finished" if finished else "training" if is_training(folder) else "not finished"
+    state: RunState = "finished" if finished else "training" if folder.is_locked() else "not finished"
     run = Run(
         folder,
         path.name,
@@ -212,45 +212,34 @@ def read_lines(folder: RunFolder) -> list[dict[str, Any]]:
     return records
 
 
-def is_training(folder: RunFolder) -> bool:
-    """Whether a process of this machine that holds the run's lock is alive."""
-    try:
-        words = (folder.path / "lock").read_text(encoding="utf-8", errors="replace")
-        match = re.fullmatch(r"process (\d+) on (.*)", words.strip())
-        if match is None or match[2] != platform.node():
-            return False
-        os.kill(int(match[1]), 0)
-    except PermissionError:  # another user's process, but alive
-        return True
-    except (OSError, OverflowError):
-        return False
-    return True
-
-
 def _from_card(run: Run) -> Iterable[Evaluation]:
-    """Return the evaluations in result.json, of the best weights on the run's own data; the latest first."""
+    """Return the evaluations in result.json on the run's own data; the latest first."""
+    names = {run.folder.weights(which).name: which for which in WEIGHTS}
     for entry in reversed(run.card["evaluations"]):
-        if str(entry.get("weights", "")).startswith("best") and entry.get("data") == run.config.data.name:
+        weights = names.get(str(entry.get("weights", "")))
+        if weights and entry.get("data") == run.config.data.name:
             with suppress(KeyError, TypeError, ValueError):
                 verdicts = unpack(entry.get("verdicts", ""), int(entry["n"]))
                 sample = entry["sample"]
                 seed = entry.get("seed", 0) if sample == "balanced" else 0
                 images = (run.data, sample, seed, entry["n"])
-                yield _evaluation(entry, entry["attack"], entry["weights"], images, verdicts)
+                yield _evaluation(entry, entry["attack"], weights, images, verdicts)
 
 
 def _from_measures(run: Run) -> Iterable[Evaluation]:
-    """Return the accuracies that `uiat reproduce` keeps beside a run: files `ATTACK-KEY.json` with verdicts."""
+    """Return the test accuracies that `uiat reproduce` keeps beside a run, those on the most images first."""
+    found = []
     for path in sorted((run.folder.path / "measures").glob("*.json")):
         entry = read_json(path)
-        if not isinstance(entry, dict) or "accuracy" not in entry or isinstance(entry["accuracy"], dict):
+        if not isinstance(entry, dict) or not isinstance(entry.get("attack"), str) or entry.get("split") != "test":
             continue
-        attack, _, _ = path.stem.rpartition("-")
         verdicts = None
         with suppress(OSError, SafetensorError), safe_open(path.with_suffix(".safetensors"), framework="pt") as file:
             verdicts = file.get_tensor("correct").bool()
         with suppress(KeyError, TypeError, ValueError):
-            yield _evaluation(entry, attack, "", (run.data, "reproduce", entry["n"]), verdicts)
+            images = (run.data, "reproduce", entry["n"])
+            found.append(_evaluation(entry, entry["attack"], entry["weights"], images, verdicts))
+    return sorted(found, key=lambda evaluation: -evaluation.n)
 
 
 def _evaluation(

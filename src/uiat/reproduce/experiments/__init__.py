@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from uiat.reproduce.experiments import beyond, figures, sweeps, tables
+from uiat.reproduce.experiments import beyond, control, figures, selection, sweeps, tables
 from uiat.reproduce.figure import Figure
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.table import Table
@@ -27,5 +27,7 @@ EXPERIMENTS: dict[str, Callable[[Scale], Experiment]] = {
     "questions": beyond.questions,
     "plus": beyond.plus,
     "tuning": beyond.tuning,
+    "control": control.control,
+    "selection": selection.selection,
 }
 """In the order of the paper, then what it does not have."""

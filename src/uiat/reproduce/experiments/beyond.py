@@ -41,7 +41,7 @@ def choices(scale: Scale) -> dict[str, AnyConfig]:
 
 def questions(scale: Scale) -> Table:
     """Return what the paper leaves open: one choice changed at a time around UIAT's defaults."""
-    entries = _entries(scale, {("", name): config for name, config in choices(scale).items()})
+    entries = entries_of(scale, {("", name): config for name, config in choices(scale).items()})
     title = "Open questions: UIAT with one choice changed, accuracy (%)"
     return Table("questions", title, scale, entries, ("β, γ, T and T' are in Figure S2.",), label="changed")
 
@@ -62,11 +62,11 @@ def plus(scale: Scale) -> Table:
     parts["uiat-plus", "with AWP"] = uiat_plus(one_off, BOOSTERS)
     parts |= {("uiat-plus", f"λ = {lam:g}"): uiat_plus(one_off, lam=lam) for lam in (1.75, 3.5)}
     notes = (f"uiat-plus is one-off UIAT with λ = {LAM:g} and boosters: {', '.join(PLUS)}.",)
-    entries = _entries(scale, main, (*COLUMNS, "AA")) + _entries(scale, parts)
+    entries = entries_of(scale, main, (*COLUMNS, "AA")) + entries_of(scale, parts)
     return Table("plus", "Boosters: accuracy (%)", scale, entries, notes)
 
 
-def _entries(
+def entries_of(
     scale: Scale, runs: dict[tuple[str, str], AnyConfig], columns: tuple[str, ...] = COLUMNS
 ) -> tuple[Entry, ...]:
     """Return the columns of runs by (section, row)."""
@@ -104,10 +104,11 @@ def candidates(scale: Scale, method: str) -> dict[str, AnyConfig]:
     lr, field = config.train.schedule.lr, WEIGHTS.get(method)
     better = scale.tuned.get(method, {}).get("lr", lr)
     third = {"lr": lr / 2} if field is None else {"lr": better, field: getattr(config.method, field) / 2}
-    return {_words(run): run for run in (config, tuned(config, {"lr": 2 * lr}), tuned(config, third))}
+    return {setting_of(run): run for run in (config, tuned(config, {"lr": 2 * lr}), tuned(config, third))}
 
 
-def _words(config: AnyConfig) -> str:
+def setting_of(config: AnyConfig) -> str:
+    """Return the learning rate and the weight of a run as text."""
     symbols = {"omega": "ω", "beta": "β", "lam": "λ"}
     weights = {sign: getattr(config.method, name, None) for name, sign in symbols.items()}
     return ", ".join(

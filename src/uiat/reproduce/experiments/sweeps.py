@@ -110,7 +110,7 @@ def front_cells(scale: Scale, line: str) -> list[Cell]:
     name = line.partition(" (")[0]
     if field == "eps":
         runs = {
-            f"{name} trained at ε = {scale.show_radius(n)}": _trained_at(scale, method, n) for n in scale.front_radii
+            f"{name} trained at ε = {scale.show_radius(n)}": trained_at(scale, method, n) for n in scale.front_radii
         }
     else:
         sign, values = ("λ", scale.lam) if field == "lam" else ("ω", scale.omega)
@@ -120,7 +120,7 @@ def front_cells(scale: Scale, line: str) -> list[Cell]:
     return [Cell(run, measures).labelled(label) for label, run in runs.items()]
 
 
-def _trained_at(scale: Scale, method: str, levels: int) -> AnyConfig:
+def trained_at(scale: Scale, method: str, levels: float) -> AnyConfig:
     """Return a run that is trained at another radius, and validated and measured at the usual one."""
     config = scale.larger(method, levels)
     usual = scale.config(method)
