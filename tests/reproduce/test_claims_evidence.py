@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 from tests.support.finished import first_of, learned, measured, raced, trained
-from uiat.evaluation import intervals
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.claims import UNDECIDED, Finding, decide, missing, overall
 from uiat.reproduce.claims_list import all_claims
@@ -22,11 +21,6 @@ from uiat.reproduce.table import Percent, Table, paper_figure
 
 SMOKE, PAPER = SCALES["smoke"], SCALES["paper"]
 N = 400
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "ROUNDS", 200)
 
 
 def look(name: str, out: Path, seeds: int = 2) -> list[Finding]:

@@ -7,18 +7,12 @@ import pytest
 from benchmarks.results_pairs import Published, front_verdict, in_short, plus_verdict
 from tests.support.finished import first_of, measured
 from uiat.config import AnyConfig
-from uiat.evaluation import intervals
 from uiat.recipes.plus import boosted, uiat_plus
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments.sweeps import FRONTS, front_cells
 from uiat.reproduce.scales import SCALES
 
 SMOKE, N = SCALES["smoke"], 400
-
-
-@pytest.fixture(autouse=True)
-def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(intervals, "ROUNDS", 200)
 
 
 def finished(config: AnyConfig, natural: float, robust: float, out: Path, seeds: int = 2) -> None:

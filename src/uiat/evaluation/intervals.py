@@ -5,19 +5,12 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from math import exp, hypot, log, sqrt
 from statistics import NormalDist, mean, median, stdev
 from typing import Literal
 
-import torch
 from torch import Tensor
 
-from uiat.rng import generator
-
-ROUNDS = 2000
-BLOCK = 100
-"""Resamplings made at a time, to bound the memory for 10,000 examples."""
 LEVEL = 0.95
 TRIMMED = 0.2
 """The share of the rounds of a race that is trimmed on either side."""
@@ -65,50 +58,32 @@ class Difference:
 def paired(differences: Tensor, bound: float = 1.0) -> Difference:
     """Return the mean of (seeds, examples) differences; `bound` is the largest size that the mean can have.
 
-    The interval has two parts, combined in quadrature on each side: over images, from resampling the means over seeds;
-    and over seeds, Student's t times the standard error of the seeds' means, which a resampling of two or three seeds
-    would make far too short. At levels other than 95 % the first grows as a normal distribution's. With one seed
-    there is only the first.
-    """
-    seeds, examples = differences.shape
-    values = differences.double()
-    value, spread = float(values.mean()), 0.0
-    if seeds > 1:
-        spread = float(values.mean(dim=1).std()) / sqrt(seeds)
-    low, high = _over_images(values.mean(dim=0), max(1.0, bound))
-    below, above = max(0.0, value - low), max(0.0, high - value)
-
-    def interval(level: float) -> tuple[float, float]:
-        images, by_seed = _normal(level) / _normal(LEVEL), _student(level, seeds - 1) * spread if seeds > 1 else 0.0
-        low, high = value - hypot(images * below, by_seed), value + hypot(images * above, by_seed)
-        return max(-bound, low), min(bound, high)
-
-    return Difference(value, interval, seeds, examples)
-
-
-def _over_images(values: Tensor, size: float) -> tuple[float, float]:
-    """Return the 95 % percentiles of means of resampled images.
+    Seeds and images are crossed random effects. The interval combines two parts in quadrature: over seeds, Student's t
+    times the standard error of the seeds' means, which already contains the chance of every single verdict; and over
+    images, the normal quantile times the standard error of what images share in all seeds. To use the variance of the
+    images' means unchanged would count the chance of single verdicts twice. With one seed the images' part is all
+    there is.
 
     Two examples are added, one for each side, as Agresti and Min (2005) do for McNemar's setting (with the same second
     moment as their two halves): without them, networks that never disagree would have an interval of no width.
     """
-    padded = torch.cat([values, size * torch.tensor([sqrt(0.5), -sqrt(0.5)], dtype=torch.float64)])
-    means = torch.cat([block.double() @ padded for block in _resamplings(len(padded), ROUNDS)]) / len(padded)
-    tail = (1 - LEVEL) / 2
-    low, high = torch.quantile(means, torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
-    return low, high
+    seeds, examples = differences.shape
+    values, size = differences.double(), max(1.0, bound)
+    value, by_seed, by_image = float(values.mean()), values.mean(dim=1), values.mean(dim=0)
+    center, spread, chance = value * examples / (examples + 2), 0.0, 0.0
+    squares = float(by_image.square().sum()) + size**2 - (examples + 2) * center**2
+    if seeds > 1:
+        spread = float(by_seed.std()) / sqrt(seeds)
+        residuals = values - by_seed[:, None] - by_image + value
+        chance = float(residuals.square().sum()) / (seeds * (seeds - 1))
+    error = sqrt(max(squares - chance, size**2)) / (examples + 2)
 
+    def interval(level: float) -> tuple[float, float]:
+        half, over_seeds = _normal(level) * error, _student(level, seeds - 1) * spread if seeds > 1 else 0.0
+        below, above = (max(0.0, half + sign * (value - center)) for sign in (1, -1))
+        return max(-bound, value - hypot(below, over_seeds)), min(bound, value + hypot(above, over_seeds))
 
-@lru_cache(maxsize=4)
-def _resamplings(n: int, rounds: int) -> tuple[Tensor, ...]:
-    """Return how often each of n examples is drawn in each of so many resamplings, in blocks of rows.
-
-    They are the same for any values, and drawing them takes longer than all the rest of an interval.
-    """
-    key = generator(0, "bootstrap")
-    drawn = (torch.randint(n, (BLOCK, n), generator=key) for _ in range(rounds // BLOCK))
-    ones = torch.ones(BLOCK, n, dtype=torch.uint8)
-    return tuple(torch.zeros_like(ones).scatter_add_(1, places, ones) for places in drawn)
+    return Difference(value, interval, seeds, examples)
 
 
 def smallest_difference(differences: Sequence[Difference]) -> Difference:
