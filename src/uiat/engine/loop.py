@@ -147,7 +147,10 @@ def _train(
             if not folded_copy_is_valid(state, splits.spec):
                 report.say("attacks run through the network as it is from now on: its folded copy no longer follows it")
             record = _validate(config, state, splits, device)
-            better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0)
+            # what was best before the first selectable epoch is not compared with it
+            better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0) or (
+                state.epoch == Clock(state.epoch, 0, plan.epochs).epoch_at(config.method.selectable_from)
+            )
             if better:
                 state.best = {name: record[name] for name in ("epoch", "val_natural", "val_robust")}
                 _keep(run.best, run.best_averaged, state)

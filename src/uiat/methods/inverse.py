@@ -134,6 +134,11 @@ class UIATOneOff(MethodConfig):
     target_statistics: Statistics = added("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
+    @property
+    def selectable_from(self) -> float:  # type: ignore[override]  # read-only, as all fields
+        """T': before it, the method has not trained on any inverse example."""
+        return self.one_off.epoch
+
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         target = one_off_universal(self.inverse, self.one_off, data, seed, self.detach_target, _is_running(self))

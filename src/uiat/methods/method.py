@@ -37,6 +37,8 @@ class MethodConfig(ABC):
     """How inverse examples are found, which `uiat inverse` then uses, too; `None`: the method makes none."""
     one_off: OneOff | None = None
     """The one epoch T' in which inverse examples are made; `None`: all epochs are alike."""
+    selectable_from: float = 1.0
+    """The first epoch, or fraction of the run, whose weights may be selected as the best."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
     needs_helper: bool = False

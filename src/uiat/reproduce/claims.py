@@ -19,14 +19,15 @@ DECIDED: tuple[Verdict, ...] = ("holds", "does not hold")
 Evidence = Callable[[Path, int], Difference | None]
 """(folder, seeds) → the difference that finished runs show, above 0 where the claim holds; `None`: there are none."""
 RULE = (
-    "Every comparison is stated the way the paper has it. It holds if its whole 95 % interval is above 0 (for “level”: "
-    "within the margin), does not hold if all of it is below (outside), and is undecided otherwise. A claim holds if "
-    "all of its comparisons do. It does not hold if one of them does not at a stricter level: 1 − 0.05 / k for the "
-    "k comparisons of the claim that can be decided. Intervals of accuracies and shares are paired, with seeds "
-    "and images as crossed random effects: Student's t over seeds and the normal distribution over images, combined in "
-    "quadrature. With one seed the interval is over images alone, which tells of networks and not of methods, so there "
-    "is no verdict. Nothing is corrected across claims: of 28 true differences of 0, one or two would seem decided. Intervals of times are Yuen's trimmed t, of "
-    "logarithms of ratios, over rounds of an interleaved race."
+    "Every comparison is stated the way the paper has it. It holds if its whole 95 % interval is above 0 (for "
+    "“level”: within the margin), does not hold if all of it is below (outside), and is undecided otherwise. A claim "
+    "holds if all of its comparisons do. It does not hold if one of them does not at a stricter level: 1 − 0.05 / k "
+    "for the k comparisons of the claim that can be decided. Intervals of accuracies and shares are paired, with "
+    "seeds and images as crossed random effects: Student's t over seeds and the normal distribution over images, "
+    "combined in quadrature. With one seed the interval is over images alone, which tells of networks and not of "
+    "methods, so there is no verdict. Nothing is corrected across claims: of 28 true differences of 0, one or two "
+    "would seem decided. Intervals of times are Yuen's trimmed t, of logarithms of ratios, over rounds of an "
+    "interleaved race."
 )
 
 
