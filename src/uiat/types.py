@@ -159,7 +159,10 @@ class View:
             with torch.no_grad(), crafting(self.model) as network:
                 return widen(network(x)).log_softmax(dim=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
-            return self.logits(x).log_softmax(dim=1)
+            log_p = self.logits(x).log_softmax(dim=1)
+        if detach:  # torch 2.5 would reuse weights that autocast has cast without a graph, and not train them
+            torch.clear_autocast_cache()
+        return log_p
 
     def logits(self, x: Tensor) -> Tensor:
         """Return f(x), compiled if the model is, in at least float32."""

@@ -49,7 +49,7 @@ MISTAKES: dict[str, tuple[nn.Module, str]] = {
     "maps": (Wrapped(lambda out: out[..., None]), "returns a tensor of shape (2, 3, 1) for 2 samples of 3 classes"),
     "nan": (Wrapped(lambda out: out * float("nan")), "returns NaN or infinite logits before any training"),
     "frozen": (good().requires_grad_(False), "has no parameter to train"),
-    "size": (good(side=16), "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (RuntimeError: mat1 and mat2"),
+    "size": (good(side=16), "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (RuntimeError: "),
     "own words": (Wrapped(lambda out: [][1]), "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (IndexError:"),
     "detached": (Wrapped(lambda out: out.detach()), "the gradient of the network mine:build fails in evaluation mode"),
     "input": (
