@@ -20,7 +20,7 @@ from uiat.config import ModelT, Training, UnknownMethod, encode
 from uiat.distributed import pick_device
 from uiat.engine.trial import try_network
 from uiat.errors import UserError
-from uiat.io import write_json
+from uiat.io import json_text, output_path, write_output
 from uiat.methods import MethodConfig
 from uiat.models import ResNet
 from uiat.precision import Precision
@@ -89,9 +89,9 @@ def main(args: list[str]) -> int:
     _show(costs, title)
     facts = {"settings": encode(options), "environment": environment(setting.device)}
     if options.json is not None:
-        write_json(Path(options.json), to_content(costs, times, facts))
+        write_output(options.json, json_text(to_content(costs, times, facts)))
     if options.figure is not None:
-        save_figure(draw_costs(costs, title), Path(options.figure))
+        save_figure(draw_costs(costs, title), output_path(options.figure))
     unfolded = [method.name for method in timed if _is_unfolded(method)]
     if options.fast and unfolded:
         _note(f"the attacks of {', '.join(unfolded)} ran through the network as it is: no BatchNorm can be folded")
@@ -170,9 +170,9 @@ def _parse(args: list[str]) -> Bench[Any]:
             raise UserError(f"--{flag.replace('_', '-')} is {value}: give at least 1.")
     if options.samples < options.batch_size:
         raise UserError(f"--samples is {options.samples}, less than a batch of {options.batch_size}: give more.")
-    check_file(options.json)
+    check_file(options.json, text=True)
     check_file(options.figure)
-    if options.figure is not None and Path(options.figure).suffix.lower() not in (".png", ".svg"):
+    if options.figure is not None and output_path(options.figure).suffix.lower() not in (".png", ".svg"):
         raise UserError(f"--figure is {options.figure}: give a name that ends in .png or .svg.")
     return options
 

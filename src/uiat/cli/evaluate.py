@@ -27,7 +27,7 @@ from uiat.evaluation.subject import Ready, prepare
 from uiat.evaluation.suite import SuiteResult
 from uiat.evaluation.verdicts import pack
 from uiat.fields import show_number
-from uiat.io import write_json
+from uiat.io import json_text, output_path, write_output
 from uiat.models import Imported
 from uiat.models.layout import keeps_channels_last
 from uiat.runs.card import add_evaluation
@@ -64,7 +64,7 @@ def main(args: list[str]) -> int:
     if not options.attacks:
         names = ", ".join(suite.DESCRIPTIONS)
         raise UserError(f"--attacks names none: give some of {names} (see `uiat list attacks`).")
-    check_file(options.json)
+    check_file(options.json, text=True)
     check_file(options.save_adversaries)
     if target.is_dir() and read_export(target) is None:
         check_file(str(RunFolder(target).result))
@@ -95,9 +95,9 @@ def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: Cons
             verdicts = {name: pack(accuracy.correct) for name, accuracy in measured.attacks.items()}
             add_evaluation(ready.run, result, verdicts)
         if options.json:
-            write_json(Path(options.json), result)
+            write_output(options.json, json_text(result))
         if options.save_adversaries:
-            write_adversaries(Path(options.save_adversaries), ready, measured)
+            write_adversaries(output_path(options.save_adversaries), ready, measured)
         _show(ready, measured)
         if options.per_class:
             _show_classes(ready, measured)
