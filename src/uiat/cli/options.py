@@ -22,6 +22,7 @@ from uiat.data.files import nearest
 from uiat.distributed import is_main
 from uiat.engine.signals import STOP_FILE
 from uiat.errors import UserError, quoted
+from uiat.escaping import printable
 from uiat.evaluation.subject import Ready, Subject
 from uiat.fields import check_radius, show_number
 from uiat.io import is_stream, output_path, reason
@@ -256,7 +257,8 @@ def import_kept(run: RunFolder) -> None:
             )
         # Under --processes the launcher has said it already.
         if os.environ.get("LOCAL_RANK", "0") == "0" and STOP_FILE not in os.environ:
-            print(f"importing {plugin.name} from {plugin.folder}, as {run.config} says", file=sys.stderr)
+            line = f"importing {plugin.name} from {plugin.folder}, as {run.config} says"
+            print(printable(line), file=sys.stderr)
         plugin.load()
 
 
