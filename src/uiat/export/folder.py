@@ -20,7 +20,7 @@ from uiat.export.loaded_run import LoadedRun
 from uiat.export.script import NETWORK, SCRIPT, requirements, write_scripts
 from uiat.io import atomic, write_json, write_tensors, write_text
 from uiat.runs.card import EXPORT
-from uiat.runs.saved import CARD, CONFIG
+from uiat.runs.saved import CARD, CONFIG, UNFINISHED
 from uiat.runs.weights import EXPORTED
 from uiat.types import DataSpec
 
@@ -83,7 +83,7 @@ def prepare(out: Path) -> None:
         present = [name for name in FILES if (out / name).exists()]
     except OSError as error:
         raise UserError(f"cannot write the folder {out}: {error.strerror}; choose another --out.") from None
-    if present and not _is_export(out / CARD):
+    if present and not (_is_export(out / CARD) or (out / UNFINISHED).is_file()):
         raise UserError(f"{out} holds a {present[0]} that is not of an export: choose another --out, or move it away.")
 
 
@@ -96,6 +96,9 @@ def _is_export(card: Path) -> bool:
 
 
 def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool, hub: HubCard | None) -> list[str]:
+    write_text(
+        out / UNFINISHED, "An export is being written, or was interrupted; `uiat export` writes all of it again.\n"
+    )
     write_tensors(out / EXPORTED, loaded.model.state_dict(), {"format": "pt"})
     for name, text in texts.items():
         write_text(out / name, text)
@@ -111,6 +114,7 @@ def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool
     write_json(out / CARD, card)
     for name in set(FILES) - set(files):  # of an earlier export, for other weights
         (out / name).unlink(missing_ok=True)
+    (out / UNFINISHED).unlink()
     return files
 
 
