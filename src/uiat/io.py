@@ -1,11 +1,14 @@
 """Files that are either whole or not there, and that can tell whether they still are."""
 
+import errno
 import fcntl
 import hashlib
 import io
 import json
 import os
 import re
+import stat
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
@@ -62,10 +65,12 @@ def atomic(path: Path, *, exclusive: bool = False, previous: Path | None = None)
 
     Each call has a temporary file of its own, so that two writers of one `path` never mix: the last one wins. With
     `exclusive`, an existing `path` is kept: `FileExistsError`. With `previous`, it is kept under that name. Where the
-    system cannot write the file, a `WriteError` is raised and `path` is unchanged.
+    system cannot write the file, or `path` is a device or the like, a `WriteError` is raised and `path` is unchanged.
     """
     handle, temporary = -1, None
     try:
+        if os.path.lexists(path) and not (os.path.isfile(path) or os.path.isdir(path) or os.path.islink(path)):
+            raise OSError(errno.EINVAL, "it is a device, a FIFO or a socket")  # a rename would put a file in its place
         handle, temporary = _new_temporary(path)
         yield temporary
         sync(temporary)
@@ -117,10 +122,51 @@ def _place(temporary: Path, path: Path, *, exclusive: bool = False, previous: Pa
     os.replace(temporary, path)
 
 
-def write_json(path: Path, value: Any, *, exclusive: bool = False) -> None:
-    """Write JSON for people and programs alike."""
+def write_text(path: Path, text: str, *, exclusive: bool = False) -> None:
+    """Write a text file, whole or not at all."""
     with atomic(path, exclusive=exclusive) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_text(text, encoding="utf-8")
+
+
+def json_text(value: Any) -> str:
+    """Return JSON for people and programs alike."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
+
+
+def write_json(path: Path, value: Any, *, exclusive: bool = False) -> None:
+    """Write a JSON file, whole or not at all."""
+    write_text(path, json_text(value), exclusive=exclusive)
+
+
+def output_path(place: str) -> Path:
+    """Return the path to write for one that a user named: the target of a link to a file, so that the link stays."""
+    path = Path(place)
+    to_file = os.path.islink(path) and (os.path.isfile(path) or not os.path.exists(path))
+    return Path(os.path.realpath(path)) if to_file else path
+
+
+def is_stream(path: Path) -> bool:
+    """Whether text is written straight to a path: a character device, a FIFO, or whatever stdout goes to."""
+    try:
+        found = path.stat()
+        return stat.S_ISCHR(found.st_mode) or stat.S_ISFIFO(found.st_mode) or os.path.samestat(found, os.fstat(1))
+    except OSError:  # there is no such file, or stdout is closed
+        return False
+
+
+def write_output(place: str, text: str) -> None:
+    """Write text to a path that a user named: a file is replaced, a link is followed, a stream is written to."""
+    path = output_path(place)
+    if not is_stream(path):
+        return write_text(path, text)
+    sys.stdout.flush()
+    try:
+        # stdout that goes to a file has a position, which a second handle would not share
+        stdout = os.path.samestat(path.stat(), os.fstat(1))
+        with open(1 if stdout else path, "w", encoding="utf-8", closefd=not stdout) as file:
+            file.write(text)
+    except OSError as error:
+        raise WriteError(path, error) from None
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:

@@ -4,17 +4,21 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Column
+from rich.text import Text
 
 from uiat.distributed import is_main
 from uiat.errors import PeerLost, UserError
+from uiat.escaping import printable
 from uiat.io import append
 
 QUIET_SECONDS = 30.0
@@ -22,7 +26,16 @@ QUIET_SECONDS = 30.0
 
 
 class PipeSafeConsole(Console):
-    """A console whose reader may go away (`… | head`): the work goes on in silence."""
+    """A console for names that others chose, whose reader may go away (`… | head`): the work continues in silence."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """Escape control characters before a string gets its place, such as a cell of a table."""
+        return super().render_str(printable(text), **options)
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Escape control characters in all else; what is left of them is what rich itself sends."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
         """Say no more, instead of ending the program."""
@@ -136,7 +149,7 @@ class Reporter(Live):
 
     def _keep(self, line: str) -> None:
         if is_main():
-            append(self.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {line}\n")
+            append(self.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {printable(line)}\n")
 
     def epoch(self, record: dict[str, float], best: bool) -> None:
         """Report a finished epoch."""

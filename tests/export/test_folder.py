@@ -1,11 +1,15 @@
 """Where an export is written, and what it leaves alone."""
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.support.calls import call, refused
+from tests.support.calls import call, refused, stopped
 from tests.support.export_folders import FAMILIES, GREY, make_run
+from uiat.cli import main
+from uiat.io import digest
 from uiat.models import ResNet
 from uiat.runs.folder import RunFolder, read_json
 
@@ -88,6 +92,51 @@ def test_damaged_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "not a readable safetensors file" in refused(capsys, "export", str(run.path))
     run.result.write_text("{")
     assert f"cannot read {run.result}" in refused(capsys, "export", str(run.path))
+
+
+def export_killed(words: tuple[str, ...], moment: int) -> bool:
+    """Export in a child that dies before one of its renames and removals; return whether it lived."""
+    child = os.fork()
+    if child:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    passed = iter(range(1000))
+
+    def dying(change: Any) -> Any:
+        def change_or_die(*args: Any, **options: Any) -> None:
+            if next(passed) == moment:
+                os._exit(9)
+            change(*args, **options)
+
+        return change_or_die
+
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("uiat.io.os.replace", dying(os.replace))
+            patch.setattr("uiat.export.folder.Path.unlink", dying(Path.unlink))
+            os._exit(main([*words]))
+    finally:
+        os._exit(3)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["first", "second"])
+def test_an_export_that_was_killed_is_repeated(
+    again: bool, run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At every moment, in a new folder or in that of an earlier export."""
+    words = ("export", str(run.path), "--hub-card", "--out")
+    for moment in range(100):
+        out = tmp_path / str(moment)
+        if again:
+            assert call(capsys, *words, str(out), "--weights", "last").code == 0
+        lived = export_killed((*words, str(out)), moment)
+        if (out / ".unfinished-export").exists():
+            assert "not complete" in stopped(capsys, "evaluate", str(out))
+        assert call(capsys, *words, str(out)).code == 0
+        assert {path.name for path in out.iterdir()} == {*NAMES, "config.json"}
+        assert read_json(out / "card.json")["weights"]["sha256"] == digest(out / "model.safetensors")
+        if lived:
+            break
+    assert 10 < moment < 99
 
 
 def test_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:

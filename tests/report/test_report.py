@@ -1,6 +1,7 @@
 """`uiat report`: what the page shows is what the networks say; what is missing is said; names are text."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -150,6 +151,23 @@ def test_a_kept_curve_is_used_and_other_data_is_set_apart(tmp_path: Path, capsys
     shown = next(run for run in payload(out)["runs"] if run["name"] == "kept")["curve"]
     assert shown["all"] == curve["accuracy"]["all"]
     assert len(payload(out)["examples"]) == EXAMPLES
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["one", "damaged"])
+def test_a_kept_curve_of_one_radius(damaged: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept, out = copy_of("sat", tmp_path / "kept"), tmp_path / "page.html"
+    assert call(capsys, "curves", str(kept), "--n", "40", "--attack", "pgd-5", "--grid", "0.1").code == 0
+    if damaged:
+        file = kept / "curves" / "curves.json"
+        file.write_text(json.dumps({**json.loads(file.read_text()), "grid": []}))
+    found = call(capsys, "report", str(kept), *FLAGS, "-o", str(out))
+    assert found.code == 0, found.err
+    curve = payload(out)["runs"][0]["curve"]
+    assert len(curve["grid"]) == len(curve["all"])
+    assert (curve["grid"] == [0.1]) is not damaged
+    ends = re.search(r'data-ends="(\S+) (\S+)', out.read_text(encoding="utf-8").partition('id="curve"')[2])
+    assert ends is not None
+    assert float(ends[1]) < 0.1 < float(ends[2])
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -55,6 +55,7 @@ def main(args: list[str] | None = None) -> int:
     importing = Imports()
     from uiat.cli.launch import refuse, refused
     from uiat.errors import PeerLost, UserError
+    from uiat.escaping import printable
 
     words = sys.argv[1:] if args is None else args
     try:
@@ -64,7 +65,7 @@ def main(args: list[str] | None = None) -> int:
     except PeerLost as error:
         known = refused()
         if not known:
-            print(f"uiat: {error}", file=sys.stderr)
+            print(f"uiat: {printable(str(error))}", file=sys.stderr)
         return _failed(0 if known else 1)
     except SystemExit as stop:  # tyro's own usage errors and --help
         return stop.code if isinstance(stop.code, int) else 2

@@ -7,7 +7,6 @@ from typing import Any, Generic
 
 import torch
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from uiat import methods, models
@@ -20,10 +19,12 @@ from uiat.config import ModelT, Training, UnknownMethod, encode
 from uiat.distributed import pick_device
 from uiat.engine.trial import try_network
 from uiat.errors import UserError
-from uiat.io import write_json
+from uiat.escaping import printable
+from uiat.io import json_text, output_path, write_output
 from uiat.methods import MethodConfig
 from uiat.models import ResNet
 from uiat.precision import Precision
+from uiat.progress import PipeSafeConsole
 from uiat.report.figure import save_figure
 from uiat.runs.card import environment
 from uiat.runs.folder import RunFolder
@@ -89,18 +90,19 @@ def main(args: list[str]) -> int:
     _show(costs, title)
     facts = {"settings": encode(options), "environment": environment(setting.device)}
     if options.json is not None:
-        write_json(Path(options.json), to_content(costs, times, facts))
+        write_output(options.json, json_text(to_content(costs, times, facts)))
     if options.figure is not None:
-        save_figure(draw_costs(costs, title), Path(options.figure))
+        save_figure(draw_costs(costs, title), output_path(options.figure))
     unfolded = [method.name for method in timed if _is_unfolded(method)]
     if options.fast and unfolded:
         _note(f"the attacks of {', '.join(unfolded)} ran through the network as it is: no BatchNorm can be folded")
     if options.compile:
         cold = ", ".join(f"{cost.name} {cost.first_seconds:.0f} s" for cost in costs if cost.bare_seconds is not None)
-        print(f"first steps, with compiling: {cold}")
+        print(printable(f"first steps, with compiling: {cold}"))
     counted = [cost.name for cost in costs if not cost.stated]
     if counted:
-        print(f"{', '.join(counted)}: passes were counted, and /bare is against these, because none are stated")
+        names = printable(", ".join(counted))
+        print(f"{names}: passes were counted, and /bare is against these, because none are stated")
     if doubt := times.doubt():
         print(doubt)
     wrong = [cost.name for cost in costs if not cost.as_stated]
@@ -110,7 +112,7 @@ def main(args: list[str]) -> int:
 
 
 def _note(line: str) -> None:
-    print(f"note: {line}", file=sys.stderr)
+    print(printable(f"note: {line}"), file=sys.stderr)
 
 
 def _peak(method: TimedMethod, device: torch.device) -> int:
@@ -170,9 +172,9 @@ def _parse(args: list[str]) -> Bench[Any]:
             raise UserError(f"--{flag.replace('_', '-')} is {value}: give at least 1.")
     if options.samples < options.batch_size:
         raise UserError(f"--samples is {options.samples}, less than a batch of {options.batch_size}: give more.")
-    check_file(options.json)
+    check_file(options.json, text=True)
     check_file(options.figure)
-    if options.figure is not None and Path(options.figure).suffix.lower() not in (".png", ".svg"):
+    if options.figure is not None and output_path(options.figure).suffix.lower() not in (".png", ".svg"):
         raise UserError(f"--figure is {options.figure}: give a name that ends in .png or .svg.")
     return options
 
@@ -203,7 +205,7 @@ def _show(costs: list[StepCost], title: str) -> None:
             *(counts if cost.counts else ["", "", ""]),
             "" if cost.peak_bytes is None else f"{cost.peak_bytes / 1e6:.0f}",
         )
-    Console().print(table)
+    PipeSafeConsole().print(table)
 
 
 def _mean(cost: StepCost, kind: str) -> float:

@@ -1,12 +1,11 @@
 """`uiat data info|pack|fetch`: look at data, pack a folder of images, download a known data set."""
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,7 +15,8 @@ from uiat.data import DataConfig, own, packed
 from uiat.data.files import nearest, user_path
 from uiat.data.packing import PackOptions, pack
 from uiat.errors import UserError, quoted, unknown
-from uiat.io import write_json
+from uiat.io import json_text, write_output
+from uiat.progress import PipeSafeConsole
 from uiat.recipes import RECIPES
 from uiat.report.data_files import describe, write_npz
 
@@ -96,13 +96,13 @@ def _info(options: Info) -> None:
         size=options.size,
         download=False,
     )
-    check_file(options.json)
+    check_file(options.json, text=True)
     parts = data.read(config, options.data_dir, quiet=True)  # the table has its notes
     splits = data.split(parts, config)
     facts = describe(options.source, parts, splits)
     facts["notes"] = [*facts["notes"], *filter(None, [data.empty_classes(splits, options.source)])]
     if options.json:
-        write_json(Path(options.json), facts)
+        write_output(options.json, json_text(facts))
     _show(facts)
 
 
@@ -116,7 +116,7 @@ def _pack(options: Pack) -> None:
     if packed.is_packed(folder):
         raise UserError(f"{folder} is packed already: use it with --data {quoted(folder)}.")
     out = user_path(options.out or f"{name.replace(':', '-') if is_callable else folder}-packed")
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
+    if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out} is there already: choose another --out, or remove it.")
     size = (options.size, options.size) if isinstance(options.size, int) else options.size
     listing, choice = own.listing(name), PackOptions(size, options.test_fraction)
@@ -154,7 +154,7 @@ def _show(facts: dict[str, Any]) -> None:
         table.add_row(f"… and {len(classes) - _MOST_CLASSES} more", *("" for _ in counts))
     table.add_section()
     table.add_row("all", *(str(sum(row.values())) for row in counts.values()))
-    console = Console(highlight=False)
+    console = PipeSafeConsole(highlight=False)
     console.print(table)
     channels, height, width = facts["shape"]
     console.print(f"{len(classes)} classes, {channels} × {height} × {width} (channels × height × width), uint8")

@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 
 from uiat.engine.signals import STOP_FILE, StopSignal
 from uiat.errors import Resumable, UserError
+from uiat.escaping import printable
 
 GRACE_SECONDS = 120.0
 """How long processes that were asked to stop may take for their step and their checkpoint."""
@@ -100,7 +101,7 @@ def refuse(error: UserError) -> int:
     stop_file = os.environ.get(STOP_FILE)
     if stop_file is None or "LOCAL_RANK" not in os.environ:  # no launch, or a worker of `uiat reproduce`
         if os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"uiat: {error}", file=sys.stderr)
+            print(f"uiat: {printable(str(error))}", file=sys.stderr)
         return 2
     try:
         with refusal_file(stop_file).open("x", encoding="utf-8") as file:
@@ -108,7 +109,7 @@ def refuse(error: UserError) -> int:
     except (FileExistsError, FileNotFoundError):  # another process has said it, or the launcher is gone
         pass
     except OSError:  # a full disk
-        print(f"uiat: {error}", file=sys.stderr)
+        print(f"uiat: {printable(str(error))}", file=sys.stderr)
     return 0
 
 

@@ -22,9 +22,10 @@ from uiat.data.files import nearest
 from uiat.distributed import is_main
 from uiat.engine.signals import STOP_FILE
 from uiat.errors import UserError, quoted
+from uiat.escaping import printable
 from uiat.evaluation.subject import Ready, Subject
 from uiat.fields import check_radius, show_number
-from uiat.io import reason
+from uiat.io import is_stream, output_path, reason
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
 from uiat.progress import PipeSafeConsole
@@ -193,15 +194,25 @@ SubjectField = Annotated[Subject[ModelT], tyro.conf.arg(name="")]
 """The type of the field `subject` of a command's options: its flags carry no prefix."""
 
 
-def check_file(place: str | None) -> None:
-    """Refuse a place where no file can be written, before hours of work and not after; nothing is left there."""
+def check_file(place: str | None, *, text: bool = False) -> None:
+    """Refuse a place where no file can be written, before hours of work and not after; nothing is left there.
+
+    A link to a file is followed (`output_path`), but not in a run folder, which may come from somebody else. A device
+    or a FIFO takes `text` alone.
+    """
     if place is None:
         return
-    path = Path(place)
-    if not path.name or place.endswith(os.sep) or os.path.isdir(path):
+    path = output_path(place)
+    if os.path.islink(place) and RunFolder(Path(place).parent).config.is_file():
+        RunFolder(Path(place).parent).check_links()
+    if text and is_stream(path) and os.access(path, os.W_OK):
+        return
+    if not Path(place).name or place.endswith(os.sep) or os.path.isdir(path):
         raise UserError(f"cannot write {place or 'a file without a name'}: give the path of a file, not of a folder.")
     if not os.path.isdir(path.absolute().parent):
         raise UserError(f"cannot write {place}: there is no such folder, make it first.")
+    if os.path.lexists(path) and not os.path.isfile(path):
+        raise UserError(f"cannot write {place}: it is a device, a FIFO or the like; give the path of a file.")
     _try_writing(path, f"cannot write {place}", "choose another place")
 
 
@@ -217,7 +228,7 @@ def out_folder(ready: Ready, out: str | None, name: str) -> Path:
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder for files that cannot be made or written; nothing is made yet."""
-    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.exists(path))
+    existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     what = f"cannot write the folder {folder}"
     if not os.path.isdir(existing):
         raise UserError(f"{what}: {existing} is a file; choose another --out.")
@@ -246,7 +257,8 @@ def import_kept(run: RunFolder) -> None:
             )
         # Under --processes the launcher has said it already.
         if os.environ.get("LOCAL_RANK", "0") == "0" and STOP_FILE not in os.environ:
-            print(f"importing {plugin.name} from {plugin.folder}, as {run.config} says", file=sys.stderr)
+            line = f"importing {plugin.name} from {plugin.folder}, as {run.config} says"
+            print(printable(line), file=sys.stderr)
         plugin.load()
 
 

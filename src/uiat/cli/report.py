@@ -1,7 +1,6 @@
 """`uiat report RUN… [-o report.html]`: one page for some runs, from friend to enemy."""
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Annotated
 
 import torch
@@ -10,7 +9,7 @@ import tyro
 from uiat.cli.options import REGISTRY, check_file, suggest
 from uiat.errors import UserError
 from uiat.fields import check_numbers
-from uiat.io import atomic
+from uiat.io import write_output
 from uiat.progress import PipeSafeConsole
 from uiat.report.page.compare import compare_runs
 from uiat.report.page.look import Look, Looker, LookOptions, chosen_runs
@@ -45,15 +44,14 @@ def main(args: list[str]) -> int:
         if value < least:
             raise UserError(f"--{flag} is {value}: give at least {least}.")
     check_numbers(options.look, "--")
-    check_file(options.out)
+    check_file(options.out, text=True)
     comparison = compare_runs(read_runs(options.runs))
     runs = [row.run for row in comparison.rows]
     looks, places, easier = look_at(chosen_runs(runs, options.pictures), options.look)
     reason = "" if looks else _no_pictures(runs, options.pictures)
     page = render(comparison, looks, places, easier, options.look, reason=reason)
-    with atomic(Path(options.out)) as temporary:
-        temporary.write_text(page, encoding="utf-8")
-    size = Path(options.out).stat().st_size / 1e6
+    write_output(options.out, page)
+    size = len(page.encode()) / 1e6
     PipeSafeConsole(highlight=False).print(f"written: {options.out} ({size:.1f} MB)", markup=False, soft_wrap=True)
     suggest("done; next:", "uiat", "export", runs[0].folder.path)
     return 0

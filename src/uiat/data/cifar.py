@@ -4,9 +4,11 @@ A pickle is a program. The official files are pickles of Python 2, so the names 
 stand-ins that do only what those files use; any other name is refused, never looked up.
 """
 
+import io
 import os
 import pickle
-from collections.abc import Callable
+import pickletools
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uiat.data import fetch
-from uiat.data.files import check_labels, is_file, reading, to_images
+from uiat.data.files import check_labels, content_of, is_file, reading, to_images
 from uiat.data.images import Images
 from uiat.errors import UserError
 
@@ -27,7 +29,7 @@ _PIXELS = 3 * 32 * 32
 def _read_binary(path: Path, label_bytes: int, label: int = 0) -> tuple[Bytes, NDArray[np.integer]]:
     """Read records of labels, of which one is wanted (CIFAR-100 has the coarse one, then the fine one), and pixels."""
     with reading(path, "a CIFAR binary file"):
-        stored = np.frombuffer(path.read_bytes(), np.uint8)
+        stored = np.frombuffer(content_of(path), np.uint8)
     record = label_bytes + _PIXELS
     if not stored.size or stored.size % record:
         raise UserError(
@@ -52,7 +54,7 @@ def _read_pickled(path: Path, label_key: str) -> tuple[Bytes, NDArray[np.integer
 
 def _text_names(path: Path) -> list[str]:
     with reading(path, "a list of class names"):
-        return path.read_text("utf-8").split()
+        return content_of(path).decode("utf-8").split()
 
 
 def _pickled_names(path: Path, key: str) -> list[str]:
@@ -196,6 +198,47 @@ _ADMITTED: dict[tuple[str, str], Callable[..., Any] | str] = {
 }
 
 
+_MOST_CODES, _MOST_PARTS = 2_000_000, 200
+"""Opcodes of a pickle, and those among them that make a list, tuple, dictionary or object; the largest official file
+has some 200,000 and 20."""
+_VALUES = {
+    *("NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT"),
+    *("BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "UNICODE"),
+    *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "GLOBAL", "STACK_GLOBAL", "REDUCE"),
+}
+"""Opcodes whose result has no parts; what `REDUCE` makes is an array or its type."""
+_PARTS = {
+    *("EMPTY_LIST", "EMPTY_TUPLE", "EMPTY_DICT", "LIST", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "DICT"),
+    *("REDUCE", "BUILD"),
+}
+_PUTS, _GETS = {"PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE"}, {"GET", "BINGET", "LONG_BINGET"}
+_CODES = {*_VALUES, *_PARTS, *_GETS, "PROTO", "FRAME", "MARK", "APPEND", "APPENDS", "SETITEM", "SETITEMS", "STOP"}
+
+
+def _check_codes(content: bytes) -> None:
+    """Refuse a pickle that is more than values in a few lists, before anything of it is built.
+
+    Then its size in memory is a multiple of its size on the disk, and it is built in that many steps: the same part
+    twice, within a part that is there twice, and so on, would be a structure that takes forever to compare or to print.
+    """
+    last, parts, places = "", 0, dict[int, str]()
+    codes: Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]] = pickletools.genops(content)
+    for count, (code, argument, _) in enumerate(codes):
+        name = code.name
+        parts += name in _PARTS
+        if name in _PUTS:
+            if name != "MEMOIZE" and not 0 <= argument <= _MOST_CODES:
+                raise UserError(f"numbers a value {argument:,}, which is no place in a list of its values")
+            places[len(places) if name == "MEMOIZE" else argument] = last
+        elif name in _GETS and places.get(argument, "") not in _VALUES:
+            raise UserError("holds the same list or tuple in two places")
+        elif name not in _CODES:
+            raise UserError(f"has the opcode {name}, which a data file has no need of")
+        if count > _MOST_CODES or parts > _MOST_PARTS or (isinstance(argument, int) and abs(argument) >= 1 << 63):
+            raise UserError("is larger than any list of images, labels and names")
+        last = last if name in _PUTS or name == "FRAME" else name
+
+
 class _Unpickler(pickle.Unpickler):
     """Builds byte arrays and plain values, and nothing else."""
 
@@ -208,9 +251,11 @@ class _Unpickler(pickle.Unpickler):
 
 def unpickle(path: Path) -> dict[str, Any]:
     """Read a pickled dictionary; keys and names that Python 2 wrote as byte strings become text."""
-    with reading(path, "a pickled data file"), path.open("rb") as file:
+    with reading(path, "a pickled data file"):
+        content = content_of(path)
         try:
-            entry = _Unpickler(file, encoding="bytes").load()
+            _check_codes(content)
+            entry = _Unpickler(io.BytesIO(content), encoding="bytes").load()
         except UserError as refused:
             raise UserError(f"{path} {refused}: refused, replace it with the official file.") from None
         if not isinstance(entry, dict):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uiat.data.files import first_line, user_path
+from uiat.data.files import check_size, first_line, user_path
 from uiat.errors import UserError
 
 if TYPE_CHECKING:
@@ -143,9 +143,17 @@ def _retrieve(remote: Remote, folder: Path, name: str) -> Path:
 
 def _extract(packed: Path, into: Path) -> Path:
     try:
-        with tarfile.open(packed) as tar:
-            tar.extractall(into, filter="data")
-    except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
+        with gzip.open(packed) as stream, tempfile.TemporaryFile(dir=packed.parent) as plain:
+            while part := stream.read(1 << 20):
+                plain.write(part)
+                check_size(plain.tell())
+            plain.seek(0)
+            with tarfile.open(fileobj=plain) as tar:
+                check_size(
+                    sum(member.size for member in tar)
+                )  # an empty stretch of a file takes no room in the archive
+                tar.extractall(into, filter="data")
+    except (ValueError, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         why = first_line(error)
         raise UserError(f"{packed.name} is no archive that can be trusted and was discarded ({why}).") from error
     return into

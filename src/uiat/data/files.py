@@ -43,6 +43,22 @@ def nearest(path: Path) -> str:
     return f"did you mean {whole if os.path.exists(whole) else neighbour}?"
 
 
+MOST_BYTES = 1 << 30
+"""No official file has more, packed or not: the largest has 225 MB. A declared size beyond it is not even tried."""
+
+
+def check_size(size: int, most: int = MOST_BYTES) -> None:
+    """Refuse, within `reading`, content that is larger than any of its kind."""
+    if size > most:
+        raise ValueError(f"it claims {size:,} bytes, and at most {most:,} are expected")
+
+
+def content_of(path: Path, most: int = MOST_BYTES) -> bytes:
+    """Return all bytes of a file of an official data set; call it within `reading`."""
+    check_size(path.stat().st_size, most)
+    return path.read_bytes()
+
+
 def is_file(path: Path) -> bool:
     """Tell whether a file exists; unlike `Path.is_file`, never raise over a forbidden folder."""
     return os.path.isfile(path)

@@ -3,6 +3,7 @@
 Data of one's own is read into memory; generated images (Table 4) are unpacked once and mapped from the disk.
 """
 
+import math
 import mmap
 import os
 import shutil
@@ -17,13 +18,15 @@ from numpy.typing import NDArray
 
 from uiat.data.decode import to_bytes
 from uiat.data.fetch import data_folder
-from uiat.data.files import is_file, nearest, reading, to_images, user_path
+from uiat.data.files import MOST_BYTES, is_file, nearest, reading, to_images, user_path
 from uiat.data.images import Images
 from uiat.data.packed import published
 from uiat.errors import UserError
 from uiat.io import reason
 
 MOST_CLASSES = 100_000
+_MOST_RATIO = 100
+"""How much larger than on the disk an array of more than `MOST_BYTES` may be; photographs have a ratio below 10."""
 _CHUNK = 1 << 24
 """Bytes unpacked at a time."""
 
@@ -56,7 +59,26 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             missing = [key for key in ("image", "label") if key not in archive]
             if missing:
                 raise _lacks(path, missing[0])
-            return {key: archive[key] for key in ("image", "label", "classes") if key in archive}
+            names = [key for key in ("image", "label", "classes") if key in archive]
+            assert archive.zip is not None  # until it is closed
+            for name in names:
+                _check_member(archive.zip, archive.zip.getinfo(f"{name}.npy"))
+            return {name: archive[name] for name in names}
+
+
+def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
+    """Refuse an array whose size is not that of its shape, or that hardly any bytes on the disk stand for."""
+    with archive.open(member) as file:
+        version = np.lib.format.read_magic(file)
+        readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+        if version not in readers:
+            raise ValueError(f"{member.filename} is of version {version}; save it with np.savez")
+        shape, _, dtype = readers[version](file)
+        size, expected = member.file_size, file.tell() + math.prod(shape) * dtype.itemsize
+    if size != expected and not dtype.hasobject:  # objects have another error
+        raise ValueError(f"{member.filename} has {size:,} bytes, and {expected:,} by its shape {shape}")
+    if size > MOST_BYTES and size > _MOST_RATIO * member.compress_size:
+        raise ValueError(f"{member.filename} would grow from {member.compress_size:,} bytes to {size:,}")
 
 
 def _lacks(path: Path, name: str) -> UserError:
@@ -136,6 +158,8 @@ def mapped(path: Path, store: Path) -> tuple[NDArray[Any], NDArray[Any]]:
             if f"{name}.npy" not in members:
                 raise _lacks(path, name)
         image, label = members["image.npy"], members["label.npy"]
+        for member in (image, label):
+            _check_member(archive, member)
         size = image.file_size + label.file_size
         out = store / f"{path.stem}-{image.CRC:08x}-{label.CRC:08x}-{size}"
         if not all(

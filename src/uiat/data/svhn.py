@@ -1,9 +1,11 @@
 """SVHN, the street-view house numbers, cropped to 32×32 (format 2 of its authors): arrays in MATLAB files.
 
 SciPy reads MATLAB files too, but a single wrong byte in a damaged file can make its reader crash the whole process;
-here each length and type is checked before it is used.
+here each length and type is checked before it is used, and no more is unpacked than the shape of an array asks for
+(SciPy unpacks what a packed array claims, whatever its shape).
 """
 
+import math
 import struct
 import zlib
 from collections.abc import Iterator
@@ -15,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uiat.data import fetch
-from uiat.data.files import check_labels, first_file, reading, to_images
+from uiat.data.files import MOST_BYTES, check_labels, check_size, content_of, first_file, reading, to_images
 from uiat.data.images import Images
 
 _FILES = ("train_32x32.mat", "test_32x32.mat")
@@ -25,6 +27,10 @@ _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f
 _NUMERIC_CLASSES = range(6, 16)
 """Classes of arrays (mxDOUBLE … mxUINT64) that hold plain numbers; the others are structures, text and objects."""
 _COMPLEX = 0x0800
+_HEAD = 1024
+"""More bytes than an array has before its numbers."""
+_MOST_BYTES = 2 * MOST_BYTES
+"""Also of the extra training images, for those who use them as training images."""
 
 
 def load(folder: Path, download: bool) -> tuple[Images, Images]:
@@ -56,17 +62,34 @@ def read_matlab(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
 
     Call it within `reading`.
     """
-    content = memoryview(path.read_bytes())
+    content = memoryview(content_of(path, _MOST_BYTES))
     order = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}.get(bytes(content[124:128]))
     if order is None:
         raise ValueError("it does not start as a MATLAB file of version 5 to 7 does")
     arrays: dict[str, NDArray[Any]] = {}
     for kind, data in _elements(content[128:], order):
         if kind == _COMPRESSED:
-            ((kind, data),) = _elements(memoryview(zlib.decompress(data)), order)
+            kind, data = _unpack(data, order, names)
         if kind == _MATRIX:
             arrays.update(_matrix(data, order, names))
     return {name: arrays[name] for name in names}
+
+
+def _unpack(packed: memoryview, order: str, names: tuple[str, ...]) -> tuple[int, memoryview]:
+    """Unpack an array if it is one of those named, once its size is known to be that of its shape."""
+    start = memoryview(zlib.decompressobj().decompress(packed, _HEAD))
+    kind, size = struct.unpack_from(f"{order}II", start)
+    (_, shape), (_, name) = islice(_elements(start[8:], order), 1, 3) if kind == _MATRIX else [(0, b"")] * 2
+    if bytes(name).decode("latin-1") not in names:
+        return kind, start[:0]
+    numbers = math.prod(np.frombuffer(shape, f"{order}i4").tolist())
+    check_size(max(size, numbers), min(_MOST_BYTES, 8 * numbers + _HEAD))
+    unpacker = zlib.decompressobj()
+    content = unpacker.decompress(packed, 8 + size + -size % 8)
+    if unpacker.decompress(unpacker.unconsumed_tail, 1) or not unpacker.eof:
+        raise ValueError("a packed array has another length than it claims")
+    ((kind, data),) = _elements(memoryview(content), order)
+    return kind, data
 
 
 def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from uiat.config import encode
+from uiat.escaping import code_span, markdown
 from uiat.export.loaded_run import LoadedRun
 from uiat.fields import show_number
 from uiat.io import digest
@@ -108,7 +109,7 @@ def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> st
     words = {
         "norm": NORMS[attack.norm],
         "eps": show_number(attack.eps),
-        "data": name,
+        "data": markdown(name),
         "shape": ", ".join(map(str, shape)),
         **dict(zip(("channels", "height", "width"), shape, strict=True)),
         "s": "s" * (shape[0] != 1),
@@ -121,7 +122,7 @@ def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> st
     note = ["`network.py` is a copy of the file it was trained from; it may import what its author wants."]
     return "\n\n".join(
         [
-            f"# {network} trained with {method} on {name}",
+            f"# {network} trained with {markdown(method)} on {markdown(name)}",
             f"`model.py` and `model.safetensors` need {' and '.join([', '.join(requires[:-1]), requires[-1]])} alone.",
             *(note if "network.py" in files else []),
             PLAIN.format(**words),
@@ -141,7 +142,7 @@ def _classes(names: list[str]) -> list[str]:
     """Return which logit is which class, unless the names are only numbers."""
     if names == [str(k) for k in range(len(names))]:
         return []
-    shown = ", ".join(f"`{name}`" for name in names[:MOST_CLASSES])
+    shown = ", ".join(map(code_span, names[:MOST_CLASSES]))
     more = f" and {len(names) - MOST_CLASSES} more, in `card.json`" if len(names) > MOST_CLASSES else ""
     return [f"The classes, in the order of the logits: {shown}{more}."]
 
@@ -154,8 +155,8 @@ def _accuracies(evaluations: list[dict[str, Any]], data: str) -> str:
         low, high = entry["interval95"]
         where = "" if entry.get("data", data) == data else f" on {Path(entry['data']).name}"
         part = "" if entry.get("sample", "all") == "all" else f" ({entry['sample']})"
-        cells = f"{_setting(entry)} | {entry['accuracy']:.2%} | {low:.2%} – {high:.2%} | {entry['n']}"
-        lines.append(f"| {entry['attack']}{where}{part} | {cells} |")
+        cells = f"{markdown(_setting(entry))} | {entry['accuracy']:.2%} | {low:.2%} – {high:.2%} | {entry['n']}"
+        lines.append(f"| {markdown(entry['attack'] + where + part)} | {cells} |")
     return "\n".join(lines)
 
 

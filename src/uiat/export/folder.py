@@ -18,9 +18,9 @@ from uiat.export.card import write_card, write_readme
 from uiat.export.hub import write_config, write_model_card
 from uiat.export.loaded_run import LoadedRun
 from uiat.export.script import NETWORK, SCRIPT, requirements, write_scripts
-from uiat.io import atomic, write_json, write_tensors
+from uiat.io import atomic, write_json, write_tensors, write_text
 from uiat.runs.card import EXPORT
-from uiat.runs.saved import CARD, CONFIG
+from uiat.runs.saved import CARD, CONFIG, UNFINISHED
 from uiat.runs.weights import EXPORTED
 from uiat.types import DataSpec
 
@@ -83,7 +83,7 @@ def prepare(out: Path) -> None:
         present = [name for name in FILES if (out / name).exists()]
     except OSError as error:
         raise UserError(f"cannot write the folder {out}: {error.strerror}; choose another --out.") from None
-    if present and not _is_export(out / CARD):
+    if present and not (_is_export(out / CARD) or (out / UNFINISHED).is_file()):
         raise UserError(f"{out} holds a {present[0]} that is not of an export: choose another --out, or move it away.")
 
 
@@ -96,9 +96,12 @@ def _is_export(card: Path) -> bool:
 
 
 def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool, hub: HubCard | None) -> list[str]:
+    write_text(
+        out / UNFINISHED, "An export is being written, or was interrupted; `uiat export` writes all of it again.\n"
+    )
     write_tensors(out / EXPORTED, loaded.model.state_dict(), {"format": "pt"})
     for name, text in texts.items():
-        _write(out / name, text)
+        write_text(out / name, text)
     if onnx:
         write_onnx(loaded.model, loaded.spec, out / ONNX)
     files = [EXPORTED, *texts, *([ONNX] if onnx else []), CARD, *([CONFIG] if hub else []), README]
@@ -107,16 +110,12 @@ def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool
     if hub is not None:
         readme = write_model_card(card, readme, files, licence=hub.licence, name=hub.name)
         write_json(out / CONFIG, write_config(card))
-    _write(out / README, readme)
+    write_text(out / README, readme)
     write_json(out / CARD, card)
     for name in set(FILES) - set(files):  # of an earlier export, for other weights
         (out / name).unlink(missing_ok=True)
+    (out / UNFINISHED).unlink()
     return files
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def write_onnx(model: nn.Module, data: DataSpec, path: Path) -> None:

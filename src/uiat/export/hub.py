@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+from uiat.escaping import markdown, printable
 from uiat.export.card import NORMS
 from uiat.fields import show_number
 
@@ -88,7 +89,8 @@ def _training(card: dict[str, Any]) -> str:
         "versions": ", ".join(f"{package} {version}" for package, version in versions.items()),
         "commit of uiat": commit or "of the installed version",
     }
-    return "\n".join(["## Training", "", "| | |", "| --- | --- |", *(f"| {k} | {v} |" for k, v in facts.items())])
+    rows = (f"| {name} | {markdown(str(value))} |" for name, value in facts.items())
+    return "\n".join(["## Training", "", "| | |", "| --- | --- |", *rows])
 
 
 def show_settings(part: dict[str, Any]) -> str:
@@ -109,7 +111,8 @@ def yaml(value: Any, indent: str = "") -> list[str]:
     for key, item in entries:
         head = f"{indent}-" if key is None else f"{indent}{key}:"
         if not isinstance(item, dict | list):
-            lines.append(f"{head} {json.dumps(item, ensure_ascii=False)}")
+            shown = printable(item) if isinstance(item, str) else item
+            lines.append(f"{head} {json.dumps(shown, ensure_ascii=False)}")
             continue
         inner = yaml(item, f"{indent}  ")
         lines += [f"{head} {inner[0].lstrip()}", *inner[1:]] if key is None else [head, *inner]

@@ -1,5 +1,6 @@
 """What `uiat data` says of a data set, and the .npz files that it writes."""
 
+import os
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ def write_npz(listing: Listing, options: PackOptions, out: Path) -> list[Path]:
             "pack it to a folder (an --out without .npz)."
         )
     test = out.with_name(f"{out.stem}-test{out.suffix}")
-    if test.exists():
+    if os.path.lexists(test):
         raise UserError(f"{test} is there already: choose another --out, or remove it.")
     if not out.absolute().parent.is_dir():
         raise UserError(f"cannot write {out}: there is no such folder, make it first.")

@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from uiat.evaluation.intervals import LEVEL, Difference
-from uiat.io import write_json
-from uiat.reproduce.output import write_text
+from uiat.io import write_json, write_text
 from uiat.reproduce.scale import Scale
 
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
-from uiat.io import atomic, write_json
+from uiat.io import write_json, write_text
 from uiat.reproduce.cell import Cell, Store, merge
 from uiat.reproduce.timing import TableRace
 
@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from uiat.reproduce.experiments import Experiment
     from uiat.reproduce.measures import Measure
     from uiat.reproduce.table import Entry, Filled
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write a text file, whole or not at all."""
-    with atomic(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
 
 
 def show(filled: "Filled", entry: "Entry | None", *, bold: str, plus_minus: str = " ± ", missing: str = "–") -> str:

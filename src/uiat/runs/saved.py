@@ -28,6 +28,8 @@ from uiat.types import DataSpec
 
 CONFIG, CARD = "config.json", "card.json"
 """What describes the network of an export: what the Hub wants, else the card."""
+UNFINISHED = ".unfinished-export"
+"""Is in the folder of an export until all its files are."""
 MOST_BYTES = 10_000_000
 """The largest description that is read."""
 LARGEST = 10_000
@@ -111,6 +113,8 @@ class Exported:
 
 def read_export(path: Path) -> Exported | None:
     """Return what the export in a folder says of its network; `None` where the folder is of another kind."""
+    if (path / UNFINISHED).is_file():
+        raise UserError(f"the export in {path} is not complete, or still being written: export it again.")
     for file in (path / CONFIG, path / CARD):
         if not file.is_file():
             continue

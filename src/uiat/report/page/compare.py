@@ -10,6 +10,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from uiat.errors import UserError
+from uiat.escaping import csv_cell, markdown
 from uiat.evaluation.verdicts import Paired, compare_verdicts
 from uiat.fields import show_number
 from uiat.progress import clock_time
@@ -227,9 +228,8 @@ def to_csv(comparison: RunComparison) -> str:
     ends = ("", "_low", "_high", "_n")
     accuracies = [f"{kind}{end}" for kind in ("natural", "robust") for end in ends]
     pairs = ("minus_best", "minus_best_low", "minus_best_high", "mcnemar_p")
-    writer.writerow(
-        ["run", "method", *accuracies, "attack", *pairs, "seconds", "passes", *comparison.differences, "notes"]
-    )
+    headings = ["run", "method", *accuracies, "attack", *pairs, "seconds", "passes", *comparison.differences, "notes"]
+    writer.writerow(map(csv_cell, headings))
     for k, row in enumerate(comparison.rows):
         numbers = [n for e in (row.natural, row.robust) for n in ((e.accuracy, e.low, e.high, e.n) if e else [""] * 4)]
         pair = row.paired
@@ -238,19 +238,20 @@ def to_csv(comparison: RunComparison) -> str:
         cost = [row.run.seconds or "", row.run.passes or ""]
         attack = row.robust.title if row.robust else ""
         names = [row.run.name, row.run.method]
-        writer.writerow([*names, *numbers, attack, *paired, *cost, *others, "; ".join(row.notes)])
+        line = [*names, *numbers, attack, *paired, *cost, *others, "; ".join(row.notes)]
+        writer.writerow(map(csv_cell, line))
     return file.getvalue()
 
 
 def to_markdown(comparison: RunComparison) -> str:
     """Return the comparison as Markdown: the table, what differs, and the notes."""
-    lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS)), *(_line(cells(row)) for row in comparison.rows)]
-    lines += ["", f"robust: {comparison.title}"]
+    lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS)), *(_line(_named(cells(row))) for row in comparison.rows)]
+    lines += ["", f"robust: {markdown(comparison.title)}"]
     if comparison.differences:
         heads = ["setting", *(row.run.name for row in comparison.rows)]
-        lines += ["", _line(heads), _line(["---"] * len(heads))]
-        lines += [_line([name, *values]) for name, values in comparison.differences.items()]
-    lines += ["", *(f"- {note}" for note in notes(comparison))] if notes(comparison) else []
+        lines += ["", _line(map(markdown, heads)), _line(["---"] * len(heads))]
+        lines += [_line(map(markdown, (name, *values))) for name, values in comparison.differences.items()]
+    lines += ["", *(f"- {markdown(note)}" for note in notes(comparison))] if notes(comparison) else []
     return "\n".join(lines) + "\n"
 
 
@@ -260,4 +261,9 @@ def notes(comparison: RunComparison) -> list[str]:
 
 
 def _line(texts: Iterable[str]) -> str:
-    return "| " + " | ".join(text.replace("|", "\\|").replace("\n", " ") for text in texts) + " |"
+    return "| " + " | ".join(texts) + " |"
+
+
+def _named(texts: list[str]) -> list[str]:
+    """Escape the first two cells of a run, its name and its method; the others are numbers."""
+    return [*map(markdown, texts[:2]), *texts[2:]]

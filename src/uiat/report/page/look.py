@@ -177,6 +177,8 @@ def _kept_curve(run: Run, attack: str) -> CurveLine | None:
         accuracy = {name: list(map(float, saved["accuracy"][name])) for name in GROUPS}
         interval = {name: [(float(a), float(b)) for a, b in saved["interval95"][name]] for name in GROUPS}
         grid = tuple(map(float, saved["grid"]))
+        if not grid or any({len(accuracy[name]), len(interval[name])} != {len(grid)} for name in GROUPS):
+            return None
         return CurveLine(grid, accuracy, interval, attack, int(saved["n"]), "from `uiat curves`")
     except (UserError, KeyError, TypeError, ValueError, AttributeError):
         return None

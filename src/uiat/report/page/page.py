@@ -154,6 +154,8 @@ def _pictures(looks: Sequence[Look], examples: Tensor, easier: Tensor) -> dict[s
 
 def _curve(looks: Sequence[Look]) -> Chart:
     grid = max((look.curve.grid for look in looks), key=len)
+    if len(grid) == 1:  # a single ε spans no axis
+        grid = tuple(sorted({*grid, *looks[0].frames.grid}))
     levels = in_levels(grid)
     shown = sorted({grid[0], grid[-1], *ticks(grid)})
     lines = [
