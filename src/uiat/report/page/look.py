@@ -20,6 +20,7 @@ from uiat.report.page.frames import Frames, Walk, make_frames
 from uiat.report.page.runs import Run
 from uiat.runs.folder import read_json
 from uiat.runs.identity import find_data
+from uiat.runs.weights import is_measured_on
 
 Z_PASSES, Z_IMAGES = 2, 2000
 """Passes over training images, and how many of them, with which z is made."""
@@ -172,7 +173,8 @@ def _kept_curve(run: Run, attack: str) -> CurveLine | None:
     path = run.folder.path / "curves" / "curves.json"
     try:
         saved = read_json(path) if path.exists() else {}
-        if saved.get("attack") != attack or saved.get("weights") != run.folder.weights("best").name:
+        file = run.folder.weights("best")
+        if saved.get("attack") != attack or saved.get("weights") != file.name or not is_measured_on(saved, file):
             return None
         accuracy = {name: list(map(float, saved["accuracy"][name])) for name in GROUPS}
         interval = {name: [(float(a), float(b)) for a, b in saved["interval95"][name]] for name in GROUPS}
