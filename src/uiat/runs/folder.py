@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, get_args
+from uuid import uuid4
 
-from uiat.config import IMPORTS, AnyConfig, from_json, to_json
+from uiat.config import IMPORTS, RUN_ID, AnyConfig, from_json, to_json
 from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
 from uiat.io import WriteError, reason, write_json
@@ -51,7 +52,7 @@ class RunFolder:
         run = RunFolder(path)
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            write_json(run.config, _content(config, imports), exclusive=True)
+            write_json(run.config, _content(config, imports, uuid4().hex), exclusive=True)
         except FileExistsError:
             raise run._taken() from None
         except OSError as error:
@@ -141,6 +142,12 @@ class RunFolder:
         except UserError as error:
             raise UserError(f"cannot read {self.config}: {error}") from None
 
+    def read_id(self) -> str | None:
+        """Return the id that the run was created with; `None` for a run of an earlier version."""
+        saved = read_json(self.config)
+        found = saved.get(RUN_ID) if isinstance(saved, dict) else None
+        return None if found is None else str(found)
+
     def read_imports(self) -> tuple[Import, ...]:
         """Return the modules of one's own that the run was made with."""
         saved = read_json(self.config)
@@ -155,7 +162,7 @@ class RunFolder:
     def change_config(self, config: AnyConfig, imports: tuple[Import, ...]) -> None:
         """Write another configuration for the rest of the run, so that the folder tells what was done."""
         with self.lock():
-            write_json(self.config, _content(config, imports))
+            write_json(self.config, _content(config, imports, self.read_id()))
 
     def weights(self, which: Weights = "best") -> Path:
         """Return the file of a run's weights."""
@@ -285,9 +292,10 @@ class RunFolder:
         )
 
 
-def _content(config: AnyConfig, imports: tuple[Import, ...]) -> dict[str, Any]:
-    """Return what config.json holds; without imports, the configuration alone."""
-    return {**to_json(config), **({IMPORTS: [asdict(entry) for entry in imports]} if imports else {})}
+def _content(config: AnyConfig, imports: tuple[Import, ...], run_id: str | None) -> dict[str, Any]:
+    """Return what config.json holds: the configuration, and beside it the id and the imports that there are."""
+    beside = {RUN_ID: run_id, IMPORTS: [asdict(entry) for entry in imports]}
+    return {**to_json(config), **{name: value for name, value in beside.items() if value}}
 
 
 def _try_lock(handle: int) -> None:

@@ -18,7 +18,7 @@ from uiat.runs.folder import Weights
 from uiat.runs.weights import NO_DIGEST, OTHER_WEIGHTS
 
 Threat = tuple[str, float, str]
-SILENT = ("schema", "kind", "imports", "train.log_every", "train.checkpoint_minutes", "data.download")
+SILENT = ("schema", "kind", "imports", "run_id", "train.log_every", "train.checkpoint_minutes", "data.download")
 """Fields of a configuration that decide no result."""
 NONE = "–"
 
