@@ -12,6 +12,7 @@ from tests.support.moments import STEP
 from tests.support.processes import finish, spawn
 from tests.support.runs import TINY, load_checkpoint
 from uiat.cli import main
+from uiat.io import write_sealed
 from uiat.runs.folder import RunFolder
 
 

@@ -149,6 +149,8 @@ def _train(
                 report.say("attacks run through the network as it is from now on: its folded copy no longer follows it")
             record = _validate(config, state, splits, device)
             better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0)
+            if is_main():
+                run.check_held()
             if better:
                 state.best = {name: record[name] for name in ("epoch", "val_natural", "val_robust")}
                 _keep(run.best, run.best_averaged, state)

@@ -94,6 +94,7 @@ class Checkpointer:
         wait()
 
     def _write(self, content: dict[str, Any], state: CheckpointState) -> None:
+        self.run.check_held()
         method, table = split_tables(state.method)
         version, before = _version(state.method), self._table_file
         name, mark = self._table_file, self._table_digest
@@ -238,6 +239,12 @@ class Checkpointer:
             return load_file(path, device=str(device))
         except (OSError, ValueError, SafetensorError):
             raise Damaged(f"{path} is missing or damaged") from None
+
+
+def known_identity(run: RunFolder) -> dict[str, Any]:
+    """Return what a run's checkpoint says of its data; nothing where there is none, or an earlier version wrote it."""
+    provenance = (Checkpointer(run).read() or {}).get("provenance", {})
+    return dict(provenance.get("data", {}))
 
 
 def split_tables(method: Method) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

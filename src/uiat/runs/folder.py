@@ -45,6 +45,9 @@ class RunFolder:
         self.result = self.path / "result.json"
         self.log = self.path / "log.txt"
         self.helper = self.path / "helper"
+        self.lock_file = self.path / "lock"
+        self._handle: int | None = None
+        """The lock file, while this object holds the run."""
 
     @staticmethod
     def create(path: str | Path, config: AnyConfig, imports: tuple[Import, ...] = ()) -> "RunFolder":
@@ -124,7 +127,7 @@ class RunFolder:
 
     def _remove(self, before: set[str], made: list[Path]) -> None:
         """Remove the files of a run that never began, unless they were there `before`, and the `made` folders."""
-        files = (self.config, self.metrics, self.initial, self.log, self.data, self.path / "lock")
+        files = (self.config, self.metrics, self.initial, self.log, self.data, self.lock_file)
         with suppress(OSError):  # the error that ended the run is the one to report
             for file in files:
                 if file.name not in before:
@@ -235,25 +238,56 @@ class RunFolder:
 
         Within it, a disk that takes no more is one sentence that says how to go on.
         """
+        handle = self._locked()
         try:
-            self.check_links()
-            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
-        try:
-            self._hold(handle)
+            self._handle = handle
             yield
         except OSError as error:
             if isinstance(error, WriteError) or error.errno in DISK:
                 raise Resumable(self._full(error)) from None
             raise
         finally:
+            self._handle = None
+            os.close(handle)
+
+    def check_held(self) -> None:
+        """Refuse to write a run that this object has locked, if its lock file is no longer the one that was locked.
+
+        Where somebody removed it, another process may have locked a new one, and may be training the run.
+        """
+        if self._handle is not None and not self._is_lock(self._handle):
+            raise UserError(
+                f"{self.lock_file} was removed or replaced while this process trained: another one may be training "
+                f"{self.path}, so nothing more is written; the last checkpoint is kept. Once no other process does, "
+                f"`uiat train --resume {quoted(self.path)}` resumes from it."
+            )
+
+    def _is_lock(self, handle: int) -> bool:
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(handle), os.stat(self.lock_file, follow_symlinks=False))
+        return False
+
+    def _locked(self) -> int:
+        """Return the handle of the lock file, locked; one that was replaced before it was locked is no lock."""
+        while True:
+            try:
+                self.check_links()
+                handle = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            except OSError as error:
+                raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
+            try:
+                self._hold(handle)
+                if self._is_lock(handle):
+                    return handle
+            except BaseException:
+                os.close(handle)
+                raise
             os.close(handle)
 
     def is_locked(self) -> bool:
         """Whether a process, of this or another machine, holds the run; words in the lock file prove nothing."""
         try:
-            handle = os.open(self.path / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            handle = os.open(self.lock_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return False
         try:
