@@ -221,6 +221,8 @@ SCHEMA = 1
 
 IMPORTS = "imports"
 """The key, beside a run's configuration, of the modules it was made with."""
+RUN_ID = "run_id"
+"""The key, beside a run's configuration, of the id that its checkpoints share."""
 
 
 @dataclass(frozen=True)
@@ -292,7 +294,7 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
     """
     if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
         raise UserError(f"the configuration is not of schema {SCHEMA}: it was written by another version of uiat.")
-    config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS)}, _kinds())
+    config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS, RUN_ID)}, _kinds())
     if not isinstance(config, Config):
         raise UserError("the file does not hold a run's configuration.")
     return config

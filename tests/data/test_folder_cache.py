@@ -1,12 +1,15 @@
 """The packed copy of a folder: made once, whole or not at all, and never larger in memory than what is read of it."""
 
+import json
 import os
 import resource
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from PIL.Image import Image
@@ -65,6 +68,30 @@ def test_a_damaged_cache_is_made_anew(folder: Path, store: Path) -> None:
         content = (cache / damage).read_bytes()
         (cache / damage).write_bytes(content[: len(content) // 2])
         assert torch.equal(read(folder, store).test.x, before)
+
+
+@pytest.mark.parametrize("damage", ["labels.npy", "images.npy"])
+def test_zeroed_labels_and_pixels_are_noticed(damage: str, folder: Path, store: Path) -> None:
+    """A cache is packed again; data that a person has packed is refused."""
+    before = read(folder, store)
+    x, y = before.train.x.clone(), before.train.y.clone()
+    (cache,) = packed(store)
+    array = np.load(cache / damage)
+    np.save(cache / damage, np.zeros_like(array))
+    with pytest.raises(UserError, match="not those that were packed"):
+        packed_set.read(cache)
+    after = read(folder, store)
+    assert torch.equal(after.train.x, x)
+    assert torch.equal(after.train.y, y)
+
+
+def test_a_cache_of_an_earlier_version_has_no_digest(folder: Path, store: Path) -> None:
+    read(folder, store)
+    (cache,) = packed(store)
+    manifest = json.loads((cache / "manifest.json").read_text())
+    assert manifest.pop("content")
+    (cache / "manifest.json").write_text(json.dumps(manifest))
+    assert len(packed_set.read(cache).train)
 
 
 def test_an_interrupt_leaves_nothing(folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,10 +154,14 @@ def test_a_full_disk_is_one_sentence(folder: Path, store: Path) -> None:
 def test_a_data_set_larger_than_what_is_read_of_it(tmp_path: Path) -> None:
     """A sparse pack of 1.2 GB trains on its first batches with a few megabytes of memory."""
     folder, count = tmp_path / "large", 400_000
+    folder.mkdir()
     facts = Manifest("", "", {}, ["a", "b"], [3, 32, 32], count - 2048, 1024, 1024, False, False, [])
-    packed_set.write(folder, facts, [], (k % 2 for k in range(count)), [])
-    with (folder / "images.npy").open("r+b") as file:
-        file.truncate(128 + count * 3 * 32 * 32)
+    (folder / "manifest.json").write_text(json.dumps(asdict(facts)))
+    np.save(folder / "labels.npy", np.arange(count) % 2)
+    with (folder / "images.npy").open("wb") as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": (count, 3, 32, 32)}
+        np.lib.format.write_array_header_1_0(file, header)
+        file.truncate(file.tell() + count * 3 * 32 * 32)
     before = resident()
     splits = load(DataConfig(name=str(folder)))
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [count - 2048, 1024, 1024]

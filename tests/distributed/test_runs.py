@@ -15,6 +15,7 @@ from safetensors.torch import load_file
 
 from uiat.cli import main
 from uiat.cli.launch import cores
+from uiat.io import write_sealed
 from uiat.runs.folder import RunFolder
 
 pytestmark = pytest.mark.skipif(cores() < 2, reason="needs two cores")
@@ -103,8 +104,10 @@ def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tm
     assert "Traceback" not in errors
     stopped = torch.load(out / "checkpoint.pt", weights_only=True)
     config = json.loads((out / "config.json").read_text())
-    config["train"]["epochs"] = stopped["epoch"]  # as if it had been planned so short
+    for known in (config, stopped["provenance"]["config"]):
+        known["train"]["epochs"] = stopped["epoch"]  # as if it had been planned so short
     (out / "config.json").write_text(json.dumps(config))
+    write_sealed(out / "checkpoint.pt", stopped)
     assert main(["train", "--resume", str(out)]) == 0
     assert [line["epoch"] for line in lines(out) if line["kind"] == "epoch"] == list(range(1, stopped["epoch"] + 1))
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from tests.support.calls import call, refused
+from tests.support.calls import call, refused, stopped
 from tests.support.moments import STEP, Killed, at_call, die
 from tests.support.runs import CPU, DATA, STEPS, TINY, assert_same, load_checkpoint, snapshot, tiny
 from uiat import data
@@ -126,3 +126,25 @@ def test_the_card_and_the_command_line(file: Path, tmp_path: Path, capsys: pytes
     share = ["--data.generated.original", "1.5", "--data.generated.file", str(file)]
     sentence = refused(capsys, "train", *TINY, *share, "--out", str(tmp_path / "b"))
     assert sentence == "data.generated.original is 1.5: give at least 0 and at most 1."
+
+
+@pytest.mark.parametrize("part", ["image", "label"])
+@pytest.mark.parametrize("known", ["data.json", "checkpoint"])
+def test_other_generated_images_of_the_same_number_are_refused(
+    part: str, known: str, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy, out = tmp_path / "copy.npz", tmp_path / "run"
+    copy.write_bytes(file.read_bytes())
+    flags = ["--data.generated.file", str(copy), "--data.generated.original", "0.5"]
+    with at_call(STEP, STEPS + 2, die), pytest.raises(Killed):
+        call(capsys, "train", "digits-resnet8-natural", *TINY, *flags, "--out", str(out))
+    with np.load(file) as arrays:
+        content = dict(arrays)
+    content[part] = content[part][::-1].copy()
+    np.savez(copy, **content)
+    if known == "checkpoint":
+        RunFolder(out).data.unlink()
+    resume = ("train", "--resume", str(out), "--device", "cpu")
+    assert "generated images are others" in stopped(capsys, *resume)
+    copy.write_bytes(file.read_bytes())
+    assert call(capsys, *resume).code == 0

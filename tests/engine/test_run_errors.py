@@ -12,6 +12,7 @@ from tests.support.moments import STEP
 from tests.support.processes import finish, spawn
 from tests.support.runs import TINY, load_checkpoint
 from uiat.cli import main
+from uiat.io import write_sealed
 from uiat.runs.folder import RunFolder
 
 
@@ -106,6 +107,10 @@ def test_a_checkpoint_of_another_network(run_copy: RunFolder, capsys: pytest.Cap
     saved = json.loads(run_copy.config.read_text())
     saved["model"]["width"] = 5
     run_copy.config.write_text(json.dumps(saved))
+    assert "model.width is 4 in the checkpoint and 5 in" in stopped(capsys, "train", "--resume", str(run_copy.path))
+    earlier = load_checkpoint(run_copy)  # of a version that kept no configuration in it
+    del earlier["provenance"]
+    write_sealed(run_copy.checkpoint, earlier)
     assert "does not fit the run's configuration" in stopped(capsys, "train", "--resume", str(run_copy.path))
     assert "belongs to another" in stopped(capsys, "evaluate", str(run_copy.path))
 

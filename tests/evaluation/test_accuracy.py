@@ -1,14 +1,23 @@
 """Accuracy, against a plain loop."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.support.runs import splits
+from tests.support.runs import CPU, splits
 from uiat.attacks import PGD
+from uiat.data.config import DataConfig
 from uiat.data.images import Images
+from uiat.evaluation import curves
 from uiat.evaluation.accuracy import Accuracy, accuracy
+from uiat.evaluation.inverses import inverse_settings, make_inverses
+from uiat.evaluation.subject import Ready, Subject
 from uiat.evaluation.suite import run_suite
+from uiat.models import Imported
+from uiat.report.page import look
+from uiat.report.page.frames import Walk, make_frames
 
 IMAGES = splits().test
 ATTACKS = {"natural": None, "fgsm": PGD(eps=0.1, step=0.1, steps=1, start="none"), "random": PGD(eps=0.2, steps=3)}
@@ -105,3 +114,43 @@ def test_logits_that_are_no_numbers_are_wrong_answers() -> None:
     for accuracy_ in measured.attacks.values():
         assert accuracy_.correct.tolist() == [True] * 5 + [False] * 5
     assert any("5 of 10 images have NaN logits" in notice for notice in measured.notices)
+
+
+class Blank(nn.Module):
+    """Gives NaN for the first class, whose label all images have here: `argmax` would say that it is the largest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = nn.Linear(64, 3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.head(x.flatten(1))
+        return torch.cat([logits[:, :1] * torch.nan, logits[:, 1:]], dim=1)
+
+
+def _blank_accuracies() -> dict[str, float]:
+    model, n = Blank().eval().requires_grad_(False), 6
+    images = Images(torch.full((n, 1, 8, 8), 100, dtype=torch.uint8), torch.zeros(n, dtype=torch.long), ("a", "b", "c"))
+    base = PGD(eps=0.1, step=None, steps=2)
+    subject = Subject(DataConfig(), Imported())
+    ready = Ready(Path(), None, Path(), subject, model, model, images, images, base, CPU, 0, "")
+    curve = curves.measure(model, images, curves.plan_points((-0.1, 0.0, 0.1), "pgd-2", base, num_classes=3, seed=0))
+    settings = inverse_settings(None, base, beta=0.0)
+    inverses = make_inverses(model, model, images, settings, torch.zeros(3, 1, 8, 8), torch.arange(2))
+    frames = make_frames(model, model, images, Walk(0.1), CPU)
+    confusion = look._confusion(ready, images.x / 255, 3)
+    return {
+        "natural": accuracy(model, images, None).value,
+        "attacked": accuracy(model, images, base).value,
+        "suite": run_suite(model, images, ["pgd-2"], base).attacks["pgd-2"].value,
+        "curve": float(curve.correct.double().mean()),
+        **{kind: float(verdicts.double().mean()) for kind, verdicts in inverses.correct.items()},
+        "frames": float((frames.guess == 0).double().mean()),
+        "probability": float(frames.p.sum()),
+        "confusion": float(confusion.diag().sum()),
+        "lost": float(n - confusion.sum()),
+    }
+
+
+def test_nan_logits_are_wrong_everywhere() -> None:
+    assert set(_blank_accuracies().values()) == {0.0}

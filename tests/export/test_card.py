@@ -17,6 +17,7 @@ from uiat.export.folder import write_folder
 from uiat.export.loaded_run import load_run
 from uiat.io import write_json
 from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.weights import DIGEST, file_digest
 
 CONFIG = tiny("uiat", epochs=2)
 ROOT = Path(__file__).parents[2]
@@ -37,7 +38,8 @@ NATURAL = {**{k: v for k, v in ENTRY.items() if k not in ("norm", "eps", "step")
 def measured(run: RunFolder, **changes: Any) -> dict[str, Any]:
     card = read_json(run.result)
     others = [{**ENTRY, "weights": "last.safetensors", "accuracy": 0.1}, {**NATURAL, "data": "svhn", "sample": "first"}]
-    write_json(run.result, {**card, "evaluations": [NATURAL, ENTRY, *others], **changes})
+    entries = [{**e, DIGEST: file_digest(run.path / str(e["weights"]))} for e in (NATURAL, ENTRY, *others)]
+    write_json(run.result, {**card, "evaluations": entries, **changes})
     return dict(card)
 
 
@@ -62,7 +64,7 @@ def test_the_card(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
         ("pgd-20", "digits", [0.352, 0.648]),
         ("natural", "svhn", [0.352, 0.648]),
     ]
-    assert card["evaluations"][1] == ENTRY
+    assert card["evaluations"][1] == {**ENTRY, DIGEST: file_digest(run.best)}
     digest = hashlib.sha256((out / "model.safetensors").read_bytes()).hexdigest()
     assert card["weights"] == {"file": "model.safetensors", "sha256": digest, "from": "best", **trained["best"]}
     assert card["training"]["seconds"] == trained["training_seconds"]

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.runs import tiny
+from tests.support.moments import at_call
+from tests.support.runs import STEPS, go_on, tiny
 from uiat.errors import UserError
 from uiat.runs.folder import RunFolder
 
@@ -108,3 +109,48 @@ def test_no_room_for_the_words_is_no_reason_to_stop(run: RunFolder, monkeypatch:
 def test_other_errors_pass_through(run: RunFolder) -> None:
     with pytest.raises(FileNotFoundError), run.lock():
         (run.path / "nothing").read_bytes()
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_lock_that_was_removed_by_hand_ends_its_holder(taken: bool, tmp_path: Path) -> None:
+    """Another process can then train the run: the first one writes neither weights nor a checkpoint any more."""
+    run = RunFolder.create(tmp_path / "run", tiny("natural"))
+    files: dict[str, bytes] = {}
+
+    def intrude() -> None:
+        if not files:
+            run.lock_file.unlink()
+            files.update({path.name: path.read_bytes() for path in run.path.glob("*.*t*")})
+            if taken:
+                intruder.__enter__()
+
+    intruder = RunFolder(run.path).lock()
+    with at_call("uiat.engine.loop.train_step", STEPS + 2, intrude), pytest.raises(UserError) as caught:
+        go_on(run)
+    assert str(run.lock_file) in str(caught.value)
+    assert f"uiat train --resume {run.path}" in str(caught.value)
+    assert "checkpoint.pt" in files
+    names = ("checkpoint.pt", "best.safetensors", "last.safetensors")
+    assert {name: (run.path / name).read_bytes() for name in names} == {name: files[name] for name in names}
+    if taken:
+        assert "is in use" in refusal(run)
+        intruder.__exit__(None, None, None)
+    assert go_on(run)
+
+
+def test_a_lock_file_that_is_replaced_before_it_is_locked_is_no_lock(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flock, others = fcntl.flock, [RunFolder(run.path).lock()]
+
+    def late(handle: int, operation: int) -> None:
+        flock(handle, operation)
+        if others:
+            other = others.pop()
+            run.lock_file.unlink()
+            other.__enter__()
+
+    monkeypatch.setattr(fcntl, "flock", late)
+    kept = others[0]
+    assert "is in use" in refusal(run)
+    kept.__exit__(None, None, None)

@@ -20,6 +20,7 @@ from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import compare_verdicts, pack, unpack
 from uiat.report.page.compare import compare_runs, strength
 from uiat.report.page.runs import read_runs
+from uiat.runs.weights import DIGEST, file_digest
 
 
 def entry(method: str, attack: str) -> dict[str, Any]:
@@ -188,7 +189,7 @@ def test_runs_that_were_measured_at_their_last_epoch_alone(tmp_path: Path, capsy
     for path in copies:
         card = json.loads((path / "result.json").read_text())
         for each in card["evaluations"]:
-            each["weights"] = "last.safetensors"
+            each |= {"weights": "last.safetensors", DIGEST: file_digest(path / "last.safetensors")}
         (path / "result.json").write_text(json.dumps(card))
     out = call(capsys, "compare", *map(str, copies)).out
     assert "not evaluated" not in out

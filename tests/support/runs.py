@@ -88,6 +88,7 @@ def snapshot(run: RunFolder) -> dict[str, object]:
     checkpoint = load_checkpoint(run)
     assert checkpoint.pop("metrics_bytes") == run.metrics.stat().st_size
     assert checkpoint.pop("seconds") > 0
+    del checkpoint["provenance"]  # the run's id; tests/engine/test_provenance.py reads it
     table = checkpoint.pop("table_file")  # named after the moment of its last change that was saved
     tables = [table] if table else []
     # The generation before keeps its own.
@@ -97,6 +98,7 @@ def snapshot(run: RunFolder) -> dict[str, object]:
     card = read_json(run.result)
     assert card.pop("training_seconds") >= 0
     del card["environment"]["git_commit"]  # of the source tree, which may move on while the tests run
+    card["resumed"] = changes_of_settings(card)
     parts: dict[str, object] = {
         "checkpoint": checkpoint,
         "table": [load_file(run.path / name) for name in tables],
@@ -110,6 +112,12 @@ def snapshot(run: RunFolder) -> dict[str, object]:
         ),  # which the command line adds,
     }
     return dict(_leaves("", parts))
+
+
+def changes_of_settings(card: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what changed in resumes of a run, but for the commit of the source tree."""
+    changes = [{k: v for k, v in entry["changes"].items() if k != "git_commit"} for entry in card.get("resumed", [])]
+    return [entry for entry in changes if entry]
 
 
 def assert_same(run: RunFolder, expected: dict[str, object]) -> None:

@@ -14,9 +14,10 @@ def final_state(run: RunFolder) -> dict[str, Any]:
     """Return all that a run left, but for the times."""
     saved = torch.load(run.checkpoint, weights_only=True)
     table = saved["table_file"]
-    for name in ("metrics_bytes", "seconds", "table_file", "table_sha256"):  # tables are compared themselves
+    # Tables are compared themselves; the provenance has the run's id.
+    for name in ("metrics_bytes", "seconds", "table_file", "table_sha256", "provenance"):
         saved.pop(name)
-    card = {k: v for k, v in read_json(run.result).items() if k != "training_seconds"}
+    card = {k: v for k, v in read_json(run.result).items() if k not in ("training_seconds", "resumed")}
     metrics = [{k: v for k, v in line.items() if k != "seconds"} for line in run.read_metrics()]
     parts = {
         "checkpoint": saved,

@@ -42,7 +42,7 @@ def main(args: list[str]) -> int:
     hub = HubCard(options.license) if options.hub_card else None
     files = write_folder(loaded, out, onnx=options.onnx, hub=hub)
     PipeSafeConsole(highlight=False).print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)
-    if not loaded.evaluations:
-        PipeSafeConsole(stderr=True, highlight=False).print("note: the card has no accuracies", markup=False)
+    for note in loaded.notes:
+        PipeSafeConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
     suggest("done; next:", "uiat", "report" if loaded.evaluations else "evaluate", loaded.run.path)
     return 0

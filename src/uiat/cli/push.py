@@ -7,7 +7,7 @@ from pathlib import Path
 import tyro
 
 from uiat.cli.options import REGISTRY, suggest
-from uiat.errors import UserError, quoted
+from uiat.errors import UserError
 from uiat.export.folder import FILES, HubCard, write_folder
 from uiat.export.loaded_run import load_run
 from uiat.progress import PipeSafeConsole
@@ -54,9 +54,8 @@ def main(args: list[str]) -> int:
         with tempfile.TemporaryDirectory() as folder:
             write_folder(loaded, Path(folder), onnx=options.onnx, hub=HubCard(options.license, options.name))
             address = _upload(Path(folder), options)
-        if not loaded.evaluations:
-            note = f"note: the card has no accuracies; measure with: uiat evaluate {quoted(source)}"
-            PipeSafeConsole(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
+        for note in loaded.notes:
+            PipeSafeConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
     print(f'{address}\nmodel = uiat.load("{options.name}")')
     suggest("done; next:", "uiat", "evaluate", options.name)
     return 0

@@ -25,8 +25,9 @@ from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.plugins import Import, import_words
 from uiat.progress import PipeSafeConsole
+from uiat.runs.checkpoint import known_identity
 from uiat.runs.folder import RunFolder
-from uiat.runs.identity import check_same, find_data, find_network, keep_identity
+from uiat.runs.identity import check_same, find_data, find_network, identity, keep_identity, known_data
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
@@ -183,7 +184,7 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         find_network(run, config.model)
         images = replace(config.data, name=chosen.data or config.data.name)
         splits = _load(replace(config, data=find_data(run, images)), chosen)
-        check_same(run, splits, images.name)
+        check_same(run.path, known_data(run) or known_identity(run), identity(splits), images.name)
         keep_identity(run, splits, config, moved=chosen.data)
         if (chosen.on_nonfinite is not None or imports) and is_main():
             run.change_config(config, imports or run.read_imports())

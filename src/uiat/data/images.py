@@ -1,5 +1,6 @@
 """A set of labelled images, how it is split by class, and how it is resized."""
 
+import hashlib
 from collections import Counter
 from dataclasses import dataclass, replace
 
@@ -19,6 +20,8 @@ RESAMPLING = "area, then bilinear"
 """What `resample` does, in the key of packed images: those of another resampling are packed again."""
 _CHUNK = 1024
 """Images resized at a time."""
+_PROBES = 64
+"""Images whose pixels are part of a digest: all of them may be more than the memory holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +47,13 @@ class Images:
     def part(self, start: int, stop: int) -> "Images":
         """Return the images from `start` to `stop` as a view: nothing is copied, or read from a memory map."""
         return replace(self, x=self.x[start:stop], y=self.y[start:stop])
+
+    def digest(self) -> str:
+        """Return the SHA-256 of all labels and of the pixels of 64 images, evenly spaced."""
+        probes = torch.linspace(0, len(self) - 1, min(_PROBES, len(self))).long()
+        digest = hashlib.sha256(self.y.cpu().numpy().tobytes())
+        digest.update(self.x[probes].cpu().contiguous().numpy().tobytes())
+        return digest.hexdigest()
 
     def check(self, where: str) -> None:
         """Raise a `UserError` that names `where` unless these are images that one can train on."""

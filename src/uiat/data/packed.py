@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from uiat.data.files import is_file, reading
 from uiat.data.images import Images, Parts
+from uiat.errors import UserError
 from uiat.io import share, sync
 
 KIND = "uiat packed images"
@@ -46,6 +47,9 @@ class Manifest:
     own_test: bool
     """The same for the test split."""
     notes: list[str]
+    content: str = ""
+    """The digest of all labels and of the pixels of 64 images, as they were packed; empty where an earlier version
+    packed them. Other pixels of other images are not noticed."""
     kind: str = KIND
     schema: int = 1
 
@@ -85,6 +89,8 @@ def read(folder: Path) -> Parts:
         if y.dtype != np.int64 or y.shape != (count,):
             raise ValueError(f"{count} integers are expected, it holds {y.dtype} {y.shape}")
     images = Images(torch.from_numpy(x), torch.from_numpy(y), tuple(manifest.classes))
+    if manifest.content and images.digest() != manifest.content:
+        raise UserError(f"the labels or pixels in {folder} are not those that were packed: pack them again.")
     test, where = images.part(train + validation, count), str(folder)
     if manifest.own_validation:
         held = images.part(train, train + validation)
@@ -104,6 +110,9 @@ def write(
             for image in images:
                 file.write(np.ascontiguousarray(image).tobytes())
         np.save(folder / LABELS, np.fromiter(labels, np.int64), allow_pickle=False)
+        pixels, y = np.load(folder / IMAGES, mmap_mode="c"), np.load(folder / LABELS)
+        whole = Images(torch.from_numpy(pixels), torch.from_numpy(y), tuple(manifest.classes))
+        manifest = replace(manifest, content=whole.digest())
         (folder / FILES).write_text("".join(json.dumps(name) + "\n" for name in files), encoding="utf-8")
         (folder / MANIFEST).write_text(json.dumps(asdict(manifest), indent=2) + "\n", encoding="utf-8")
     if not is_packed(out):

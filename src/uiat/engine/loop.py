@@ -39,6 +39,7 @@ from uiat.rng import derive
 from uiat.runs.card import training_card, write_training_card
 from uiat.runs.checkpoint import Checkpointer
 from uiat.runs.folder import RunFolder
+from uiat.runs.provenance import Provenance
 from uiat.types import Clock
 
 
@@ -82,8 +83,8 @@ def _train(
     go_on, helper = get_helper(config, run, splits.spec, device, lambda c, r: train(c, r, splits, device, stop=stop))
     if not go_on:
         return False
+    checkpoints = Checkpointer(run, Provenance.of(run, config, splits, device, helper) if is_main() else None)
     state = build_state(config, splits.spec, device, helper, initial)
-    checkpoints = Checkpointer(run)
     resumed = checkpoints.load(state, device)
     loader = build_loader(config, splits.train, device, splits.generated)
     steps = loader.steps_per_epoch
@@ -151,6 +152,8 @@ def _train(
             better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0) or (
                 state.epoch == Clock(state.epoch, 0, plan.epochs).epoch_at(config.method.selectable_from)
             )
+            if is_main():
+                run.check_held()
             if better:
                 state.best = {name: record[name] for name in ("epoch", "val_natural", "val_robust")}
                 _keep(run.best, run.best_averaged, state)
@@ -168,7 +171,9 @@ def _train(
             "training_seconds": round(state.seconds, 1),
             "training_passes": state.passes.everywhere(),
         }
-        if is_main():
+        if checkpoints.provenance is not None:
+            changes = checkpoints.provenance.resumed
+            facts |= {"resumed": changes} if changes else {}
             write_training_card(run, training_card(config, splits, device, **facts))
     return True
 

@@ -9,6 +9,7 @@ from uiat.distributed import world
 from uiat.engine.awp import perturbed
 from uiat.engine.guards import Fault, StepSnapshot, find_fault
 from uiat.engine.state import State
+from uiat.evaluation.cascade import is_correct
 from uiat.types import Batch, Clock, Loss
 
 SETTLING = 20
@@ -56,7 +57,7 @@ def train_step(
                 state.scaler.scale(loss.total * (part.count * world() / whole)).backward()
             logits = view.clean if method.attack is None else view.adversarial
             losses.append(Loss(loss.total.detach(), loss.parts))
-            correct.append((logits.detach().argmax(dim=1) == part.y).sum())
+            correct.append(is_correct(logits.detach(), part.y).sum())
     fault = find_fault(model, losses, views, clock, gradients=not state.scaler.is_enabled())
     moved = fault is None and _update(state, lr, momentum)
     if fault is None and not moved:

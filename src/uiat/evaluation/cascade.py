@@ -129,7 +129,12 @@ def natural_stage(
 
 def is_correct(logits: Tensor, y: Tensor) -> Tensor:
     """Return whether the largest logit is the label's; logits with a NaN are wrong, though `argmax` returns a class."""
-    return (logits.argmax(dim=1) == y) & ~logits.isnan().any(dim=1)
+    return predictions(logits) == y
+
+
+def predictions(logits: Tensor) -> Tensor:
+    """Return the class of the largest logit; the number of classes, which is that of none, where one is NaN."""
+    return torch.where(logits.isnan().any(dim=-1), logits.shape[-1], logits.argmax(dim=-1))
 
 
 def _attack(

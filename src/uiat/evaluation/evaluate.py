@@ -24,6 +24,7 @@ from uiat.evaluation.suite import SuiteResult, run_suite
 from uiat.fields import check_numbers
 from uiat.io import write_tensors
 from uiat.runs.card import evaluation_card
+from uiat.runs.weights import DIGEST
 from uiat.types import check_logits
 
 
@@ -135,6 +136,7 @@ def subject_card(ready: Ready, measured: SuiteResult) -> dict[str, Any]:
         exact=ready.options.exact,
         folded_batchnorms=ready.folds,
         processes=world(),
+        **{DIGEST: ready.digest},
     )
 
 

@@ -24,6 +24,7 @@ from uiat.models.trial import trial_batch, untouched
 from uiat.runs.folder import RunFolder, Weights
 from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_own_data, known_data
 from uiat.runs.saved import build, read_export
+from uiat.runs.weights import DIGEST, file_digest
 from uiat.types import DataSpec, check_logits
 
 
@@ -80,6 +81,8 @@ class Ready:
     """The threat model: norm, ε and the step of PGD."""
     device: torch.device
     folds: int
+    digest: str
+    """Of the weights."""
 
 
 def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None = None) -> Ready:
@@ -107,8 +110,9 @@ def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None
     images = _sample(splits.test, options)
     file = target if run is None else run.find_weights(options.weights)
     file = file if export is None else export.weights_file(options.weights)
+    digest = file_digest(file) if file.is_file() else ""  # before they are loaded: others, at worst, are never claimed
     model = build(options.model, splits.spec, file).to(device).requires_grad_(False)
-    ready = Ready(target, run, file, options, model, model, images, splits.train, base, device, 0)
+    ready = Ready(target, run, file, options, model, model, images, splits.train, base, device, 0, digest)
     trial = trial_batch(splits.spec, device)
     with untouched(model), torch.no_grad():
         try_forward(model, trial, splits.spec, network_name(options.model))
@@ -173,6 +177,7 @@ def facts(ready: Ready) -> dict[str, Any]:
         "schema": 1,
         "target": ready.target.name,
         "weights": ready.weights_file.name,
+        DIGEST: ready.digest,
         "model": encode(options.model),
         "data": options.data.name,
         "split": "test",

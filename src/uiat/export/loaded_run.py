@@ -8,9 +8,11 @@ from typing import Any
 from torch import nn
 
 from uiat.config import AnyConfig
+from uiat.errors import quoted
 from uiat.runs.folder import RunFolder, Weights
 from uiat.runs.identity import find_network
 from uiat.runs.saved import build, trained_on
+from uiat.runs.weights import DIGEST, NO_DIGEST, OTHER_WEIGHTS, is_measured_on
 from uiat.types import DataSpec
 
 
@@ -36,7 +38,21 @@ class LoadedRun:
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
-        """What was measured with these weights, as result.json has it."""
+        """What was measured on these weights, as result.json has it."""
+        return [entry for entry in self._of_file if is_measured_on(entry, self.file)]
+
+    @property
+    def notes(self) -> list[str]:
+        """What a person should know of the accuracies."""
+        others, measure = len(self._of_file) - len(self.evaluations), f"uiat evaluate {quoted(self.run.path)}"
+        return [
+            *([f"{others} {OTHER_WEIGHTS}"] if others else []),
+            *([f"the card has no accuracies; measure with: {measure}"] if not self.evaluations else []),
+            *([f"the card {NO_DIGEST}"] if any(DIGEST not in entry for entry in self.evaluations) else []),
+        ]
+
+    @property
+    def _of_file(self) -> list[dict[str, Any]]:
         entries = self.result.get("evaluations", [])
         return [entry for entry in entries if entry.get("weights") == self.file.name]
 

@@ -27,6 +27,7 @@ from uiat.io import reason, write_json, write_tensors
 from uiat.methods import METHODS
 from uiat.reproduce.measures import Measure, Result, Watch, measure_key, stamped
 from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.weights import is_measured_on
 
 
 @dataclass(frozen=True)
@@ -116,8 +117,15 @@ class Store:
             return 0
 
     def has(self, measure: Measure) -> bool:
-        """Whether a measurement is there: its JSON is written last."""
-        return self._file(measure, "json").exists()
+        """Whether a measurement of the run's weights is there: its JSON is written last."""
+        path = self._file(measure, "json")
+        return path.exists() and self._is_present(measure.weights, path)
+
+    def _is_present(self, weights: str, path: Path) -> bool:
+        """Whether a measurement is of the weights that the run has; where it has none, as published ones, it is."""
+        if not (self.run.best.exists() or self.run.last.exists()):
+            return True
+        return is_measured_on(read_json(path), self.run.weights(weights))  # type: ignore[arg-type]
 
     def lacks_weights(self) -> bool:
         """Whether there is something to measure on weights that are not there, such as on a published run."""
@@ -137,10 +145,13 @@ class Store:
     def take_back(self) -> bool:
         """Take back what was measured before the run was trained again, if it is the same run; say whether it was.
 
-        The same run has equal metrics in every epoch but for times, to the last digit.
+        The same run has the weights that were measured, and equal metrics in every epoch but for times, to the last
+        digit.
         """
         metrics, measures = self.before / self.run.metrics.name, self.before / self.measures.name
         same = measures.is_dir() and metrics.exists() and _epochs(metrics) == _epochs(self.run.metrics)
+        known = [(m.weights, measures / self._file(m, "json").name) for m in self.cell.measures]
+        same = same and all(self._is_present(weights, path) for weights, path in known if path.exists())
         if same:
             self.measures.mkdir(exist_ok=True)
             for file in measures.iterdir():

@@ -27,6 +27,7 @@ from uiat.reproduce.measures import Attacked, Measure, Watcher, measure_key
 from uiat.reproduce.stand_in import ensure_generated
 from uiat.runs.card import environment
 from uiat.runs.folder import RunFolder
+from uiat.runs.weights import DIGEST
 
 WAIT_SECONDS = 0.5
 """How often a process with nothing left to begin looks at what others are doing."""
@@ -68,7 +69,7 @@ def begin_from_shorter(store: Store, measure: Measure, ledger: Ledger) -> None:
     for count in range(len(names) - 1, 1, -1):
         shorter = replace(measure, attack="+".join(names[:count]))
         facts = store.read(shorter)
-        if facts is not None:
+        if facts is not None and store.has(shorter):
             stage = Stage(store.tensors(shorter)["correct"], torch.empty(0, dtype=torch.long), component=count)
             stage.seconds, stage.after = facts["seconds"], facts["after"]
             ledger.stages[measure.attack] = stage
@@ -172,10 +173,11 @@ class Runner:
                 continue
             if self.stop.requested:
                 raise Stopped
-            ledger = StoppableLedger(store.ledger(measure), measure_key(measure), self.stop)
+            ready = self._prepare(store, measure, splits)
+            ledger = StoppableLedger(store.ledger(measure), f"{measure_key(measure)} {ready.digest}", self.stop)
             begin_from_shorter(store, measure, ledger)
-            facts, tensors = measure.run(self._prepare(store, measure, splits), ledger)
-            store.keep(measure, ({**facts, "environment": environment(self.device)}, tensors))
+            facts, tensors = measure.run(ready, ledger)
+            store.keep(measure, ({**facts, DIGEST: ready.digest, "environment": environment(self.device)}, tensors))
 
     def _train(self, store: Store, splits: data.Splits) -> None:
         cell = store.cell

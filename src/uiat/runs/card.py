@@ -14,9 +14,10 @@ from uiat.data import Splits
 from uiat.data.own import is_callable
 from uiat.distributed import world
 from uiat.runs.folder import RunFolder
+from uiat.runs.weights import DIGEST, is_measured_on
 
 SCHEMA = 1
-MEASURED = ("accuracy", "interval95", "seconds", "after", "per_class", "verdicts", "environment")
+MEASURED = ("accuracy", "interval95", "seconds", "after", "per_class", "verdicts", "environment", DIGEST)
 """Fields of an evaluation that were found; all others say what was measured, and how."""
 SUBJECT = ("weights", "data", "sample", "exact", "processes")
 """Fields that all attacks of an evaluation share, and that tell it from another."""
@@ -52,10 +53,10 @@ def data_facts(config: AnyConfig, splits: Splits) -> dict[str, Any]:
 
 
 def write_training_card(run: RunFolder, card: dict[str, Any]) -> None:
-    """Write the card of a finished training; evaluations that were made before its end stay in it."""
+    """Write the card of a finished training; evaluations that were made before its end stay, if of its weights."""
     with run.changed_card() as kept:
         if "config" not in kept:
-            entries = kept["evaluations"]
+            entries = present_evaluations(run, kept)
             kept.clear()
             kept.update({**card, "evaluations": entries})
 
@@ -112,15 +113,26 @@ def shown_data(name: str) -> str:
 def add_evaluation(run: RunFolder, result: dict[str, Any], verdicts: Mapping[str, str]) -> None:
     """Add an evaluation to a run's card, an entry for each attack; a repeated measurement replaces its entry.
 
-    `verdicts` has the packed verdicts on single images, by attack.
+    `verdicts` has the packed verdicts on single images, by attack. Entries of weights that the run no longer has go.
     """
-    shared = {name: result[name] for name in SUBJECT}
+    shared = {name: result[name] for name in (*SUBJECT, DIGEST)}
     with run.changed_card() as card:
+        card["evaluations"] = present_evaluations(run, card)
         for name, attack in result["attacks"].items():
             facts = {"verdicts": verdicts[name], "environment": result["environment"]}
             entry = {**shared, "attack": name, **attack, **facts}
             others = [old for old in card["evaluations"] if _setting(old) != _setting(entry)]
             card["evaluations"] = [*others, entry]
+
+
+def present_evaluations(run: RunFolder, card: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the evaluations in a run's card that were measured on the weights which the run has now."""
+    return [entry for entry in card["evaluations"] if is_measured_on(entry, weights_of(run, entry))]
+
+
+def weights_of(run: RunFolder, entry: Mapping[str, Any]) -> Path:
+    """Return the file in a run that an evaluation in its card names."""
+    return run.path / Path(str(entry.get("weights", ""))).name
 
 
 def _setting(entry: dict[str, Any]) -> dict[str, Any]:

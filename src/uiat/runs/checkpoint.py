@@ -26,6 +26,7 @@ from uiat.io import append, digest, sealed, settled_length, write_sealed, write_
 from uiat.methods import Method
 from uiat.progress import PipeSafeConsole
 from uiat.runs.folder import RunFolder
+from uiat.runs.provenance import Provenance
 from uiat.targets import PredictionTable
 
 SCHEMA = 1
@@ -72,6 +73,8 @@ class Checkpointer:
     """Writes and reads the checkpoints of one run."""
 
     run: RunFolder
+    provenance: Provenance | None = None
+    """What the run is trained with; of the main process, none where checkpoints are only read."""
     notices: list[str] = field(default_factory=list)
     """What a person should know of the last `load`; printed and in log.txt already."""
     _sound: bool = True
@@ -91,6 +94,7 @@ class Checkpointer:
         wait()
 
     def _write(self, content: dict[str, Any], state: CheckpointState) -> None:
+        self.run.check_held()
         method, table = split_tables(state.method)
         version, before = _version(state.method), self._table_file
         name, mark = self._table_file, self._table_digest
@@ -100,6 +104,8 @@ class Checkpointer:
             write_tensors(self.run.path / name, table)
             mark = digest(self.run.path / name)
         length = settled_length(self.run.metrics)  # a checkpoint counts on these lines
+        if self.provenance is not None:
+            content["provenance"] = self.provenance.state_dict()
         content |= {"method": method, "table_file": name, "table_sha256": mark, "metrics_bytes": length}
         # A failure here leaves the new table, since the checkpoint may have its place by then; the next save tidies up.
         write_sealed(self.run.checkpoint, content, self.run.previous if self._sound else None)
@@ -147,12 +153,15 @@ class Checkpointer:
             if found is None:
                 self._check_beginning()
                 return None, Choice()
+            notice = self.provenance.resume(found.saved, found.path) if self.provenance is not None else ""
         except UserError as error:
             return None, Choice(error=str(error))
         self._sound = found.path == self.run.checkpoint
         if not self._sound:
             where = f"epoch {found.saved['epoch']} after step {found.saved['step']}"
             self._say(f"{found.problem}: resuming from the checkpoint before it, {found.path.name}, at {where}")
+        if notice:
+            self._say(notice)
         return found, Choice(found.path.name)
 
     def _find(self, device: torch.device) -> "Found | None":
@@ -230,6 +239,12 @@ class Checkpointer:
             return load_file(path, device=str(device))
         except (OSError, ValueError, SafetensorError):
             raise Damaged(f"{path} is missing or damaged") from None
+
+
+def known_identity(run: RunFolder) -> dict[str, Any]:
+    """Return what a run's checkpoint says of its data; nothing where there is none, or an earlier version wrote it."""
+    provenance = (Checkpointer(run).read() or {}).get("provenance", {})
+    return dict(provenance.get("data", {}))
 
 
 def split_tables(method: Method) -> tuple[dict[str, Tensor], dict[str, Tensor]]:

@@ -12,8 +12,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, get_args
+from uuid import uuid4
 
-from uiat.config import IMPORTS, AnyConfig, from_json, to_json
+from uiat.config import IMPORTS, RUN_ID, AnyConfig, from_json, to_json
 from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
 from uiat.io import WriteError, reason, write_json
@@ -44,6 +45,9 @@ class RunFolder:
         self.result = self.path / "result.json"
         self.log = self.path / "log.txt"
         self.helper = self.path / "helper"
+        self.lock_file = self.path / "lock"
+        self._handle: int | None = None
+        """The lock file, while this object holds the run."""
 
     @staticmethod
     def create(path: str | Path, config: AnyConfig, imports: tuple[Import, ...] = ()) -> "RunFolder":
@@ -51,7 +55,7 @@ class RunFolder:
         run = RunFolder(path)
         try:
             run.path.mkdir(parents=True, exist_ok=True)
-            write_json(run.config, _content(config, imports), exclusive=True)
+            write_json(run.config, _content(config, imports, uuid4().hex), exclusive=True)
         except FileExistsError:
             raise run._taken() from None
         except OSError as error:
@@ -123,7 +127,7 @@ class RunFolder:
 
     def _remove(self, before: set[str], made: list[Path]) -> None:
         """Remove the files of a run that never began, unless they were there `before`, and the `made` folders."""
-        files = (self.config, self.metrics, self.initial, self.log, self.data, self.path / "lock")
+        files = (self.config, self.metrics, self.initial, self.log, self.data, self.lock_file)
         with suppress(OSError):  # the error that ended the run is the one to report
             for file in files:
                 if file.name not in before:
@@ -141,6 +145,12 @@ class RunFolder:
         except UserError as error:
             raise UserError(f"cannot read {self.config}: {error}") from None
 
+    def read_id(self) -> str | None:
+        """Return the id that the run was created with; `None` for a run of an earlier version."""
+        saved = read_json(self.config)
+        found = saved.get(RUN_ID) if isinstance(saved, dict) else None
+        return None if found is None else str(found)
+
     def read_imports(self) -> tuple[Import, ...]:
         """Return the modules of one's own that the run was made with."""
         saved = read_json(self.config)
@@ -155,7 +165,7 @@ class RunFolder:
     def change_config(self, config: AnyConfig, imports: tuple[Import, ...]) -> None:
         """Write another configuration for the rest of the run, so that the folder tells what was done."""
         with self.lock():
-            write_json(self.config, _content(config, imports))
+            write_json(self.config, _content(config, imports, self.read_id()))
 
     def weights(self, which: Weights = "best") -> Path:
         """Return the file of a run's weights."""
@@ -228,25 +238,56 @@ class RunFolder:
 
         Within it, a disk that takes no more is one sentence that says how to go on.
         """
+        handle = self._locked()
         try:
-            self.check_links()
-            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
-        try:
-            self._hold(handle)
+            self._handle = handle
             yield
         except OSError as error:
             if isinstance(error, WriteError) or error.errno in DISK:
                 raise Resumable(self._full(error)) from None
             raise
         finally:
+            self._handle = None
+            os.close(handle)
+
+    def check_held(self) -> None:
+        """Refuse to write a run that this object has locked, if its lock file is no longer the one that was locked.
+
+        Where somebody removed it, another process may have locked a new one, and may be training the run.
+        """
+        if self._handle is not None and not self._is_lock(self._handle):
+            raise UserError(
+                f"{self.lock_file} was removed or replaced while this process trained: another one may be training "
+                f"{self.path}, so nothing more is written; the last checkpoint is kept. Once no other process does, "
+                f"`uiat train --resume {quoted(self.path)}` resumes from it."
+            )
+
+    def _is_lock(self, handle: int) -> bool:
+        with suppress(FileNotFoundError):
+            return os.path.samestat(os.fstat(handle), os.stat(self.lock_file, follow_symlinks=False))
+        return False
+
+    def _locked(self) -> int:
+        """Return the handle of the lock file, locked; one that was replaced before it was locked is no lock."""
+        while True:
+            try:
+                self.check_links()
+                handle = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            except OSError as error:
+                raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
+            try:
+                self._hold(handle)
+                if self._is_lock(handle):
+                    return handle
+            except BaseException:
+                os.close(handle)
+                raise
             os.close(handle)
 
     def is_locked(self) -> bool:
         """Whether a process, of this or another machine, holds the run; words in the lock file prove nothing."""
         try:
-            handle = os.open(self.path / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            handle = os.open(self.lock_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         except OSError:
             return False
         try:
@@ -285,9 +326,10 @@ class RunFolder:
         )
 
 
-def _content(config: AnyConfig, imports: tuple[Import, ...]) -> dict[str, Any]:
-    """Return what config.json holds; without imports, the configuration alone."""
-    return {**to_json(config), **({IMPORTS: [asdict(entry) for entry in imports]} if imports else {})}
+def _content(config: AnyConfig, imports: tuple[Import, ...], run_id: str | None) -> dict[str, Any]:
+    """Return what config.json holds: the configuration, and beside it the id and the imports that there are."""
+    beside = {RUN_ID: run_id, IMPORTS: [asdict(entry) for entry in imports]}
+    return {**to_json(config), **{name: value for name, value in beside.items() if value}}
 
 
 def _try_lock(handle: int) -> None:

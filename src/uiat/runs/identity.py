@@ -4,29 +4,22 @@ The table of p and the order of samples go by a sample's place, z and the logits
 that changed, both would be silently wrong. Paths of files may be relative to another folder than the present one.
 """
 
-import hashlib
 import os
 import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from uiat.config import AnyConfig
 from uiat.data import SOURCES, Splits, own
 from uiat.data.config import DataConfig
 from uiat.data.files import user_path
-from uiat.data.images import Images
 from uiat.data.own import is_callable
 from uiat.distributed import is_main, wait
 from uiat.errors import UserError
 from uiat.io import write_json
 from uiat.models import Imported, ModelConfig
 from uiat.runs.folder import RunFolder, read_json
-
-_PROBES = 64
-"""Images of each split whose pixels are part of the digest: all of them may be more than the memory holds."""
 
 
 def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str = "") -> None:
@@ -47,20 +40,18 @@ def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str 
 
 def identity(splits: Splits) -> dict[str, Any]:
     """Return the classes, the shape, and a count and a digest of each split."""
-    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    parts = {
+        "train": splits.train,
+        "validation": splits.validation,
+        "test": splits.test,
+        "generated": splits.generated,
+    }
     return {
         "schema": 1,
         "classes": list(splits.train.classes),
         "shape": list(splits.spec.shape),
-        **{name: {"images": len(part), "digest": _digest(part)} for name, part in parts.items()},
+        **{name: {"images": len(part), "digest": part.digest()} for name, part in parts.items() if part is not None},
     }
-
-
-def _digest(images: Images) -> str:
-    probes = torch.linspace(0, len(images) - 1, min(_PROBES, len(images))).long()
-    digest = hashlib.sha256(images.y.cpu().numpy().tobytes())
-    digest.update(images.x[probes].cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()
 
 
 def is_own_data(run: RunFolder, splits: Splits) -> bool:
@@ -69,15 +60,17 @@ def is_own_data(run: RunFolder, splits: Splits) -> bool:
     return all(known.get(part) == value for part, value in now.items())
 
 
-def check_same(run: RunFolder, splits: Splits, name: str) -> None:
-    """Refuse to go on with a run whose training or validation images are not those that it was begun with."""
-    known, now = known_data(run), identity(splits)
-    check_classes(run.path, known, splits.train.classes, name)
-    for part in ("shape", "train", "validation"):
-        if known.get(part, now[part]) != now[part]:
+def check_same(place: Path, known: dict[str, Any], now: dict[str, Any], name: str) -> None:
+    """Refuse to resume the run at a place on other training, generated or validation images than it was begun with.
+
+    `known` and `now` are their identities; a part that an earlier version did not keep is not compared.
+    """
+    check_classes(place, known, tuple(now["classes"]), name)
+    for part in ("shape", "train", "generated", "validation"):
+        if known.get(part, now.get(part)) != now.get(part):
             what = "images have another shape" if part == "shape" else f"{part} images are others"
             raise UserError(
-                f"the data {name} changed since {run.path} was begun (its {what}): bring it back, or begin a new run."
+                f"the data {name} changed since {place} was begun (its {what}): bring it back, or begin a new run."
             )
 
 

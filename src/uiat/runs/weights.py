@@ -1,8 +1,10 @@
-"""Reading weights, ours or anyone's, and loading them with an error a person can act on."""
+"""Reading weights, ours or anyone's, loading them with an error a person can act on, and the digest that names them."""
 
+import hashlib
 import pickle
 import warnings
 from collections.abc import Collection, Container, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,10 @@ PREFIXES = ("module.", "_orig_mod.")
 """What DataParallel and torch.compile put before every name."""
 UNUSED = ("sub_block1.",)
 """Weights that the TRADES code's wide networks save and never use."""
+DIGEST = "weights_digest"
+"""The key, in whatever was measured, of the digest of the weights it was measured on."""
+NO_DIGEST = "has no digest of its weights: it was evaluated by an earlier version of uiat"
+OTHER_WEIGHTS = "result(s) of weights that the run no longer has are skipped: evaluate it again"
 
 
 def load_weights(model: nn.Module, path: Path, *, head: Collection[str] = (), fresh_head: bool = False) -> None:
@@ -78,6 +84,43 @@ def read_weights(path: Path, expected: Container[str] = ()) -> dict[str, Tensor]
     if not tensors:
         raise UserError(f"{path} holds no weights: give a state dict, plain or under {', '.join(WRAPPERS)}.")
     return tensors
+
+
+def weights_digest(tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of weights: over the name, type, shape and values of each tensor, by ascending names.
+
+    It does not depend on the format of the file. BatchNorm's counters of batches are skipped: old files lack them.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(name for name in tensors if not name.endswith("num_batches_tracked")):
+        tensor = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} ".encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """Return the digest of the weights in a file; a file that did not change is read once in a process."""
+    facts = path.stat()
+    return _file_digest(path, facts.st_ino, facts.st_size, facts.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _file_digest(path: Path, *_: int) -> str:
+    return weights_digest(read_weights(path))
+
+
+def is_measured_on(entry: Mapping[str, Any], file: Path) -> bool:
+    """Whether an entry was measured on the weights in a file; yes where either has nothing to compare.
+
+    Earlier versions wrote entries without a digest, and published results have no weights.
+    """
+    if DIGEST not in entry or not file.is_file():
+        return True
+    try:
+        return bool(entry[DIGEST] == file_digest(file))
+    except (OSError, UserError):  # a damaged file has no weights that were measured
+        return False
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

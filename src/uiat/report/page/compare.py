@@ -16,9 +16,10 @@ from uiat.fields import show_number
 from uiat.progress import clock_time
 from uiat.report.page.runs import Evaluation, Run, show_threat
 from uiat.runs.folder import Weights
+from uiat.runs.weights import NO_DIGEST, OTHER_WEIGHTS
 
 Threat = tuple[str, float, str]
-SILENT = ("schema", "kind", "imports", "train.log_every", "train.checkpoint_minutes", "data.download")
+SILENT = ("schema", "kind", "imports", "run_id", "train.log_every", "train.checkpoint_minutes", "data.download")
 """Fields of a configuration that decide no result."""
 NONE = "–"
 
@@ -117,6 +118,10 @@ def strength(attack: str) -> tuple[int, int]:
 def _row(run: Run, threat: Threat | None, best: Evaluation | None, data: tuple[Any, ...], *, first: bool) -> Row:
     natural, robust = run.natural(), run.under(threat)
     notes = [run.progress] if run.progress else []
+    if run.others:
+        notes.append(f"{run.others} {OTHER_WEIGHTS}")
+    if any(evaluation.without_digest for evaluation in (natural, robust) if evaluation):
+        notes.append(f"its card {NO_DIGEST}")
     if run.data != data:
         notes.append(f"other data than most ({run.data_name}): not comparable")
     if natural is None and robust is None:

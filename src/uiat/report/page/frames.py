@@ -19,6 +19,7 @@ from uiat.attacks.ascent import ascend, gradient_of
 from uiat.balls import BALLS
 from uiat.crafting import crafting
 from uiat.data.images import Images, to_unit
+from uiat.evaluation.cascade import predictions
 from uiat.objectives.inverse import inverse_loss
 from uiat.rng import SampleDraws
 
@@ -52,7 +53,9 @@ class Frames:
     pixels: Tensor
     """uint8 (examples, frames, C, H, W)."""
     p: Tensor
-    """(examples, frames, classes), the probability of each class."""
+    """(examples, frames, classes), the probability of each class; 0 where the network gives NaN."""
+    guess: Tensor
+    """(examples, frames), the predicted class; the number of classes where the network gives NaN."""
 
 
 def make_frames(model: nn.Module, fast: nn.Module, images: Images, walk: Walk, device: torch.device) -> Frames:
@@ -60,8 +63,9 @@ def make_frames(model: nn.Module, fast: nn.Module, images: Images, walk: Walk, d
     x, y = images.x.to(device), images.y.to(device)
     with crafting(model, "eval"), crafting(fast, "eval"), torch.no_grad():
         frames = list(_frames(model, fast, x, y, walk, tuple(range(len(images)))))
-        p = torch.stack([model(to_unit(frame)).double().softmax(dim=1) for frame in frames], dim=1)
-    return Frames(walk.grid, torch.stack(frames, dim=1).cpu(), p.cpu())
+        logits = torch.stack([model(to_unit(frame)).double() for frame in frames], dim=1)
+    p = logits.softmax(dim=2).nan_to_num(0.0)
+    return Frames(walk.grid, torch.stack(frames, dim=1).cpu(), p.cpu(), predictions(logits).cpu())
 
 
 def _frames(

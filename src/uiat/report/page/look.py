@@ -11,6 +11,7 @@ from uiat import data
 from uiat.crafting import crafting
 from uiat.data.images import Images, to_unit
 from uiat.errors import UserError
+from uiat.evaluation.cascade import predictions
 from uiat.evaluation.curves import default_grid, easier_half, measure, natural_losses, plan_points
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.inverses import inverse_settings, make_inverses, make_z
@@ -20,10 +21,13 @@ from uiat.report.page.frames import Frames, Walk, make_frames
 from uiat.report.page.runs import Run
 from uiat.runs.folder import read_json
 from uiat.runs.identity import find_data
+from uiat.runs.weights import is_measured_on
 
 Z_PASSES, Z_IMAGES = 2, 2000
 """Passes over training images, and how many of them, with which z is made."""
 GROUPS = ("all", "easier", "harder")
+NO_CLASS = "NaN"
+"""What is shown for the class of logits with a NaN."""
 FRIENDLY = ("UIAT", "UIATOneOff", "IAT")
 """Methods that are trained with inverse adversaries."""
 
@@ -86,7 +90,7 @@ class Look:
     attack: str
     curve: CurveLine
     natural: Tensor
-    """Confusion on natural images: (true class, predicted class) counts."""
+    """Confusion on natural images: (true class, predicted class) counts; a last column for NaN, where there are any."""
     attacked: Tensor
     """The same under the attack; images that are wrong without it are left as they are."""
     universal: UniversalEffect
@@ -94,9 +98,8 @@ class Look:
 
     def verdict(self, example: int, frame: int, label: int) -> tuple[str, float, bool]:
         """Return what the network takes a frame for, how likely its true class is, and whether that is right."""
-        p = self.frames.p[example, frame]
-        guess = int(p.argmax())
-        return self.images.classes[guess], float(p[label]), guess == label
+        guess = int(self.frames.guess[example, frame])
+        return (*self.images.classes, NO_CLASS)[guess], float(self.frames.p[example, frame, label]), guess == label
 
     def by_class(self) -> list[tuple[str, int, float, float]]:
         """Return each class that has images: their number, natural and attacked accuracy."""
@@ -172,7 +175,8 @@ def _kept_curve(run: Run, attack: str) -> CurveLine | None:
     path = run.folder.path / "curves" / "curves.json"
     try:
         saved = read_json(path) if path.exists() else {}
-        if saved.get("attack") != attack or saved.get("weights") != run.folder.weights("best").name:
+        file = run.folder.weights("best")
+        if saved.get("attack") != attack or saved.get("weights") != file.name or not is_measured_on(saved, file):
             return None
         accuracy = {name: list(map(float, saved["accuracy"][name])) for name in GROUPS}
         interval = {name: [(float(a), float(b)) for a, b in saved["interval95"][name]] for name in GROUPS}
@@ -194,8 +198,9 @@ def _confusions(ready: Ready, attack: str) -> tuple[Tensor, Tensor]:
 
 def _confusion(ready: Ready, x: Tensor, classes: int) -> Tensor:
     with crafting(ready.fast, "eval") as network, torch.no_grad():
-        guesses = torch.cat([network(part.to(ready.device)).argmax(dim=1).cpu() for part in x.split(256)])
-    return (ready.images.y * classes + guesses).bincount(minlength=classes * classes).reshape(classes, classes)
+        guesses = torch.cat([predictions(network(part.to(ready.device))).cpu() for part in x.split(256)])
+    columns = classes + bool((guesses == classes).any())
+    return (ready.images.y * columns + guesses).bincount(minlength=classes * columns).reshape(classes, columns)
 
 
 def _universal(ready: Ready, beta: float) -> UniversalEffect:

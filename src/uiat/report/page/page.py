@@ -19,7 +19,7 @@ from uiat.report.figure import in_levels, show_radius, ticks
 from uiat.report.page.charts import Chart, Series, epoch_ticks, percent_ticks, value_ticks
 from uiat.report.page.compare import RunComparison, cells, flatten, notes, show
 from uiat.report.page.frames import FRIENDS
-from uiat.report.page.look import GROUPS, Look, LookOptions
+from uiat.report.page.look import GROUPS, NO_CLASS, Look, LookOptions
 from uiat.report.page.runs import Run
 from uiat.report.page.story import STRIP, caveats, headline, hero, opponent
 
@@ -174,8 +174,8 @@ def mistakes(counts: Tensor, classes: tuple[str, ...]) -> list[tuple[str, str, i
     """Return the most frequent mistakes of a confusion: true class, predicted class, how often."""
     wrong = counts.clone().fill_diagonal_(0).flatten()
     places = wrong.argsort(descending=True, stable=True)[:6].tolist()
-    size = len(classes)
-    return [(classes[p // size], classes[p % size], int(wrong[p])) for p in places if wrong[p]]
+    size, names = counts.shape[1], (*classes, NO_CLASS)
+    return [(classes[p // size], names[p % size], int(wrong[p])) for p in places if wrong[p]]
 
 
 def _payload(
@@ -185,7 +185,7 @@ def _payload(
     natural, classes = looks[0].frames.pixels[:, FRIENDS], looks[0].images.classes
     shown = [_shown(looks, k, label) for k, label in enumerate(labels)]
     return {
-        "classes": list(classes),
+        "classes": [*classes, NO_CLASS],
         "shape": list(natural.shape[1:]),
         "radii": radii,
         "zero": FRIENDS,
@@ -200,7 +200,7 @@ def _payload(
                 "method": look.run.method,
                 "frames": [_packed(_steps(frames)) for frames in look.frames.pixels],
                 "p": [_rounded(p[:, bars]) for p, bars in zip(look.frames.p, shown, strict=True)],
-                "guess": look.frames.p.argmax(dim=2).tolist(),
+                "guess": look.frames.guess.tolist(),
                 "curve": {"grid": list(look.curve.grid), **look.curve.accuracy},
             }
             for look in looks

@@ -19,6 +19,7 @@ from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import unpack
 from uiat.fields import show_number
 from uiat.runs.folder import RunFolder, Weights, read_json
+from uiat.runs.weights import DIGEST, is_measured_on
 from uiat.types import Clock
 
 LABELS = {"Natural": "natural training", "UIATOneOff": "one-off UIAT", "SingleStep": "single step"}
@@ -47,6 +48,8 @@ class Evaluation:
     verdicts: Tensor | None = None
     """Whether each image was classified right; `None` where the card does not say."""
     per_class: dict[str, float] | None = None
+    without_digest: bool = False
+    """Whether there are weights, and it does not say that it was measured on these: earlier versions did not."""
 
     @property
     def threat(self) -> tuple[str, float, str]:
@@ -83,6 +86,8 @@ class Run:
     """Its step lines."""
     evaluations: tuple[Evaluation, ...]
     state: RunState
+    others: int = 0
+    """How many evaluations are skipped, since they are of weights that the run no longer has."""
 
     @property
     def method(self) -> str:
@@ -197,7 +202,9 @@ def _read(path: Path) -> Run:
         (),
         state,
     )
-    return replace(run, evaluations=(*_from_card(run), *_from_measures(run)))
+    found = [*_from_card(run), *_from_measures(run)]
+    present = tuple(evaluation for evaluation in found if evaluation is not None)
+    return replace(run, evaluations=present, others=len(found) - len(present))
 
 
 def read_lines(folder: RunFolder) -> list[dict[str, Any]]:
@@ -212,8 +219,8 @@ def read_lines(folder: RunFolder) -> list[dict[str, Any]]:
     return records
 
 
-def _from_card(run: Run) -> Iterable[Evaluation]:
-    """Return the evaluations in result.json on the run's own data; the latest first."""
+def _from_card(run: Run) -> Iterable[Evaluation | None]:
+    """Return the evaluations in result.json on the run's own data, the latest first; `None` for other weights."""
     names = {run.folder.weights(which).name: which for which in WEIGHTS}
     for entry in reversed(run.card["evaluations"]):
         weights = names.get(str(entry.get("weights", "")))
@@ -223,12 +230,15 @@ def _from_card(run: Run) -> Iterable[Evaluation]:
                 sample = entry["sample"]
                 seed = entry.get("seed", 0) if sample == "balanced" else 0
                 images = (run.data, sample, seed, entry["n"])
-                yield _evaluation(entry, entry["attack"], weights, images, verdicts)
+                yield _evaluation(run, entry, entry["attack"], weights, images, verdicts)
 
 
-def _from_measures(run: Run) -> Iterable[Evaluation]:
-    """Return the test accuracies that `uiat reproduce` keeps beside a run, those on the most images first."""
-    found = []
+def _from_measures(run: Run) -> Iterable[Evaluation | None]:
+    """Return the test accuracies that `uiat reproduce` keeps beside a run, those on the most images first.
+
+    `None` stands for one of other weights.
+    """
+    found: list[Evaluation | None] = []
     for path in sorted((run.folder.path / "measures").glob("*.json")):
         entry = read_json(path)
         if not isinstance(entry, dict) or not isinstance(entry.get("attack"), str) or entry.get("split") != "test":
@@ -238,16 +248,31 @@ def _from_measures(run: Run) -> Iterable[Evaluation]:
             verdicts = file.get_tensor("correct").bool()
         with suppress(KeyError, TypeError, ValueError):
             images = (run.data, "reproduce", entry["n"])
-            found.append(_evaluation(entry, entry["attack"], entry["weights"], images, verdicts))
-    return sorted(found, key=lambda evaluation: -evaluation.n)
+            found.append(_evaluation(run, entry, entry["attack"], entry["weights"], images, verdicts))
+    return sorted(found, key=lambda evaluation: -evaluation.n if evaluation else 0)
 
 
 def _evaluation(
-    entry: dict[str, Any], attack: str, weights: str, images: tuple[Any, ...], verdicts: Tensor | None
-) -> Evaluation:
+    run: Run, entry: dict[str, Any], attack: str, weights: Weights, images: tuple[Any, ...], verdicts: Tensor | None
+) -> Evaluation | None:
+    file = run.folder.weights(weights) if weights in WEIGHTS else run.folder.best
+    if not is_measured_on(entry, file):
+        return None
+    without_digest = DIGEST not in entry and file.is_file()
     n, accuracy = int(entry["n"]), float(entry["accuracy"])
     low, high = entry.get("interval95") or wilson(round(accuracy * n), n)
     eps, norm = float(entry.get("eps", 0.0)), str(entry.get("norm", "linf"))
     return Evaluation(
-        attack, eps, norm, accuracy, float(low), float(high), n, weights, images, verdicts, entry.get("per_class")
+        attack,
+        eps,
+        norm,
+        accuracy,
+        float(low),
+        float(high),
+        n,
+        weights,
+        images,
+        verdicts,
+        entry.get("per_class"),
+        without_digest,
     )

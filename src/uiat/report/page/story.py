@@ -54,7 +54,7 @@ def opponent(looks: Sequence[Look]) -> int | None:
 def hero(look: Look, labels: Sequence[int]) -> int:
     """Return the example whose true class gains and loses most: right without a perturbation, wrong at 2ε."""
     p = look.frames.p[torch.arange(len(labels)), :, torch.tensor(labels)]
-    right = look.frames.p.argmax(dim=2) == torch.tensor(labels)[:, None]
+    right = look.frames.guess == torch.tensor(labels)[:, None]
     shows = right[:, FRIENDS] & ~right[:, -1]
     gain = 2 * (p[:, 0] - p[:, FRIENDS]).clamp(max=0.5) + p[:, FRIENDS] - p[:, -1]
     return int((gain + shows.double()).argmax())

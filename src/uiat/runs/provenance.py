@@ -1,0 +1,125 @@
+"""Provenance of a run: the id, configuration, data, helper and environment that its checkpoints were made with.
+
+A resume compares them with those it has. What decides the result must be the same; the rest may change, and the card
+lists what changed, and where.
+"""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from uiat.config import AnyConfig, from_json, to_json
+from uiat.data import Splits
+from uiat.distributed import world
+from uiat.errors import UserError
+from uiat.runs.card import environment
+from uiat.runs.folder import RunFolder
+from uiat.runs.identity import check_same, identity, known_places
+from uiat.runs.weights import weights_digest
+
+FREE = (
+    *("data.name", "data.test", "data.generated.file", "data.download", "method.helper"),
+    *("train.on_nonfinite", "train.log_every", "train.checkpoint_minutes"),
+)
+"""Fields of a configuration that may change: paths, whose content is compared, and what moves no weight otherwise."""
+NAMED = 5
+"""How many differing fields a message names."""
+
+
+@dataclass
+class Provenance:
+    """What a run is trained with by this process, and what changed in earlier resumes."""
+
+    run: RunFolder
+    config: AnyConfig
+    content: dict[str, Any]
+    """As a checkpoint keeps it."""
+    resumed: list[dict[str, Any]] = field(default_factory=list)
+    """For each resume with a change: the epoch and step it started from, and each change as [before, after]."""
+
+    @classmethod
+    def of(
+        cls, run: RunFolder, config: AnyConfig, splits: Splits, device: torch.device, helper: nn.Module | None
+    ) -> "Provenance":
+        """Collect what this process trains a run with."""
+        content = {
+            "run_id": run.read_id(),
+            "config": to_json(config),
+            "data": identity(splits),
+            "helper": None if helper is None else weights_digest(helper.state_dict()),
+            "settings": {"processes": world(), "places": known_places(run), **environment(device)},
+        }
+        return cls(run, config, content)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {**self.content, "resumed": self.resumed}
+
+    def resume(self, saved: dict[str, Any], path: Path) -> str:
+        """Compare with the content of a checkpoint: refuse what is not the same run, record what else changed.
+
+        Return a notice where there is nothing to compare, since an earlier version wrote the checkpoint; else nothing.
+        """
+        before = saved.get("provenance")
+        if before is None:
+            return f"{path} is of an earlier version of uiat: it is not compared with {self.run.config} and the data"
+        try:
+            config, settings = _normal(before["config"]), _leaves(before["settings"])
+            self._check(before, config, path)
+            changes = {**_changes(config, _leaves(self.content["config"])), **_changes(settings, self._settings())}
+            self.resumed = [*before["resumed"]]
+        except (KeyError, TypeError, AttributeError, RecursionError):
+            raise UserError(f"{path} does not say what its run was made with: it is damaged, move it away.") from None
+        if changes:
+            self.resumed.append({"epoch": saved["epoch"], "step": saved["step"], "changes": changes})
+        return ""
+
+    def _settings(self) -> dict[str, Any]:
+        return _leaves(self.content["settings"])
+
+    def _check(self, before: dict[str, Any], config: dict[str, Any], path: Path) -> None:
+        """Refuse a checkpoint of another run, configuration, data or helper."""
+        run, now = self.run, self.content
+        if before["run_id"] != now["run_id"]:
+            raise UserError(
+                f"{path} belongs to another run than {run.config} (run id {before['run_id']} and {now['run_id']}): "
+                "bring back the file that belongs to the other."
+            )
+        changes = _changes(config, _leaves(now["config"]))
+        fixed = {name: pair for name, pair in changes.items() if name not in FREE}
+        if fixed:
+            values = [f"{name} is {a!r} in the checkpoint and {b!r} in config.json" for name, (a, b) in fixed.items()]
+            more = f"; and {len(values) - NAMED} more" if len(values) > NAMED else ""
+            raise UserError(
+                f"{run.config} changed since {path} was written: {'; '.join(values[:NAMED])}{more}. These are fixed "
+                "within a run: restore the values of the checkpoint, or train with the new ones in another --out."
+            )
+        check_same(run.path, before["data"], now["data"], self.config.data.name)
+        if None not in (before["helper"], now["helper"]) and before["helper"] != now["helper"]:
+            raise UserError(
+                f"the helper of {run.path} has other weights than when {path} was written: bring it back, "
+                "or start a new run."
+            )
+
+
+def _normal(saved: dict[str, Any]) -> dict[str, Any]:
+    """Return the leaves of a saved configuration, with the fields that this version has."""
+    return _leaves(to_json(from_json(saved)))
+
+
+def _leaves(value: Any, name: str = "") -> dict[str, Any]:
+    """Return the values of nested dictionaries by their dotted names."""
+    if not isinstance(value, dict):
+        return {name: value}
+    inner = [_leaves(part, f"{name}.{key}" if name else str(key)) for key, part in value.items()]
+    return {leaf: part for leaves in inner for leaf, part in leaves.items()}
+
+
+def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, list[Any]]:
+    """Return what differs, as [before, after]; `None` where one of them lacks it."""
+    names = dict.fromkeys([*before, *after])
+    pairs = {name: [before.get(name), after.get(name)] for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
