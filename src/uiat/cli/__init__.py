@@ -54,9 +54,11 @@ def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code; a `UserError` is one sentence and code 2."""
     importing = Imports()
     from uiat.cli.launch import refuse, refused
+    from uiat.engine.signals import stop_with_parent
     from uiat.errors import PeerLost, UserError
 
     words = sys.argv[1:] if args is None else args
+    stop_with_parent()
     try:
         return 0 if refused() else _dispatch(words, importing)
     except UserError as error:
