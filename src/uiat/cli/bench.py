@@ -1,5 +1,6 @@
 """`uiat bench`: what a step of each method costs here, in seconds, passes and memory."""
 
+import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -7,7 +8,6 @@ from typing import Any, Generic
 
 import torch
 import tyro
-from rich.console import Console
 from rich.table import Table
 
 from uiat import methods, models
@@ -24,12 +24,15 @@ from uiat.io import write_json
 from uiat.methods import MethodConfig
 from uiat.models import ResNet
 from uiat.precision import Precision
+from uiat.progress import PipeSafeConsole
 from uiat.report.figure import save_figure
 from uiat.runs.card import environment
 from uiat.runs.folder import RunFolder
 from uiat.types import DataSpec
 
 DEFAULT = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
+THREADS_PER_CORE = 8
+"""More threads only wait for each other; very many end the process."""
 WIDTH = 16
 """Of the ResNet-18 that is timed without --model: a quarter of the paper's, for minutes on two cores."""
 
@@ -168,6 +171,8 @@ def _parse(args: list[str]) -> Bench[Any]:
     for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples", "threads"):
         if (value := getattr(options, flag)) is not None and value < 1:
             raise UserError(f"--{flag.replace('_', '-')} is {value}: give at least 1.")
+    if options.threads is not None and options.threads > (most := THREADS_PER_CORE * (os.cpu_count() or 1)):
+        raise UserError(f"--threads is {options.threads}: give at most {most}, {THREADS_PER_CORE} for each core.")
     if options.samples < options.batch_size:
         raise UserError(f"--samples is {options.samples}, less than a batch of {options.batch_size}: give more.")
     check_file(options.json)
@@ -203,7 +208,7 @@ def _show(costs: list[StepCost], title: str) -> None:
             *(counts if cost.counts else ["", "", ""]),
             "" if cost.peak_bytes is None else f"{cost.peak_bytes / 1e6:.0f}",
         )
-    Console().print(table)
+    PipeSafeConsole().print(table)
 
 
 def _mean(cost: StepCost, kind: str) -> float:

@@ -6,12 +6,12 @@ from typing import Annotated, Literal
 
 import tyro
 from rich import box
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError
+from uiat.progress import PipeSafeConsole
 from uiat.report.page.compare import HEADINGS, RunComparison, cells, compare_runs, notes, to_csv, to_markdown
 from uiat.report.page.runs import read_runs
 
@@ -55,7 +55,7 @@ def main(args: list[str]) -> int:
 
 
 def _show(comparison: RunComparison) -> None:
-    console = Console(highlight=False)
+    console = PipeSafeConsole(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = WIDTH
     table = _table(f"robust: {comparison.title}")
@@ -75,7 +75,7 @@ def _show(comparison: RunComparison) -> None:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
-def _show_differences(console: Console, comparison: RunComparison) -> None:
+def _show_differences(console: PipeSafeConsole, comparison: RunComparison) -> None:
     names = [row.run.name for row in comparison.rows]
     if len(names) > MOST_COLUMNS:
         for k, name in enumerate(names):

@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -16,6 +15,7 @@ from uiat.evaluation.evaluate import open_ledger
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready, prepare
 from uiat.fields import check_radius
+from uiat.progress import PipeSafeConsole
 from uiat.report.curves import write_curves, write_difference
 from uiat.report.figure import in_levels, show_radius
 from uiat.runs.folder import RunFolder
@@ -54,7 +54,7 @@ def main(args: list[str]) -> int:
     points = plan_points(grid, options.attack, first.base, num_classes=classes, seed=seed)
     check_count(len(first.images))
     folder = out_folder(first, options.out, "curves")
-    notices = Console(stderr=True, highlight=False)
+    notices = PipeSafeConsole(stderr=True, highlight=False)
     curves: list[CurveVerdicts] = []
     ledgers: list[Ledger] = []
     for ready in subjects:
@@ -100,6 +100,6 @@ def _show(ready: Ready, curve: CurveVerdicts, folder: Path) -> None:
         values = [float(group[k]) for group in groups.values()]
         shown = [f"{value:.2%}" for value in (*values, values[1] - values[2])]
         table.add_row(show_radius(point.eps, levels), point.kind, *shown)
-    console = Console()
+    console = PipeSafeConsole()
     console.print(table)
     console.print(f"written: {folder}", markup=False, highlight=False, soft_wrap=True)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -17,6 +16,7 @@ from uiat.data.files import nearest, user_path
 from uiat.data.packing import PackOptions, pack
 from uiat.errors import UserError, quoted, unknown
 from uiat.io import write_json
+from uiat.progress import PipeSafeConsole
 from uiat.recipes import RECIPES
 from uiat.report.data_files import describe, write_npz
 
@@ -154,7 +154,7 @@ def _show(facts: dict[str, Any]) -> None:
         table.add_row(f"… and {len(classes) - _MOST_CLASSES} more", *("" for _ in counts))
     table.add_section()
     table.add_row("all", *(str(sum(row.values())) for row in counts.values()))
-    console = Console(highlight=False)
+    console = PipeSafeConsole(highlight=False)
     console.print(table)
     channels, height, width = facts["shape"]
     console.print(f"{len(classes)} classes, {channels} × {height} × {width} (channels × height × width), uint8")

@@ -7,7 +7,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor
 
 from uiat import data
@@ -24,7 +23,7 @@ from uiat.engine.loop import rehearse
 from uiat.engine.overfitting import is_single_step
 from uiat.engine.setup import build_loader, helper_config
 from uiat.engine.state import State
-from uiat.progress import clock_time
+from uiat.progress import PipeSafeConsole, clock_time
 from uiat.reproduce.budget import SETS, pace
 from uiat.runs.folder import RunFolder
 
@@ -127,10 +126,10 @@ def dry_run(config: AnyConfig, run: RunFolder, data_dir: str | None, device: tor
     helper = estimate(replace(helper_config(config, method, run), init=""), splits, device) if helped else None
     facts = _facts(config, splits, estimate(config, splits, device), helper, device)
     lines = ["configuration", *_settings(config), "run", *facts, f"  folder     {run.path}, not made"]
-    Console(highlight=False).print("\n".join(lines), markup=False, soft_wrap=True)
+    PipeSafeConsole(highlight=False).print("\n".join(lines), markup=False, soft_wrap=True)
     if not present:
         note = f"note: {config.data.name} is not downloaded yet: the numbers are those of its full size"
-        Console(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
+        PipeSafeConsole(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
 
 
 def _settings(config: AnyConfig) -> Iterator[str]:

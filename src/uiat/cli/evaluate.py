@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -30,6 +29,7 @@ from uiat.fields import show_number
 from uiat.io import write_json
 from uiat.models import Imported
 from uiat.models.layout import keeps_channels_last
+from uiat.progress import PipeSafeConsole
 from uiat.runs.card import add_evaluation
 from uiat.runs.folder import RunFolder
 from uiat.runs.saved import read_export
@@ -77,7 +77,7 @@ def main(args: list[str]) -> int:
 
 def _evaluate(target: Path, options: Evaluate[Any]) -> None:
     ready = prepare(target, options.subject)
-    notices = Console(stderr=True, highlight=False, quiet=not is_main())
+    notices = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
     notices.print(_network_line(ready), markup=False, soft_wrap=True)
     if ready.run is None and isinstance(ready.options.model, Imported):
         notices.print(f"note: {UNNORMALIZED}", markup=False, soft_wrap=True)
@@ -85,7 +85,7 @@ def _evaluate(target: Path, options: Evaluate[Any]) -> None:
         _measure(ready, options, ledger, notices)
 
 
-def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: Console) -> None:
+def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: PipeSafeConsole) -> None:
     if ledger.resumed:
         notices.print("going on with an interrupted evaluation (--restart measures anew)", markup=False)
     measured = evaluate_subject(ready, options.attacks, ledger, keep=bool(options.save_adversaries))
@@ -124,7 +124,7 @@ def _show(ready: Ready, measured: SuiteResult) -> None:
         low, high = wilson(int(accuracy.correct.sum()), len(accuracy.correct))
         interval, n = f"{low:.2%} – {high:.2%}", str(len(accuracy.correct))
         table.add_row(name, f"{accuracy.value:.2%}", interval, n, f"{accuracy.seconds:.1f}")
-    Console().print(table)
+    PipeSafeConsole().print(table)
 
 
 def _show_classes(ready: Ready, measured: SuiteResult) -> None:
@@ -135,4 +135,4 @@ def _show_classes(ready: Ready, measured: SuiteResult) -> None:
     rows = {name: per_class(accuracy, ready.images) for name, accuracy in measured.attacks.items()}
     for _, label in present(ready.images):
         table.add_row(escape(label), *(f"{row[label]:.1%}" for row in rows.values()))
-    Console().print(table)
+    PipeSafeConsole().print(table)

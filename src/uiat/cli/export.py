@@ -4,11 +4,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from uiat.cli.options import REGISTRY, suggest
 from uiat.export.folder import HubCard, write_folder
 from uiat.export.loaded_run import load_run
+from uiat.progress import PipeSafeConsole
 from uiat.runs.folder import Weights
 
 
@@ -41,8 +41,8 @@ def main(args: list[str]) -> int:
     out = Path(options.out) if options.out else loaded.run.path / "export"
     hub = HubCard(options.license) if options.hub_card else None
     files = write_folder(loaded, out, onnx=options.onnx, hub=hub)
-    Console(highlight=False).print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)
+    PipeSafeConsole(highlight=False).print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)
     if not loaded.evaluations:
-        Console(stderr=True, highlight=False).print("note: the card has no accuracies", markup=False)
+        PipeSafeConsole(stderr=True, highlight=False).print("note: the card has no accuracies", markup=False)
     suggest("done; next:", "uiat", "report" if loaded.evaluations else "evaluate", loaded.run.path)
     return 0

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Generic
 
 import torch
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -14,6 +13,7 @@ from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.inverses import LOSSES, find_z, inverse_settings, make_inverses, shown_places
 from uiat.evaluation.subject import Ready, prepare
+from uiat.progress import PipeSafeConsole
 from uiat.report.inverse import InverseResult, write_inverses
 
 
@@ -94,7 +94,7 @@ def _show(ready: Ready, result: InverseResult, folder: Path) -> None:
         table.add_row(escape(name), *_cells(row))
     table.add_section()
     table.add_row("all", *_cells(content["overall"]))
-    console = Console()
+    console = PipeSafeConsole()
     console.print(table)
     console.print(f"written: {folder}", markup=False, highlight=False, soft_wrap=True)
 

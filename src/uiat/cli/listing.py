@@ -3,11 +3,10 @@
 import textwrap
 from collections.abc import Iterable, Iterator
 
-from rich.console import Console
-
 from uiat import attacks, data, methods, models, recipes
 from uiat.errors import unknown
 from uiat.evaluation import suite
+from uiat.progress import PipeSafeConsole
 
 WIDTH = 100
 """Columns that the table of recipes takes at most."""
@@ -49,7 +48,7 @@ def main(args: list[str]) -> int:
         else:
             width = max(map(len, known[kind]))
             lines = [kind, *(f"  {name:<{width}}  {line}" for name, line in known[kind].items())]
-        Console().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+        PipeSafeConsole().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
     return 0
 
 

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import tyro
-from rich.console import Console
 
 from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError, quoted
 from uiat.export.folder import FILES, HubCard, write_folder
 from uiat.export.loaded_run import load_run
+from uiat.progress import PipeSafeConsole
 from uiat.runs import hub
 from uiat.runs.folder import Weights
 from uiat.runs.saved import CONFIG, read_export
@@ -56,7 +56,7 @@ def main(args: list[str]) -> int:
             address = _upload(Path(folder), options)
         if not loaded.evaluations:
             note = f"note: the card has no accuracies; measure with: uiat evaluate {quoted(source)}"
-            Console(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
+            PipeSafeConsole(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
     print(f'{address}\nmodel = uiat.load("{options.name}")')
     suggest("done; next:", "uiat", "evaluate", options.name)
     return 0

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-from rich.console import Console
-
 from uiat.cli.reproduce_job import Job, job_command, plan_job
 from uiat.errors import UserError
 from uiat.progress import PipeSafeConsole, clock_time
@@ -34,7 +32,7 @@ def say(line: str) -> None:
 
 def show(line: str) -> None:
     """Print a result on stdout."""
-    Console(highlight=False).print(line, markup=False, soft_wrap=True)
+    PipeSafeConsole(highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 def print_plan(job: Job) -> None:

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Annotated
 
 import tyro
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
 from uiat.cli.options import REGISTRY
 from uiat.errors import UserError
-from uiat.progress import clock_time
+from uiat.progress import PipeSafeConsole, clock_time
 from uiat.report.page.runs import Run, read_runs
 
 LEVELS = "▁▂▃▄▅▆▇█"
@@ -43,12 +43,12 @@ def main(args: list[str]) -> int:
     (run, *others) = read_runs([options.run])
     if others:
         raise UserError(f"{options.run} holds {1 + len(others)} runs: name one of them.")
-    console = Console(highlight=False)
+    console = PipeSafeConsole(highlight=False)
     if options.once or not console.is_terminal:
         console.print(picture(run, console.width))
         return 0
     with Live(picture(run, console.width), console=console, auto_refresh=False) as live:
-        while run.state == "training":
+        while run.state == "training" and not console.quiet:
             time.sleep(options.every)
             (run,) = read_runs([options.run])
             live.update(picture(run, console.width), refresh=True)

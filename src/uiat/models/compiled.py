@@ -5,10 +5,10 @@ from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
-from rich.console import Console
 from torch import Tensor, nn
 
 from uiat.models.trial import untouched
+from uiat.progress import PipeSafeConsole
 
 
 class Compiled(nn.Module):
@@ -58,6 +58,6 @@ class Compiled(nn.Module):
     def _give_up(self, error: Exception) -> None:
         self._compiled = None
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        Console(stderr=True, highlight=False).print(
+        PipeSafeConsole(stderr=True, highlight=False).print(
             f"{self.what} runs without torch.compile, which failed ({reason})", markup=False, soft_wrap=True
         )

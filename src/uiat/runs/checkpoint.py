@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from rich.console import Console
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor
@@ -25,6 +24,7 @@ from uiat.distributed import broadcast, is_main, wait
 from uiat.errors import UserError, quoted
 from uiat.io import append, digest, sealed, settled_length, write_sealed, write_tensors
 from uiat.methods import Method
+from uiat.progress import PipeSafeConsole
 from uiat.runs.folder import RunFolder
 from uiat.targets import PredictionTable
 
@@ -193,7 +193,7 @@ class Checkpointer:
 
     def _say(self, notice: str) -> None:
         self.notices.append(notice)
-        Console(stderr=True, highlight=False).print(notice, markup=False, soft_wrap=True)
+        PipeSafeConsole(stderr=True, highlight=False).print(notice, markup=False, soft_wrap=True)
         append(self.run.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {notice}\n")
 
     def _read(self, path: Path, device: torch.device) -> dict[str, Any]:
