@@ -84,7 +84,19 @@ def is_main() -> bool:
 
 def launched() -> int:
     """Return the number of processes that torchrun started; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
+    count = os.environ.get("WORLD_SIZE", "1")
+    if count == "1":
+        return 1
+    names = {name: os.environ.get(name) for name in ("WORLD_SIZE", "RANK", "MASTER_PORT")}
+    wrong = [name for name, value in names.items() if not (value or "").isdecimal()]
+    wrong += ["MASTER_ADDR"] * ("MASTER_ADDR" not in os.environ)
+    if wrong or int(count) < 1:
+        name = next(iter(wrong), "WORLD_SIZE")
+        raise UserError(
+            f"the environment has WORLD_SIZE={count}, and {name} is {os.environ.get(name) or 'not set'}: start several "
+            "processes with --processes or torchrun, or unset WORLD_SIZE."
+        )
+    return int(count)
 
 
 def restarted() -> bool:
@@ -98,7 +110,7 @@ def pick_device(name: str) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
-        torch.empty(1, device=device)
+        torch.zeros(1, device=device).item()  # a meta tensor has no values
     except (RuntimeError, AssertionError, NotImplementedError):
         raise UserError(f"the device {name!r} cannot be used here: give --device cpu, or leave it out.") from None
     return device

@@ -1,6 +1,8 @@
 """Errors shown without a traceback: one clear sentence each."""
 
 import difflib
+import errno
+import re
 import shlex
 from collections.abc import Iterable
 
@@ -46,3 +48,35 @@ def unknown(kind: str, name: str, known: Iterable[str], *, others: Iterable[str]
     else:
         hint = "see `uiat list`."
     return UserError(f"unknown {kind} {name!r}: {hint}")
+
+
+PATHS = {errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EROFS}
+"""Errors of the system that are about the path they name."""
+_CAUSES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
+    (
+        (MemoryError, RuntimeError),
+        r"can't allocate memory|not enough memory|out of memory|std::bad_alloc",
+        "there is not enough memory ({}): give a smaller network (--model.width), fewer or smaller images "
+        "(--data.subset, --data.size), a smaller batch (--train.batch-size), or --train.micro-batch.",
+    ),
+    (
+        (OverflowError, RuntimeError),
+        r"without overflow|[Oo]verflow when unpacking|too large to convert|too large to fit|Numerical result out",
+        "a number is too large to compute with ({}): give a smaller one.",
+    ),
+    ((RuntimeError,), r"^Symlink loop from", "a path is a link to itself ({}): remove the link."),
+)
+"""Types of an error that has one cause, what its message contains, and what to tell the user instead."""
+
+
+def explain(error: Exception) -> UserError | None:
+    """Return the message for an error of torch, Python or the system that a person can mend; `None`: it is a bug."""
+    if isinstance(error, OSError) and error.errno in PATHS and error.filename is not None:
+        return UserError(f"cannot use {error.filename}: {error.strerror}.")
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
+        return UserError(f"cannot write the output: {error.strerror}.")
+    text = " ".join(str(error).split())
+    for types, pattern, sentence in _CAUSES:
+        if isinstance(error, types) and (isinstance(error, MemoryError) or re.search(pattern, text)):
+            return UserError(sentence.format(text[:150] or type(error).__name__))
+    return None

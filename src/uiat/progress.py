@@ -1,5 +1,6 @@
 """How far long work is: a live bar on a terminal, plain lines elsewhere, with the time that is left."""
 
+import errno
 import os
 import stat
 import sys
@@ -19,7 +20,7 @@ from rich.text import Text
 from uiat.distributed import is_main
 from uiat.errors import PeerLost, UserError
 from uiat.escaping import printable
-from uiat.io import append
+from uiat.io import WriteError, append
 
 QUIET_SECONDS = 30.0
 """How often a plain line says how far it is."""
@@ -38,8 +39,16 @@ class PipeSafeConsole(Console):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
     def on_broken_pipe(self) -> None:
-        """Say no more, instead of ending the program."""
+        """Print no more, instead of ending the program."""
         self.quiet = True
+
+    def _check_buffer(self) -> None:  # of rich: it handles a closed pipe alone
+        try:
+            super()._check_buffer()
+        except OSError as error:
+            if error.errno != errno.EIO:  # a full disk
+                raise WriteError(Path(getattr(self.file, "name", "the output")), error) from None
+            self.on_broken_pipe()
 
 
 def clock_time(seconds: float) -> str:

@@ -1,6 +1,7 @@
 """The exit codes of `uiat train --processes`, with a script in torchrun's place."""
 
 import errno
+import signal
 import sys
 from pathlib import Path
 
@@ -18,6 +19,7 @@ STOPPED = 'touch "$UIAT_STOP_FILE.stopped"; '
     [
         (f"kill -INT $PPID; {HEARD} {STOPPED}", 130),
         (f"kill -TERM $PPID; {HEARD} {STOPPED}", 143),
+        (f"kill -HUP $PPID; {HEARD} {STOPPED}", 129),  # the terminal, or ssh, was closed
         (f"kill -TERM $PPID; {HEARD}", 0),  # the training was at its end
         ("kill -TERM $PPID; exit 1", 143),  # a scheduler's signal reached torchrun, too
         (STOPPED, 143),  # a signal reached the processes alone
@@ -30,7 +32,11 @@ def test_the_exit_code(script: str, code: int, tmp_path: Path, monkeypatch: pyte
     torchrun.write_text(f"#!/bin/sh\n{script}\n")
     torchrun.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(torchrun))
-    assert launch(tmp_path / "run", 2, 3, []) == code
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)  # the tests may run under nohup
+    try:
+        assert launch(tmp_path / "run", 2, 3, []) == code
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_mistake_of_a_process_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -101,3 +101,13 @@ def test_other_commands(run_copy: RunFolder, capsys: pytest.CaptureFixture[str])
     assert (found.out.splitlines()[-2], found.err) == (f"written: {target}/inverse", "")
     assert call(capsys, "list", "models").err == ""
     assert call(capsys, "data", "info", "digits").err == ""
+
+
+def test_a_terminal_that_was_closed_is_written_to_no_more() -> None:
+    ours, theirs = pty.openpty()
+    os.close(ours)
+    with os.fdopen(theirs, "w") as terminal:
+        console = progress.PipeSafeConsole(file=terminal)
+        console.print("nobody reads this")
+        assert console.quiet
+        os.dup2(os.open(os.devnull, os.O_WRONLY), theirs)  # what is in its buffer

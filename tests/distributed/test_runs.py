@@ -112,6 +112,31 @@ def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tm
     assert [line["epoch"] for line in lines(out) if line["kind"] == "epoch"] == list(range(1, stopped["epoch"] + 1))
 
 
+def test_processes_end_with_their_launcher(tmp_path: Path) -> None:
+    """After a SIGKILL, too; a module in the current folder is found where it is named, and shadows none of Python's."""
+    run, temporary = tmp_path / "run", tmp_path / "tmp"
+    temporary.mkdir()
+    for name in ("random", "tempfile", "queue"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('shadowed')\n")
+    (tmp_path / "my_log.py").write_text("def make(run, config):\n    return lambda moment: None\n")
+    flags = ["--train.epochs", "2000", "--train.checkpoint-minutes", "0", "--log", "my_log:make"]
+    command = [sys.executable, "-P", "-m", "uiat", "train", "--processes", "2", "--out", str(run), *TINY, *flags]
+    environment = {**ENVIRONMENT, "TMPDIR": str(temporary)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, **pipes)  # type: ignore[call-overload]
+    deadline = time.monotonic() + 1800
+    while not (run / "checkpoint.pt").exists() and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    process.kill()
+    said, errors = process.communicate(timeout=1800)  # ends when the last process has closed its output
+    assert process.returncode == -signal.SIGKILL, errors
+    assert "shadowed" not in errors
+    assert "all is saved" in errors
+    assert said.count("go on with: uiat train --resume") == 1
+    assert not list(temporary.glob("torchelastic_*"))
+    assert not list(temporary.glob("uiat-*"))
+
+
 @pytest.mark.slow
 def test_batch_statistics_of_shares_do_as_well(tmp_path: Path) -> None:
     """With BatchNorm two processes are not one to the last digit (tests/distributed/test_equality.py has none); they

@@ -20,7 +20,7 @@ from uiat.runs.folder import RunFolder
 COMMAND = ["train", "digits-resnet8-uiat", *TINY, "--method.attack.steps", "2", "--method.momentum.start", "2"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_to_a_process(number: signal.Signals, tmp_path: Path) -> None:
     out, ready, go = tmp_path / "run", tmp_path / "ready", tmp_path / "go"
     words = ["wait", STEP, str(STEPS + 2), *COMMAND, "--out", str(out)]
@@ -77,6 +77,18 @@ def test_a_second_interrupt_is_heard_at_once() -> None:
             signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["terminal", "nohup"])
+def test_a_hang_up_is_a_stop_unless_it_is_ignored(ignored: bool) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
+    try:
+        with StopSignal() as stop:
+            signal.raise_signal(signal.SIGHUP)
+        assert stop.requested is not ignored
+        assert ignored or stop.exit_code == 129
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_the_exit_code_is_that_of_the_first_signal() -> None:

@@ -296,9 +296,9 @@ def test_slurm_gets_a_job_for_each_run(
     commands: list[list[str]] = []
 
     def run(words: list[str], *, check: bool) -> None:
-        assert words[1:3] == ["-m", "uiat"]
-        commands.append(words[3:])
-        assert main(words[3:]) == 0
+        assert words[1:4] == ["-P", "-m", "uiat"]
+        commands.append(words[4:])
+        assert main(words[4:]) == 0
 
     monkeypatch.setattr("uiat.reproduce.workers.subprocess", SimpleNamespace(run=run))
     monkeypatch.setitem(sys.modules, "submitit", SimpleNamespace(AutoExecutor=FakeSlurm))

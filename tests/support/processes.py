@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 def spawn(module: str, *args: str, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
     """Start `python -m MODULE ARGS…` with one thread, from the root of the repository or another folder.
 
-    It hears Ctrl-C, also where the tests themselves run in the background, where shells let SIGINT be ignored.
+    It hears Ctrl-C and SIGHUP, also where the tests themselves run in the background or under nohup, which ignore them.
     """
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "120", **environment}
     return subprocess.Popen(
@@ -23,8 +23,14 @@ def spawn(module: str, *args: str, cwd: Path = ROOT, **environment: str) -> subp
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+        preexec_fn=hear_signals,
     )
+
+
+def hear_signals() -> None:
+    """Let Ctrl-C and SIGHUP have their effect."""
+    for name in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(name, signal.SIG_DFL)
 
 
 def finish(process: subprocess.Popen[str], words: str = "") -> tuple[int, str, str]:

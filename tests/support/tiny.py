@@ -1,5 +1,6 @@
 """The smoke scale made tiny: the same experiments, runs of a fraction of a second."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -7,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.processes import ROOT
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.models import ResNet
@@ -81,4 +83,5 @@ def tiny_scale() -> Iterator[Scale]:
         patch.setattr(timing, "FEWEST", 1)
         patch.setattr(timing, "CHEAP_SECONDS", 0.0)
         patch.setattr(workers, "PROGRAM", "tests.support.reproduce_child")
+        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # workers do not look in the current folder
         yield TINY

@@ -53,34 +53,43 @@ PACKAGES = {
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code; a `UserError` is one sentence and code 2."""
     importing = Imports()
-    from uiat.cli.launch import refuse, refused
-    from uiat.errors import PeerLost, UserError
-    from uiat.escaping import printable
+    from uiat.cli.streams import flush_streams, prepare_streams
+    from uiat.engine.signals import stop_with_parent
 
-    words = sys.argv[1:] if args is None else args
+    stop_with_parent()
+    prepare_streams()
+    try:
+        return flush_streams(_guarded(sys.argv[1:] if args is None else args, importing))
+    finally:
+        importing.done()
+
+
+def _guarded(words: list[str], importing: "Imports") -> int:
+    """Run a command and return its exit code, whatever it raises; only what may be a bug passes."""
+    from uiat.cli.launch import refuse, refused
+    from uiat.cli.streams import say
+    from uiat.errors import PeerLost, UserError, explain
+
     try:
         return 0 if refused() else _dispatch(words, importing)
     except UserError as error:
         return _failed(refuse(error))
     except PeerLost as error:
         known = refused()
-        if not known:
-            print(f"uiat: {printable(str(error))}", file=sys.stderr)
-        return _failed(0 if known else 1)
+        return _failed(0 if known else say(str(error), 1))
     except SystemExit as stop:  # tyro's own usage errors and --help
         return stop.code if isinstance(stop.code, int) else 2
     except KeyboardInterrupt:
-        print(f"uiat: interrupted{AFTER_INTERRUPT.get(words[0], '') if words else ''}", file=sys.stderr)
-        return _failed(130)
+        return _failed(say(f"interrupted{AFTER_INTERRUPT.get(words[0], '') if words else ''}", 130))
     except BrokenPipeError:
         return 0
-    except Exception:
-        if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    except Exception as error:
+        if (explained := explain(error)) is not None:
+            return _failed(refuse(explained))
+        if _alone():
             raise
         traceback.print_exc()
         return _failed(1)
-    finally:
-        importing.done()
 
 
 class Imports:
@@ -153,6 +162,11 @@ def _run(words: list[str], imports: "tuple[Import, ...]", importing: Imports) ->
     return int(command.main(words[1:], imports) if words[0] in HANDS_ON else command.main(words[1:]))
 
 
+def _alone() -> bool:
+    """Whether this process is not one of several; what is wrong with torchrun's variables is an error elsewhere."""
+    return os.environ.get("WORLD_SIZE", "1") == "1" or "RANK" not in os.environ
+
+
 def _failed(code: int) -> int:
     """Return the exit code of an error that has been printed; one of several processes ends with that code at once.
 
@@ -160,7 +174,7 @@ def _failed(code: int) -> int:
     threads with Python's lock held, while one of them may wait for that lock (pytorch#56297): the process would never
     end. All that it had to save is on the disk, and the lock of its run ends with it.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if _alone():
         return code
     try:
         sys.stdout.flush()

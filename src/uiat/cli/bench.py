@@ -1,5 +1,6 @@
 """`uiat bench`: what a step of each method costs here, in seconds, passes and memory."""
 
+import os
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -31,6 +32,8 @@ from uiat.runs.folder import RunFolder
 from uiat.types import DataSpec
 
 DEFAULT = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
+THREADS_PER_CORE = 8
+"""More threads only wait for each other; very many end the process."""
 WIDTH = 16
 """Of the ResNet-18 that is timed without --model: a quarter of the paper's, for minutes on two cores."""
 
@@ -170,6 +173,8 @@ def _parse(args: list[str]) -> Bench[Any]:
     for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples", "threads"):
         if (value := getattr(options, flag)) is not None and value < 1:
             raise UserError(f"--{flag.replace('_', '-')} is {value}: give at least 1.")
+    if options.threads is not None and options.threads > (most := THREADS_PER_CORE * (os.cpu_count() or 1)):
+        raise UserError(f"--threads is {options.threads}: give at most {most}, {THREADS_PER_CORE} for each core.")
     if options.samples < options.batch_size:
         raise UserError(f"--samples is {options.samples}, less than a batch of {options.batch_size}: give more.")
     check_file(options.json, text=True)

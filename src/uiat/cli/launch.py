@@ -7,16 +7,11 @@ imported here: `main` needs it before any command.
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
-from uiat.engine.signals import STOP_FILE, StopSignal
+from uiat.cli.streams import say
+from uiat.engine.signals import GRACE_SECONDS, STOP_FILE, StopSignal, python_module, start_child, stop_file
 from uiat.errors import Resumable, UserError
-from uiat.escaping import printable
-
-GRACE_SECONDS = 120.0
-"""How long processes that were asked to stop may take for their step and their checkpoint."""
 
 
 def cores() -> int:
@@ -30,16 +25,16 @@ def launch(run: Path, processes: int, restarts: int, flags: list[str]) -> int:
     A stop that this process is asked for reaches all of them: they save and end, and the exit code is the signal's. A
     mistake that a person must mend is not tried again: it is raised here.
     """
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    torchrun = python_module("torch.distributed.run", "--standalone", "--log-dir", os.devnull)
     count = [f"--nproc-per-node={processes}", f"--max-restarts={restarts}"]
-    command = [*torchrun, *count, "-m", "uiat", "train", "--resume", str(run), *flags]
-    threads = str(max(1, cores() // processes))
-    with TemporaryDirectory() as folder, StopSignal() as stop:
-        file = Path(folder) / "stop"
-        environment = {"OMP_NUM_THREADS": threads, **os.environ, STOP_FILE: str(file)}
-        # A session of their own: a Ctrl-C reaches this process alone. A signal to torchrun would make it end with a
-        # traceback; its processes look for the file instead, save, and end well.
-        child = subprocess.Popen(command, env=environment, start_new_session=True)
+    worker = python_module("uiat", "train", "--resume", str(run), *flags)
+    environment = {"OMP_NUM_THREADS": str(max(1, cores() // processes)), "PYTHONUNBUFFERED": "1", **os.environ}
+    # A signal to torchrun would make it end with a traceback; its processes look for the file instead, save, and end.
+    with (
+        stop_file() as file,
+        StopSignal() as stop,
+        start_child([*torchrun, *count, "--no-python", "--", *worker], file, environment) as child,
+    ):
         code = _wait(child, stop, file)
         raise_refusal(file)
         return stop.exit_code if stopped_file(file).exists() or (code and stop.requested) else code
@@ -100,16 +95,14 @@ def refuse(error: UserError) -> int:
     """
     stop_file = os.environ.get(STOP_FILE)
     if stop_file is None or "LOCAL_RANK" not in os.environ:  # no launch, or a worker of `uiat reproduce`
-        if os.environ.get("LOCAL_RANK", "0") == "0":
-            print(f"uiat: {printable(str(error))}", file=sys.stderr)
-        return 2
+        return say(str(error), 2) if os.environ.get("LOCAL_RANK", "0") == "0" else 2
     try:
         with refusal_file(stop_file).open("x", encoding="utf-8") as file:
             file.write(f"{'resumable' if isinstance(error, Resumable) else ''}\n{error}")
     except (FileExistsError, FileNotFoundError):  # another process has said it, or the launcher is gone
         pass
     except OSError:  # a full disk
-        print(f"uiat: {printable(str(error))}", file=sys.stderr)
+        say(str(error), 2)
     return 0
 
 

@@ -12,7 +12,7 @@ from uiat.engine.signals import StopSignal
 from uiat.plugins import Import, import_words
 from uiat.reproduce.cell import Store
 from uiat.reproduce.runner import Runner, Stopped
-from uiat.reproduce.workers import CALL, run_workers, stop_with_parent, submit, worker_gpus
+from uiat.reproduce.workers import CALL, run_workers, submit, worker_gpus
 from uiat.runs.folder import RunFolder
 
 STOPPED = os.EX_TEMPFAIL
@@ -92,7 +92,6 @@ def hand_over(job: Job) -> int:
 
 def work(job: Job, stop: StopSignal, call: str) -> int:
     """Make runs as a worker process; return the exit code."""
-    stop_with_parent()
     try:
         Runner(job.out, job.device, job.options.data_dir, stop, say, call).make_all(job.cells)
     except Stopped:

@@ -48,7 +48,7 @@ def main(args: list[str]) -> int:
         console.print(picture(run, console.width))
         return 0
     with Live(picture(run, console.width), console=console, auto_refresh=False) as live:
-        while run.state == "training":
+        while run.state == "training" and not console.quiet:
             time.sleep(options.every)
             (run,) = read_runs([options.run])
             live.update(picture(run, console.width), refresh=True)

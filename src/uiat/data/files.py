@@ -33,7 +33,8 @@ def nearest(path: Path) -> str:
         rest.insert(0, path.name)
         path = path.parent
     try:
-        close = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1)
+        others = [name for name in os.listdir(path.parent) if name != path.name]  # itself is a link to nothing
+        close = difflib.get_close_matches(path.name, others, n=1)
     except OSError:
         close = []
     if not close:

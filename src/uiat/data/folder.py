@@ -24,6 +24,8 @@ SPLITS = {
 }
 """Sub-folders that hold a split, in any case, if they hold sub-folders themselves."""
 _JUNK = ("__MACOSX", "Thumbs.db", "desktop.ini", "@eaDir")
+DEEPEST = 100
+"""How many folders may lie in each other within a class."""
 _Inode = tuple[int, int]
 
 
@@ -135,6 +137,8 @@ def _images(folder: Path, root: Path, above: tuple[_Inode, ...], walk: _Walk) ->
     here = _inode(folder)
     if here in above:
         raise UserError(f"{folder} is a link to a folder that it lies in: remove it.")
+    if len(above) >= DEEPEST:
+        raise UserError(f"{root} has folders that are more than {DEEPEST} deep: move their images up, or remove them.")
     for entry in _entries(folder):
         path = folder / entry.name
         if os.path.isdir(path):

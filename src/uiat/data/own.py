@@ -41,7 +41,7 @@ def is_path(name: str) -> bool:
     """Tell whether a data set is named by a path, whether that exists or not."""
     if name.lower().endswith((".npz", ".npy")):
         return True
-    return bool(name) and (name.startswith((".", "~")) or os.sep in name or os.path.exists(name))
+    return bool(name) and (name.startswith((".", "~")) or os.sep in name or os.path.lexists(name))
 
 
 def is_callable(name: str) -> bool:
@@ -60,7 +60,7 @@ def nearby() -> list[str]:
         entries = list(os.scandir())
     except OSError:
         return []
-    return [entry.name for entry in entries if entry.is_dir() or entry.name.lower().endswith(".npz")]
+    return [entry.name for entry in entries if os.path.isdir(entry) or entry.name.lower().endswith(".npz")]
 
 
 def read(config: DataConfig, data_dir: str | None, *, quiet: bool = False) -> Parts:
@@ -96,6 +96,8 @@ def listing(name: str) -> Listing:
     if path.suffix.lower() == ".npy":
         raise UserError(f"{path} is an .npy file, which is no longer read by itself: {_INSTEAD}")
     if not os.path.exists(path):
+        if path.is_symlink():
+            raise UserError(f"{path} is a link to nothing, or to itself: remove it, or give {FORMS}.")
         raise UserError(f"there is no {path}: {nearest(path) or f'give {FORMS}.'}")
     if not path.is_dir():
         raise UserError(f"{path} is no data that can be read: give {FORMS}.")

@@ -3,6 +3,7 @@
 `uiat train --log tensorboard` uses it, and so does anyone's own logger: `uiat train --log my_log:make`.
 """
 
+import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import isfinite
@@ -98,7 +99,20 @@ def open_callback(log: str, run: RunFolder, config: AnyConfig) -> Callback | Non
     make = getattr(import_from(Path.cwd(), module, f"--log {log}"), name, None)
     if not callable(make):
         raise UserError(f"{module!r} has no function {name!r} for --log {log}.")
+    if not _takes(make, 2):
+        raise UserError(f"--log {log} cannot be called with a run's folder and its configuration: let it take both.")
     callback = make(run.path, config)
-    if not callable(callback):
+    if not callable(callback) or not _takes(callback, 1):
         raise UserError(f"{log} returned {type(callback).__name__}: it must return a function that takes a Moment.")
     return callback  # type: ignore[no-any-return]
+
+
+def _takes(function: Callable[..., object], count: int) -> bool:
+    """Whether a function can be called with so many arguments; of some built-in ones that cannot be known."""
+    try:
+        inspect.signature(function).bind(*[None] * count)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True

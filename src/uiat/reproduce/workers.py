@@ -2,17 +2,14 @@
 
 import os
 import subprocess
-import sys
-import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 
-from uiat.engine.signals import STOP_FILE, StopSignal
+from uiat.engine.signals import GRACE_SECONDS, StopSignal, python_module, start_child, stop_file
 from uiat.errors import UserError
 from uiat.reproduce.budget import PlanProgress
 from uiat.reproduce.cell import Cell, Store
@@ -25,8 +22,6 @@ PROGRAM = "uiat"
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The GPUs that a process may use, by number or UUID."""
 LOOK_SECONDS = 0.5
-GRACE_SECONDS = 120.0
-"""How long workers may take for their step or batch after a stop is requested."""
 
 
 def worker_gpus(device: torch.device) -> list[str]:
@@ -48,19 +43,15 @@ def run_workers(
     logs = out / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    with TemporaryDirectory() as folder, PlanProgress(cells, out, device) as progress:
-        file = Path(folder) / "stop"
-        environment = {"OMP_NUM_THREADS": threads, **os.environ, STOP_FILE: str(file), CALL: call}
-        words = [sys.executable, "-m", PROGRAM, "reproduce", *args]
+    with stop_file() as file, PlanProgress(cells, out, device) as progress:
+        environment = {"OMP_NUM_THREADS": threads, **os.environ, CALL: call}
+        words = python_module(PROGRAM, "reproduce", *args)
         workers, gpus = [], worker_gpus(device)
         for number in range(jobs):
             if gpus:
                 environment[VISIBLE] = gpus[number % len(gpus)]
             with (logs / f"worker-{number + 1}.txt").open("a", encoding="utf-8") as log:
-                # In a session of their own, a Ctrl-C reaches this process alone, which asks them to stop. Their input
-                # ends with this process, however it ends: `stop_with_parent` notices that.
-                options: dict[str, Any] = {"env": environment, "stdout": log, "stderr": log, "start_new_session": True}
-                workers.append(subprocess.Popen(words, stdin=subprocess.PIPE, **options))
+                workers.append(start_child(words, file, environment, stdout=log, stderr=log))
         while any(worker.poll() is None for worker in workers):
             time.sleep(LOOK_SECONDS)
             progress.look()
@@ -72,17 +63,6 @@ def run_workers(
             worker.stdin.close()
     if stop.requested:
         raise Stopped
-
-
-def stop_with_parent() -> None:
-    """In a worker: request a stop, by the file, when the process that started it has ended."""
-
-    def listen() -> None:
-        sys.stdin.buffer.read()
-        Path(os.environ[STOP_FILE]).parent.mkdir(exist_ok=True)
-        Path(os.environ[STOP_FILE]).touch()
-
-    threading.Thread(target=listen, daemon=True).start()
 
 
 def _let_end(workers: list[subprocess.Popen[bytes]]) -> None:
@@ -103,7 +83,7 @@ class SlurmJob:
 
     def __call__(self) -> int:
         """Run the command; the job fails if the command does, or is stopped before its run is finished."""
-        subprocess.run([sys.executable, "-m", *self.words], check=True)
+        subprocess.run(python_module(*self.words), check=True)
         if not Store(self.cell, self.out).finished:
             raise RuntimeError(f"{self.cell.name} is not finished: the same command goes on")
         return 0
