@@ -39,6 +39,8 @@ def main(args: list[str]) -> int:
         options = tyro.cli(Export, args=args, prog="uiat export", description=Export.__doc__)
     loaded = load_run(Path(options.run), options.weights, options.data_dir)
     out = Path(options.out) if options.out else loaded.run.path / "export"
+    if not options.out:
+        loaded.run.check_links()
     hub = HubCard(options.license) if options.hub_card else None
     files = write_folder(loaded, out, onnx=options.onnx, hub=hub)
     Console(highlight=False).print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)

@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args
 from uiat.config import IMPORTS, AnyConfig, from_json, to_json
 from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
-from uiat.io import WriteError, reason, write_json
+from uiat.io import WriteError, no_link, reason, write_json
 from uiat.plugins import Import
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -100,14 +100,14 @@ class RunFolder:
         return run
 
     def check_links(self) -> None:
-        """Refuse to write a run that holds links, through which a stranger's run could reach other files.
+        """Refuse to write a run that holds links at any depth, through which a stranger's run could reach other files.
 
         `helper` may be a link to a run beside this one, as `uiat reproduce` makes it; it is only read.
         """
-        for path in filter(os.path.islink, self.path.iterdir()):
-            parts = Path(os.readlink(path)).parts
-            if path != self.helper or len(parts) != 2 or parts[0] != "..":
-                raise UserError(f"{path} is a link, and nothing is written through one: replace it by its content.")
+        for folder, folders, files in os.walk(self.path):
+            for path in (Path(folder, name) for name in (*folders, *files)):
+                if path.is_symlink() and not (path == self.helper and _is_beside(os.readlink(path))):
+                    raise UserError(f"{path} is a link, and nothing is written through one: replace it by its content.")
 
     def has_trained(self) -> bool:
         """Whether there is anything of a past step: a checkpoint, or a line of metrics."""
@@ -230,7 +230,7 @@ class RunFolder:
         """
         try:
             self.check_links()
-            handle = os.open(self.path / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            handle = no_link(str(self.path / "lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         except OSError as error:
             raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
         try:
@@ -288,6 +288,12 @@ class RunFolder:
 def _content(config: AnyConfig, imports: tuple[Import, ...]) -> dict[str, Any]:
     """Return what config.json holds; without imports, the configuration alone."""
     return {**to_json(config), **({IMPORTS: [asdict(entry) for entry in imports]} if imports else {})}
+
+
+def _is_beside(target: str) -> bool:
+    """Whether a link within a run leads to a folder beside the run."""
+    parts = Path(target).parts
+    return len(parts) == 2 and parts[0] == ".." != parts[1]
 
 
 def _try_lock(handle: int) -> None:
