@@ -202,10 +202,15 @@ def digest(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def no_link(path: str, flags: int) -> int:
+    """Open a file that is written in place, for `open(…, opener=no_link)`; a link is refused, not followed."""
+    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+
+
 def append(path: Path, text: str) -> None:
     """Add lines to a file that grows."""
     try:
-        with path.open("a", encoding="utf-8") as file:
+        with open(path, "a", encoding="utf-8", opener=no_link) as file:
             file.write(text)
     except OSError as error:
         raise WriteError(path, error) from None

@@ -8,7 +8,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-from uiat.errors import UserError
+from uiat.errors import UserError, quoted
 
 FLAG = "--import"
 GROUP = "uiat.plugins"
@@ -45,6 +45,15 @@ class Import:
             module = sys.modules.get(file.stem) or import_from(file.parent, file.stem, wanted_by)
             if _file_of(module) != file:
                 raise UserError(f"{file} for {wanted_by} has the name of another module: rename the file.")
+
+
+def unnamed(what: str, flags: Iterable[str], argument: str = "") -> UserError:
+    """Return the refusal of code that only a run or an export names; the flags, or the argument, name it."""
+    python = f" ({argument} in Python)" if argument else ""
+    return UserError(
+        f"{what}, code that is not part of uiat and is imported only where you name it: inspect it, then add "
+        f"{' '.join(map(quoted, flags))}{python}."
+    )
 
 
 def take_imports(words: list[str]) -> tuple[tuple[Import, ...], list[str]]:

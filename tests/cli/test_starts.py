@@ -232,7 +232,7 @@ def test_a_network_of_ones_own_from_another_folder(
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place != str(here)])
     monkeypatch.delitem(sys.modules, "starts_away_net")
     for command in (["evaluate", str(here / "run")], ["train", "--resume", str(here / "run")]):
-        sentence = refused(capsys, *command)
+        sentence = refused(capsys, *command, "--model", "starts_away_net:build")
         assert "cannot import 'starts_away_net'" in sentence
         assert sentence.endswith(f"run from its folder; when {here / 'run'} was begun, it was {source}.")
 

@@ -258,14 +258,14 @@ def test_through_the_commands(here: Path, capsys: pytest.CaptureFixture[str], mo
     assert found.code == 0
     assert "3 classes, 3 × 8 × 9" in found.out
     assert call(capsys, "train", "--data", "noise_data:Noise", *SMALL, "--out", "run").code == 0
-    assert call(capsys, "evaluate", "run", "--attacks", "natural").code == 0
-    assert call(capsys, "train", "--resume", "run").code == 0
+    named = ("--data", "noise_data:Noise")
+    assert call(capsys, "evaluate", "run", *named, "--attacks", "natural").code == 0
+    assert call(capsys, "train", "--resume", "run", *named).code == 0
     found = call(capsys, "data", "pack", "noise_data:Noise")
     assert found.out == "packed; next: uiat train --data noise_data-Noise-packed\n"
     assert call(capsys, "train", "--resume", "run", "--data", "noise_data-Noise-packed").code == 0
-    assert call(capsys, "train", "--resume", "run", "--data", "noise_data:Noise").code == 0
-    assert call(capsys, "train", "--resume", "run").code == 0
+    assert call(capsys, "train", "--resume", "run", *named).code == 0
     (here / "noise_data.py").write_text(CODE.replace("+= 150", "+= 149"))
     monkeypatch.delitem(sys.modules, "noise_data")
-    sentence = call(capsys, "train", "--resume", "run").err.splitlines()[-1]
+    sentence = call(capsys, "train", "--resume", "run", *named).err.splitlines()[-1]
     assert "the data noise_data:Noise changed since run was begun" in sentence

@@ -60,7 +60,7 @@ def test_arrays_of_numpy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     """The function and the command of the page, on arrays of two classes."""
     page = blocks(ROOT / "docs" / "data.md")
     (code,) = (block.text for block in page if block.text.startswith("# my_arrays.py"))
-    (words,) = next(block for block in page if "my_arrays:load" in block.text).commands()
+    words, again = next(block for block in page if "my_arrays:load" in block.text).commands()
     Path("my_arrays.py").write_text(code, encoding="utf-8")
     for split, count in (("train", 60), ("test", 12)):
         label = np.arange(count) % 2
@@ -70,6 +70,7 @@ def test_arrays_of_numpy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         np.save(f"y_{split}.npy", label)
     monkeypatch.delitem(sys.modules, "my_arrays", raising=False)
     assert call(capsys, *words[1:]).code == 0
+    assert call(capsys, *again[1:]).code == 0
     monkeypatch.delitem(sys.modules, "my_arrays", raising=False)
     card = json.loads(Path("runs/arrays/result.json").read_text(encoding="utf-8"))
     assert card["data"]["classes"] == ["0", "1"]

@@ -29,7 +29,8 @@ TRAP = "from pathlib import Path\nPath(__file__).with_name('trace').touch()\n"
 
 def export(run: RunFolder, *, hub: bool = True, onnx: bool = False) -> Path:
     out = run.path / ("hub" if hub else "export")
-    write_folder(load_run(run.path, "best", None), out, onnx=onnx, hub=HubCard() if hub else None)
+    named = getattr(run.read_config().model, "target", "")
+    write_folder(load_run(run.path, "best", None, named), out, onnx=onnx, hub=HubCard() if hub else None)
     return out
 
 
@@ -130,9 +131,9 @@ def test_a_network_of_ones_own(
     (folder / "own_to_load.py").write_text(TRAP)
     monkeypatch.chdir(folder)  # where a module of that name would be found
     for place in (run.path, folder, Path()):
-        with pytest.raises(UserError, match=r"is 'own_to_load:by_spec', code that is not part of uiat .* name it your"):
+        with pytest.raises(UserError, match=r"is 'own_to_load:by_spec', code .* \(model='own_to_load:by_spec'"):
             uiat.load(place)
-    assert "--model own_to_load:by_spec on the command line" in refused(capsys, "evaluate", str(folder))
+    assert "then add --model own_to_load:by_spec" in refused(capsys, "evaluate", str(folder))
     assert "own_to_load" not in sys.modules
     monkeypatch.chdir(tmp_path)
     for place in (run.path, folder):

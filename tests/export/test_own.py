@@ -51,7 +51,7 @@ def test_a_file_of_ones_own(module: str, tmp_path: Path, capsys: pytest.CaptureF
     folders, expected = {}, []
     for name in ("by_spec", "by_number"):
         run, logits = make_run(tmp_path / name, Imported(f"{module}:{name}"), GREY)
-        assert call(capsys, "export", str(run.path)).code == 0
+        assert call(capsys, "export", str(run.path), "--model", f"{module}:{name}").code == 0
         folders[run.path / "export"] = images(GREY)
         expected.append(logits)
         card = read_json(run.path / "export" / "card.json")
@@ -74,7 +74,7 @@ def test_a_file_that_needs_another(
     path = tmp_path / f"{module}.py"
     path.write_text(f"{line}\n{NETWORK}")
     run, _ = make_run(tmp_path / "run", Imported(f"{module}:by_spec"), GREY)
-    sentence = refused(capsys, "export", str(run.path))
+    sentence = refused(capsys, "export", str(run.path), "--model", f"{module}:by_spec")
     assert sentence == f"{path} imports helper beside it, so {module}:by_spec cannot be exported: put it in one file."
     assert not (run.path / "export").exists()
     for name in ("helper", "helper.deep"):
@@ -95,9 +95,9 @@ def test_a_package(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[st
         (f"{package.name}.relative", "relative.py imports relatively"),
     ):
         run, _ = make_run(tmp_path / f"run-{name}", Imported(f"{name}:by_spec"), GREY)
-        assert reason in refused(capsys, "export", str(run.path))
+        assert reason in refused(capsys, "export", str(run.path), "--model", f"{name}:by_spec")
     run, logits = make_run(tmp_path / "run", Imported(f"{package.name}.net:by_spec"), GREY)
-    assert call(capsys, "export", str(run.path)).code == 0
+    assert call(capsys, "export", str(run.path), "--model", f"{package.name}.net:by_spec").code == 0
     assert torch.equal(read_logits({run.path / "export": images(GREY)})[0], logits)
 
 

@@ -197,8 +197,11 @@ def test_a_whole_run(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[
     Path(f"{module}.py").write_text(text)
     words = [word for k, word in enumerate(TINY) if "--model.width" not in TINY[max(k - 1, 0) : k + 1]]
     short = ["--train.epochs", "1", "--out", str(tmp_path / "run")]
-    assert call(capsys, "train", "--model", f"{module}:number", *words, *short).code == 0
-    assert call(capsys, "evaluate", str(tmp_path / "run"), "--n", "10", "--attacks", "natural").code == 0
+    named = ("--model", f"{module}:number")
+    found = call(capsys, "train", *named, *words, *short)
+    assert found.code == 0
+    assert found.out.endswith(f"uiat evaluate {tmp_path / 'run'} --model {module}:number\n")
+    assert call(capsys, "evaluate", str(tmp_path / "run"), *named, "--n", "10", "--attacks", "natural").code == 0
 
 
 def test_the_command_line_says_it_in_one_sentence(module: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,8 +15,8 @@ from uiat.bench.costs import StepCost, draw_costs, peak_bytes, step_costs, to_co
 from uiat.bench.race import race
 from uiat.bench.timed import BenchSetting, TimedMethod, bare, references, timed_method
 from uiat.cli.flags import brief, flags_of, full_help, wants_brief
-from uiat.cli.options import REGISTRY, check_file, import_kept, read_known, take
-from uiat.config import ModelT, Training, UnknownMethod, encode
+from uiat.cli.options import REGISTRY, check_file, read_known, take
+from uiat.config import ModelT, Training, encode
 from uiat.distributed import pick_device
 from uiat.engine.trial import try_network
 from uiat.errors import UserError
@@ -139,13 +139,10 @@ def _title(options: Bench[Any]) -> str:
 
 
 def _method(name: str) -> MethodConfig:
-    """Return a registered method, or that of a run, which may name modules to import for it."""
+    """Return a registered method, or that of a run."""
     if name in methods.METHODS or not Path(name).is_dir():
         return methods.get(name)
-    run = RunFolder.open(name)
-    if isinstance(run.read_config().method, UnknownMethod):
-        import_kept(run)
-    return read_known(run).method
+    return read_known(RunFolder.open(name)).method
 
 
 def _parse(args: list[str]) -> Bench[Any]:

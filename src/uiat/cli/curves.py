@@ -19,6 +19,7 @@ from uiat.progress import PipeSafeConsole
 from uiat.report.curves import write_curves, write_difference
 from uiat.report.figure import in_levels, show_radius
 from uiat.runs.folder import RunFolder
+from uiat.runs.saved import choose_model
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,8 @@ class Curves(Generic[ModelT]):
     above 0 the attack; else −ε to 2ε in steps of ε/4."""
     against: str | None = None
     """Another run: draw how much more accurate TARGET is, at each ε."""
+    against_model: str = ""
+    """The network of the other run, as `module:callable`, where it is a custom one that TARGET does not have."""
     out: str | None = None
     """The folder to write; else `curves` in the run's folder, or here for a weights file."""
     restart: bool = False
@@ -45,7 +48,7 @@ def main(args: list[str]) -> int:
     target, options = parse(Curves, args, "uiat curves")
     subjects = [prepare(target, options.subject)]
     if options.against is not None:
-        subjects.append(_other(subjects[0], options.against))
+        subjects.append(_other(subjects[0], options.against, options.against_model))
     first = subjects[0]
     grid = default_grid(first.base.eps) if options.grid is None else options.grid
     for eps in options.grid or ():
@@ -77,7 +80,7 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def _other(ready: Ready, against: str) -> Ready:
+def _other(ready: Ready, against: str, named: str) -> Ready:
     """Load the run to compare with: on the same images, in the same threat model, with its own network."""
     config, data = RunFolder.open(against).read_config(), ready.options.data
     for part in ("name", "size"):
@@ -86,7 +89,10 @@ def _other(ready: Ready, against: str) -> Ready:
             raise UserError(
                 f"{against} was trained with data.{part} {other}, {ready.target} with {mine}: give one like it."
             )
-    compared = prepare(Path(against), replace(ready.options, model=config.model))
+    model = config.model
+    if model != ready.options.model:
+        model = choose_model(model, named, Path(against), "--against-model")
+    compared = prepare(Path(against), replace(ready.options, model=model))
     return replace(compared, base=ready.base)
 
 

@@ -29,16 +29,20 @@ class Export:
     """Write what a model on the Hub needs, too: config.json, and README.md as a model card with metadata."""
     license: str = "mit"
     """The licence of the weights, as the Hub names it; for the model card."""
+    model: str = ""
+    """The run's network, as `module:callable`, where it is a custom one: only code that is named here is imported."""
     data_dir: str | None = None
-    """Where data sets are looked for; only a run that is not finished yet needs its data again."""
+    """Where data sets are looked for; only a run that does not say what its data was needs it again."""
 
 
 def main(args: list[str]) -> int:
     """Run the command."""
     with REGISTRY:
         options = tyro.cli(Export, args=args, prog="uiat export", description=Export.__doc__)
-    loaded = load_run(Path(options.run), options.weights, options.data_dir)
+    loaded = load_run(Path(options.run), options.weights, options.data_dir, options.model)
     out = Path(options.out) if options.out else loaded.run.path / "export"
+    if not options.out:
+        loaded.run.check_links()
     hub = HubCard(options.license) if options.hub_card else None
     files = write_folder(loaded, out, onnx=options.onnx, hub=hub)
     PipeSafeConsole(highlight=False).print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)

@@ -74,7 +74,9 @@ def main(args: list[str]) -> int:
     _show(ready, result, folder)
     subject = same_subject(args)
     again = ["evaluate", *subject, "--attacks", "natural", "autoattack"]
-    suggest("done; next:", "uiat", *(again if ready.run is None else ["report", *subject[:1]]))
+    pairs = zip(subject[1::2], subject[2::2], strict=True)
+    code = [word for flag, name in pairs if ":" in name for word in (flag, name)]
+    suggest("done; next:", "uiat", *(again if ready.run is None else ["report", subject[0], *code]))
     return 0
 
 

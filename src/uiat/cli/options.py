@@ -1,7 +1,6 @@
-"""What commands share: numbers, flags that name a network and images, places to write, imports that a run kept."""
+"""What commands share: numbers, flags that name a network and images, places to write, code that a run names."""
 
 import os
-import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
@@ -20,7 +19,6 @@ from uiat.data import SOURCES
 from uiat.data.config import DataConfig
 from uiat.data.files import nearest
 from uiat.distributed import is_main
-from uiat.engine.signals import STOP_FILE
 from uiat.errors import UserError, quoted
 from uiat.escaping import printable
 from uiat.evaluation.subject import Ready, Subject
@@ -28,9 +26,11 @@ from uiat.fields import check_radius, show_number
 from uiat.io import is_stream, output_path, reason
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
+from uiat.plugins import import_words, unnamed
 from uiat.progress import PipeSafeConsole
 from uiat.recipes.small import LENGTHS, at_radius
 from uiat.runs.folder import RunFolder
+from uiat.runs.identity import choose_data
 from uiat.runs.saved import choose_model, locate, read_export
 
 REGISTRY = ConstructorRegistry()
@@ -175,10 +175,10 @@ def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
         return Subject(images, choose_model(export.model, chosen.get("--model", ""), target))
     if target.is_dir():
         config = RunFolder.open(target).read_config()
-        images, name = config.data, chosen.get("--data", config.data.name)
+        images, name = config.data, choose_data(config.data.name, chosen.get("--data"), target)
         if name != images.name:  # how the run cut its own data says nothing of others
             images = DataConfig(name, size=images.size, download=images.download)
-        return Subject(images, model or config.model)
+        return Subject(images, choose_model(config.model, chosen.get("--model", ""), target))
     if not target.exists():
         advice = nearest(target) or "give a run folder, or a weights file with --model and --data."
         raise UserError(f"there is no {target}: {advice}")
@@ -244,28 +244,18 @@ def _try_writing(path: Path, what: str, advice: str) -> None:
         raise UserError(f"{what}: {reason(error)}; {advice}.") from None
 
 
-def import_kept(run: RunFolder) -> None:
-    """Import the modules that a run names, and print which; never from the run's own folder.
-
-    That folder may come from somebody else: code in it is not run.
-    """
-    for plugin in run.read_imports():
-        if not Path(plugin.folder).is_absolute() or plugin.place.is_relative_to(run.path.resolve()):
-            raise UserError(
-                f"{run.config} names the import {plugin.name} in {plugin.folder!r}, which lies in the run's own folder "
-                "or has no absolute path, and is not imported: look at it, and name it yourself with --import."
-            )
-        # Under --processes the launcher has said it already.
-        if os.environ.get("LOCAL_RANK", "0") == "0" and STOP_FILE not in os.environ:
-            line = f"importing {plugin.name} from {plugin.folder}, as {run.config} says"
-            print(printable(line), file=sys.stderr)
-        plugin.load()
+def check_imports(run: RunFolder) -> None:
+    """Refuse a run that was made with imports, of which a person has named none."""
+    if kept := run.read_imports():
+        named = ", ".join(f"{plugin.name[:100]!r} in {plugin.folder[:100]!r}" for plugin in kept)
+        raise unnamed(f"{run.path} was made with the import {named}", import_words(kept))
 
 
 def read_known(run: RunFolder) -> AnyConfig:
     """Return a run's configuration, whose method has to be known."""
     config = run.read_config()
     if isinstance(config.method, UnknownMethod):
+        check_imports(run)
         raise UserError(
             f"the method {config.method.saved['kind']!r} of {run.path} is not known here: "
             "name the module that registers it with --import."

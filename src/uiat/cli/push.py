@@ -35,8 +35,10 @@ class Push:
     """Make the model private, if it is a new one."""
     message: str = "Upload with uiat push"
     """The message of the commit."""
+    model: str = ""
+    """The run's network, as `module:callable`, where it is a custom one: only code that is named here is imported."""
     data_dir: str | None = None
-    """Where data sets are looked for; only a run that is not finished yet needs its data again."""
+    """Where data sets are looked for; only a run that does not say what its data was needs it again."""
 
 
 def main(args: list[str]) -> int:
@@ -50,7 +52,7 @@ def main(args: list[str]) -> int:
             raise UserError(f"{source} is an export without a model card: give its run, or export with --hub-card.")
         address = _upload(source, options)
     else:
-        loaded = load_run(source, options.weights, options.data_dir)
+        loaded = load_run(source, options.weights, options.data_dir, options.model)
         with tempfile.TemporaryDirectory() as folder:
             write_folder(loaded, Path(folder), onnx=options.onnx, hub=HubCard(options.license, options.name))
             address = _upload(Path(folder), options)

@@ -14,20 +14,22 @@ from uiat import data, models, recipes
 from uiat.cli.dry_run import dry_run
 from uiat.cli.flags import brief, flags_of, full_help, wants_brief
 from uiat.cli.launch import cores, launch, stopped
-from uiat.cli.options import REGISTRY, import_kept, parse_number, read_known, suggest, take, too_long, with_radius
+from uiat.cli.options import REGISTRY, check_imports, parse_number, read_known, suggest, take, too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
-from uiat.data.own import is_own
+from uiat.data.own import is_callable, is_own
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
 from uiat.engine.callbacks import open_callback
 from uiat.engine.loop import rehearse, train
 from uiat.engine.setup import build_loader
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
+from uiat.models import Imported
 from uiat.plugins import Import, import_words
 from uiat.progress import PipeSafeConsole
 from uiat.runs.checkpoint import known_identity
 from uiat.runs.folder import RunFolder
-from uiat.runs.identity import check_same, find_data, find_network, identity, keep_identity, known_data
+from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity, known_data
+from uiat.runs.saved import check_model
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
@@ -79,7 +81,9 @@ class Resume(Where):
     resume: str = ""
     """The folder of a run that was stopped or killed: go on with it."""
     data: str = ""
-    """Where data of one's own lies now, if it was moved; the images must be those that the run was begun with."""
+    """Where custom data is now, if it was moved, and always its `module:callable`; the images must be the same."""
+    model: str = ""
+    """The run's network, as `module:callable`, where it is a custom one: only code that is named here is imported."""
     on_nonfinite: Literal["stop", "skip"] | None = None
     """Change what happens when a loss or a gradient is not finite; else it stays as the run was begun."""
 
@@ -121,7 +125,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         # Under torchrun the name is fixed: a process that is started again must find the run of the one that died.
         out = where.out or str(folder if launched() > 1 else _free(folder))
         if restarted() and RunFolder(out).config.exists():
-            return resume_run(["--resume", out, *_flags(where)], imports)
+            return resume_run(["--resume", out, *_flags(where, config)], imports)
         if is_main():
             RunFolder(out).check_free()
         splits = _load(config, where)
@@ -131,7 +135,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
             for note in filter(None, notes if is_main() else []):
                 PipeSafeConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
             keep_identity(run, splits, config)
-            return _train(config, run, splits, device, where)
+            return _train(config, run, splits, device, where, imports)
 
 
 def check_processes(processes: int, restarts: int, device: torch.device) -> None:
@@ -166,15 +170,16 @@ def name_recipe(args: list[str]) -> tuple[str, list[str]]:
 
 
 def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
-    """Go on with a run, from its own configuration; imports that are given take the place of its own."""
+    """Resume a run from its configuration; imports that are given replace those it was made with."""
     with REGISTRY:
         chosen = tyro.cli(Resume, args=args, prog="uiat train --resume RUN", description=Resume.__doc__)
     if chosen.out:
         raise UserError("--out cannot be given with --resume: the run stays in its own folder.")
     run = RunFolder.open(chosen.resume)
     if not imports:
-        import_kept(run)
+        check_imports(run)
     config = read_known(run)
+    check_model(config.model, chosen.model, run.path)
     check(config)
     if chosen.on_nonfinite is not None:
         config = replace(config, train=replace(config.train, on_nonfinite=chosen.on_nonfinite))
@@ -182,14 +187,14 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     check_processes(chosen.processes, chosen.restarts, device)
     with process_group(device):
         find_network(run, config.model)
-        images = replace(config.data, name=chosen.data or config.data.name)
+        images = replace(config.data, name=choose_data(config.data.name, chosen.data or None, run.path))
         splits = _load(replace(config, data=find_data(run, images)), chosen)
         check_same(run.path, known_data(run) or known_identity(run), identity(splits), images.name)
         keep_identity(run, splits, config, moved=chosen.data)
         if (chosen.on_nonfinite is not None or imports) and is_main():
             run.change_config(config, imports or run.read_imports())
         wait()
-        return _train(config, run, splits, device, chosen)
+        return _train(config, run, splits, device, chosen, imports)
 
 
 def _load(config: AnyConfig, where: Where) -> data.Splits:
@@ -202,10 +207,18 @@ def _load(config: AnyConfig, where: Where) -> data.Splits:
     return splits
 
 
-def _flags(where: Where) -> list[str]:
-    moved = ["--data", where.data] if isinstance(where, Resume) and where.data else []
+def _flags(where: Where, config: AnyConfig) -> list[str]:
     log = ["--log", where.log] if where.log else []
-    return ["--device", where.device, *(["--data-dir", where.data_dir] if where.data_dir else []), *moved, *log]
+    folder = ["--data-dir", where.data_dir] if where.data_dir else []
+    return ["--device", where.device, *folder, *_named(where, config), *log]
+
+
+def _named(where: Where, config: AnyConfig) -> list[str]:
+    """Return the flags that name a run's data and network again: no code is imported that only the run names."""
+    name = config.data.name
+    images = where.data if isinstance(where, Resume) else name if is_callable(name) else ""
+    network = ["--model", config.model.target] if isinstance(config.model, Imported) else []
+    return [*(["--data", images] if images else []), *network]
 
 
 def short_help(config: AnyConfig) -> str:
@@ -258,10 +271,18 @@ def _free(path: Path) -> Path:
     return next(p for p in chain([path], others) if not p.exists())
 
 
-def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch.device, where: Where) -> int:
+def _train(
+    config: AnyConfig,
+    run: RunFolder,
+    splits: data.Splits,
+    device: torch.device,
+    where: Where,
+    imports: tuple[Import, ...],
+) -> int:
     console = PipeSafeConsole(highlight=False, quiet=not is_main())
     if where.processes > 1 and launched() == 1:
-        code = launch(run.path, where.processes, where.restarts, _flags(where))
+        flags = [*_flags(where, config), *import_words(imports)]
+        code = launch(run.path, where.processes, where.restarts, flags)
         if code == 1 and not (run.has_trained() or RunFolder(run.helper).has_trained()):
             raise UserError("the processes of this run ended before its first step: what they said is above.")
         return code
@@ -270,7 +291,7 @@ def _train(config: AnyConfig, run: RunFolder, splits: data.Splits, device: torch
     with StopSignal() as stop:
         finished = train(config, run, splits, device, callback, stop)
     if finished:
-        suggest("done; next:", "uiat", "evaluate", run.path)
+        suggest("done; next:", "uiat", "evaluate", run.path, *_named(where, config))
         return 0
-    suggest("go on with:", "uiat", "train", "--resume", run.path)
+    suggest("go on with:", "uiat", "train", "--resume", run.path, *_named(where, config), *import_words(imports))
     return stopped(stop)

@@ -188,13 +188,17 @@ def get_helper(
     if method.helper:
         return True, given_helper(config, method, data, device)
     helper_run = RunFolder(run.helper)
+    if run.helper.is_symlink() and not helper_run.is_finished:
+        raise UserError(f"{run.helper} is a link to a run that is not finished: finish that one first.")
     if is_main() and not helper_run.config.exists():
         helper_run = RunFolder.create(run.helper, helper_config(config, method, run))
     wait()
-    if run.helper.is_symlink() and not helper_run.is_finished:
-        raise UserError(f"{run.helper} is a link to a run that is not finished: finish that one first.")
-    if not helper_run.is_finished and not train(helper_run.read_config(), helper_run):
-        return False, None
+    if not helper_run.is_finished:
+        saved = helper_run.read_config()
+        if saved.model != config.model:  # it may name code that nobody but the folder has named
+            raise UserError(f"{helper_run.config} has another network than {run.config}: move {run.helper} away.")
+        if not train(saved, helper_run):
+            return False, None
     return True, _load(config, helper_run.weights(), data, device)
 
 

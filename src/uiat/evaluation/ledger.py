@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from uiat.errors import UserError
-from uiat.io import WriteError, write_tensors
+from uiat.io import WriteError, no_link, write_tensors
 
 FACTS = ("component", "batch", "seconds", "finished", "after", "invalid")
 """What is saved of a stage beside its tensors."""
@@ -106,7 +106,7 @@ class Ledger:
         content = b"".join(batch.contiguous().numpy().tobytes() for batch in batches[self._appended :])
         if content:
             try:
-                with path.open("ab" if self._appended else "wb") as file:
+                with open(path, "ab" if self._appended else "wb", opener=no_link) as file:
                     file.write(content)
                     file.flush()
                     os.fsync(file.fileno())
@@ -194,7 +194,7 @@ def _lock(path: Path) -> int:
     while True:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            handle = os.open(_lock_file(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            handle = no_link(str(_lock_file(path)), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
         except OSError as error:
             raise WriteError(path, error) from None
         try:

@@ -11,7 +11,7 @@ from uiat.config import AnyConfig
 from uiat.errors import quoted
 from uiat.runs.folder import RunFolder, Weights
 from uiat.runs.identity import find_network
-from uiat.runs.saved import build, trained_on
+from uiat.runs.saved import build, check_model, trained_on
 from uiat.runs.weights import DIGEST, NO_DIGEST, OTHER_WEIGHTS, is_measured_on
 from uiat.types import DataSpec
 
@@ -76,12 +76,16 @@ class LoadedRun:
         return {"epoch": chosen["epoch"], **accuracies}
 
 
-def load_run(path: Path, weights: Weights, data_dir: str | None) -> LoadedRun:
-    """Load a run's network; the data itself is read only where a run that is not finished has no card yet."""
+def load_run(path: Path, weights: Weights, data_dir: str | None, model: str = "") -> LoadedRun:
+    """Load a run's network; the data itself is read only where neither card nor data.json describes it.
+
+    `model` names a custom network, as `module:callable`: no code is imported that only the run names.
+    """
     run = RunFolder.open(path)
     config = run.read_config()
+    check_model(config.model, model, run.path)
     file = run.find_weights(weights)
     facts, spec = trained_on(run, config, data_dir)
     find_network(run, config.model)
-    model = build(config.model, spec, file).requires_grad_(False)
-    return LoadedRun(run, config, weights, model, spec, facts, run.read_card())
+    network = build(config.model, spec, file).requires_grad_(False)
+    return LoadedRun(run, config, weights, network, spec, facts, run.read_card())

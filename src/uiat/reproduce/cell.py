@@ -23,7 +23,7 @@ from torch import Tensor
 from uiat.config import AnyConfig, encode, to_json
 from uiat.engine.setup import helper_config
 from uiat.errors import UserError
-from uiat.io import reason, write_json, write_tensors
+from uiat.io import no_link, reason, write_json, write_tensors
 from uiat.methods import METHODS
 from uiat.reproduce.measures import Measure, Result, Watch, measure_key, stamped
 from uiat.runs.folder import RunFolder, read_json
@@ -213,7 +213,7 @@ def _opened_lock(folder: Path, name: str) -> Iterator[int]:
     """Yield the handle of a lock file, which is unlocked when it is closed."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        handle = no_link(str(folder / name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
     except OSError as error:
         raise UserError(f"cannot write the folder {folder}: {reason(error)}; choose another --out.") from None
     try:

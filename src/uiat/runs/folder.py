@@ -17,7 +17,7 @@ from uuid import uuid4
 from uiat.config import IMPORTS, RUN_ID, AnyConfig, from_json, to_json
 from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
-from uiat.io import WriteError, reason, write_json
+from uiat.io import WriteError, no_link, reason, write_json
 from uiat.plugins import Import
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -104,14 +104,14 @@ class RunFolder:
         return run
 
     def check_links(self) -> None:
-        """Refuse to write a run that holds links, through which a stranger's run could reach other files.
+        """Refuse to write a run that holds links at any depth, through which a stranger's run could reach other files.
 
         `helper` may be a link to a run beside this one, as `uiat reproduce` makes it; it is only read.
         """
-        for path in filter(os.path.islink, self.path.iterdir()):
-            parts = Path(os.readlink(path)).parts
-            if path != self.helper or len(parts) != 2 or parts[0] != "..":
-                raise UserError(f"{path} is a link, and nothing is written through one: replace it by its content.")
+        for folder, folders, files in os.walk(self.path):
+            for path in (Path(folder, name) for name in (*folders, *files)):
+                if path.is_symlink() and not (path == self.helper and _is_beside(os.readlink(path))):
+                    raise UserError(f"{path} is a link, and nothing is written through one: replace it by its content.")
 
     def has_trained(self) -> bool:
         """Whether there is anything of a past step: a checkpoint, or a line of metrics."""
@@ -272,7 +272,7 @@ class RunFolder:
         while True:
             try:
                 self.check_links()
-                handle = os.open(self.lock_file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+                handle = no_link(str(self.lock_file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
             except OSError as error:
                 raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
             try:
@@ -330,6 +330,12 @@ def _content(config: AnyConfig, imports: tuple[Import, ...], run_id: str | None)
     """Return what config.json holds: the configuration, and beside it the id and the imports that there are."""
     beside = {RUN_ID: run_id, IMPORTS: [asdict(entry) for entry in imports]}
     return {**to_json(config), **{name: value for name, value in beside.items() if value}}
+
+
+def _is_beside(target: str) -> bool:
+    """Whether a link within a run leads to a folder beside the run."""
+    parts = Path(target).parts
+    return len(parts) == 2 and parts[0] == ".." != parts[1]
 
 
 def _try_lock(handle: int) -> None:

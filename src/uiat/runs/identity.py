@@ -6,6 +6,7 @@ that changed, both would be silently wrong. Paths of files may be relative to an
 
 import os
 import sys
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from uiat.distributed import is_main, wait
 from uiat.errors import UserError
 from uiat.io import write_json
 from uiat.models import Imported, ModelConfig
+from uiat.plugins import unnamed
 from uiat.runs.folder import RunFolder, read_json
 
 
@@ -108,6 +110,25 @@ def known_data(run: RunFolder) -> dict[str, Any]:
     return known if isinstance(known, dict) else {}
 
 
+def known_facts(run: RunFolder, config: AnyConfig) -> dict[str, Any]:
+    """Return what data.json says of a run's data, in the form of a card (`card.data_facts`); nothing without one."""
+    known = known_data(run)
+    try:
+        counts = {part: known[part]["images"] for part in ("train", "validation", "test")}
+        return {"name": config.data.name, "classes": known["classes"], "shape": known["shape"], **counts}
+    except (KeyError, TypeError):
+        return {}
+
+
+def choose_data(described: str, given: str | None, place: Path) -> str:
+    """Return the name of the data that a person gives, else that of a folder, unless it is code to import."""
+    if given is not None:
+        return given
+    if described not in SOURCES and is_callable(described):
+        raise unnamed(f"the data of {place} is {described[:100]!r}", ("--data", described[:100]))
+    return described
+
+
 def places(config: AnyConfig) -> dict[str, str]:
     """Return the absolute paths of a configuration's own data, and of the file that defines its own network."""
     data = config.data
@@ -123,14 +144,15 @@ def _is_own(path: str) -> bool:
     return path not in SOURCES and own.is_path(path) and os.path.exists(user_path(path))
 
 
-def find_data(run: RunFolder, data: DataConfig) -> DataConfig:
+def find_data(run: RunFolder, data: DataConfig, named: Collection[str] = ()) -> DataConfig:
     """Return the data with paths that lead to it from here: as they are given, else as they were when the run began.
 
-    A test file that is in neither place is looked for beside the data.
+    A test file that is in neither place is looked for beside the data. A `module:callable` of data.json is taken only
+    where a person has `named` it.
     """
     config, known = run.read_config().data, known_places(run)
     if data.name == config.name:
-        data = replace(data, name=_find(run, data.name, [known.get("name")]))
+        data = replace(data, name=_find(run, data.name, [known.get("name")], named))
     if data.test and data.test == config.test:
         beside = user_path(data.name).with_name(Path(data.test).name)
         data = replace(data, test=_find(run, data.test, [known.get("test"), str(beside)]))
@@ -140,9 +162,13 @@ def find_data(run: RunFolder, data: DataConfig) -> DataConfig:
     return data
 
 
-def _find(run: RunFolder, given: str, others: list[str | None]) -> str:
+def _find(run: RunFolder, given: str, others: list[str | None], named: Collection[str] = ()) -> str:
+    if is_callable(given):
+        return given
     places = [given, *filter(None, others)]
-    existing = next((place for place in places if is_callable(place) or os.path.exists(user_path(place))), None)
+    existing = next((place for place in places if place in named or os.path.exists(user_path(place))), None)
+    if existing is None and others[0] is not None:
+        choose_data(others[0], None, run.path)
     if existing is None and others[0] is not None:
         raise UserError(
             f"there is neither {' nor '.join(dict.fromkeys(places))}, where the data of {run.path} was: "

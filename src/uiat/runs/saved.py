@@ -19,10 +19,11 @@ from uiat.data.files import first_line, nearest, user_path
 from uiat.errors import UserError
 from uiat.fields import check_numbers
 from uiat.models import Imported, ModelConfig, NetworkOptions
+from uiat.plugins import unnamed
 from uiat.runs import hub
 from uiat.runs.card import EXPORT, data_facts
 from uiat.runs.folder import RunFolder, Weights, read_json
-from uiat.runs.identity import find_data
+from uiat.runs.identity import choose_data, find_data, known_facts
 from uiat.runs.weights import EXPORTED, fitting_weights
 from uiat.types import DataSpec
 
@@ -58,7 +59,7 @@ def load(
             huggingface_hub). A path that exists wins over a name.
         revision: a branch, tag or commit on the Hub; `None` is its newest.
         weights: of a run, "best" or "last"; averaged where the run averages, unless "-raw".
-        model: a network of one's own, as `module:callable`: no code is imported that only the folder names.
+        model: a custom network, as `module:callable`: no code is imported that only the folder names.
         device: where the network is put.
     """
     path = locate(source, revision)
@@ -164,22 +165,29 @@ def _check_options(model: NetworkOptions) -> None:
             raise UserError(f"the network's {field.name} is larger than {LARGEST:,}.")
 
 
-def choose_model(described: ModelConfig, given: str, place: Path) -> ModelConfig:
+def choose_model(described: ModelConfig, given: str, place: Path, flag: str = "--model") -> ModelConfig:
     """Return the network that a person gives as a name, else that of a folder, unless it is code to import."""
-    if given:
+    target = described.target if isinstance(described, Imported) else ""
+    if given and given != target:
         return models.get(given)
-    if isinstance(described, Imported):
-        target = str(described.target)[:100]
-        raise UserError(
-            f"the network of {place} is {target!r}, code that is not part of uiat and is not imported unasked: "
-            f"look at it, and name it yourself (model={target!r}, or --model {target} on the command line)."
-        )
+    if given != target:
+        shown = target[:100]
+        raise unnamed(f"the network of {place} is {shown!r}", (flag, shown), f"model={shown!r}")
     return described
 
 
+def check_model(described: ModelConfig, given: str, place: Path) -> None:
+    """Refuse a network that is code to import, unless a person names it; and a name that is of another network."""
+    if choose_model(described, given, place) != described:
+        raise UserError(f"{given} is not the network of {place}: omit --model, or give the folder of another run.")
+
+
 def trained_on(run: RunFolder, config: AnyConfig, data_dir: str | None = None) -> tuple[dict[str, Any], DataSpec]:
-    """Return what a run's card says of its data; of a run that is not finished, the data is read again."""
-    facts = run.read_card().get("data") or data_facts(config, data.load(find_data(run, config.data), data_dir))
+    """Return what a run's card says of its data, or its data.json; the data of a run with neither is read again."""
+    facts = run.read_card().get("data") or known_facts(run, config)
+    if not facts:
+        choose_data(config.data.name, None, run.path)
+        facts = data_facts(config, data.load(find_data(run, config.data), data_dir))
     try:
         return facts, DataSpec(len(facts["classes"]), int(facts["train"]), tuple(facts["shape"]))
     except (KeyError, TypeError, ValueError):

@@ -20,7 +20,8 @@ from uiat.evaluation.suite import run_suite
 from uiat.report.page.frames import Frames, Walk, make_frames
 from uiat.report.page.runs import Run
 from uiat.runs.folder import read_json
-from uiat.runs.identity import find_data
+from uiat.runs.identity import choose_data, find_data
+from uiat.runs.saved import choose_model
 from uiat.runs.weights import is_measured_on
 
 Z_PASSES, Z_IMAGES = 2, 2000
@@ -44,6 +45,10 @@ class LookOptions:
     """The attack of the curve and of the confusion."""
     beta: float = 0.0
     """β of Eq. 4 for the friend's side and for z; 0: cross-entropy alone, which makes the true class likelier."""
+    data: tuple[str, ...] = ()
+    """Custom data of the runs, as `module:callable`: only code that is named here, too, is imported."""
+    model: tuple[str, ...] = ()
+    """Custom networks of the runs, as `module:callable`."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
@@ -118,8 +123,11 @@ class Looker:
     def open(self, run: Run) -> Ready:
         """Load a run's network and its test images."""
         config, options = run.config, self.options
+        name, target = config.data.name, getattr(config.model, "target", "")
+        choose_data(name, name if name in options.data else None, run.folder.path)
+        choose_model(config.model, target if target in options.model else "", run.folder.path)
         if config.data not in self._splits:
-            self._splits[config.data] = data.load(find_data(run.folder, config.data), options.data_dir)
+            self._splits[config.data] = data.load(find_data(run.folder, config.data, options.data), options.data_dir)
         subject = Subject(config.data, config.model, device=options.device, data_dir=options.data_dir)
         ready = prepare(run.folder.path, subject, self._splits[config.data])
         return replace(ready, images=ready.images.part(0, min(options.n, len(ready.images))))
