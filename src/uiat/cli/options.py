@@ -20,7 +20,6 @@ from uiat.data.config import DataConfig
 from uiat.data.files import nearest
 from uiat.distributed import is_main
 from uiat.errors import UserError, quoted
-from uiat.escaping import printable
 from uiat.evaluation.subject import Ready, Subject
 from uiat.fields import check_radius, show_number
 from uiat.io import is_stream, output_path, reason
