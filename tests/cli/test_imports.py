@@ -75,7 +75,7 @@ def test_a_file_or_a_module_is_known_before_anything_is_parsed(
 
 def test_a_run_without_imports_is_as_it_was(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", tiny("sat"))
-    assert json.loads(run.config.read_text()) == to_json(tiny("sat"))
+    assert json.loads(run.config.read_text()) == {**to_json(tiny("sat")), "run_id": run.read_id()}
     assert run.read_imports() == ()
 
 

@@ -43,10 +43,11 @@ class Site:
     def __init__(self, root: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.url, self.monkeypatch = root, url, monkeypatch
 
-    def offer(self, name: str, content: bytes, digest: str | None = None) -> None:
+    def offer(self, name: str, content: bytes, digest: str = "", sha256: str = "") -> None:
         (self.root / name).write_bytes(content)
         right = digest or "md5:" + hashlib.md5(content).hexdigest()
-        self.monkeypatch.setitem(OFFICIAL, name, Remote(f"{self.url}/{name}", right))
+        sha256 = sha256 or hashlib.sha256(content).hexdigest()
+        self.monkeypatch.setitem(OFFICIAL, name, Remote(f"{self.url}/{name}", right, sha256))
 
 
 def serve(handler: type[BaseHTTPRequestHandler] | partial[Quiet]) -> Iterator[str]:
@@ -126,12 +127,14 @@ def test_files_are_fetched_and_only_those_that_lack(site: Site, data: Path) -> N
     assert (own / "t10k-images-idx3-ubyte.gz").stat().st_mode & 0o777 == 0o644
 
 
-def test_wrong_digest_is_discarded(tmp_path: Path, site: Site, data: Path) -> None:
-    site.offer(ARCHIVE, cifar_archive(tmp_path), "md5:" + "0" * 32)
-    with pytest.raises(UserError, match=r"digest md5:0+ and was discarded: put .* into .*data, .*--data-dir"):
+@pytest.mark.parametrize(("md5", "sha256"), [("md5:" + "0" * 32, ""), ("", "0" * 64)], ids=["MD5", "SHA-256"])
+def test_wrong_digest_is_discarded(md5: str, sha256: str, tmp_path: Path, site: Site, data: Path) -> None:
+    """Either of the two is enough."""
+    site.offer(ARCHIVE, cifar_archive(tmp_path), md5, sha256)
+    with pytest.raises(UserError, match=rf"{md5 or sha256}.* was discarded: put .* into .*data, .*--data-dir"):
         cifar.load10(data, True)
     assert not list(data.iterdir())
-    site.offer("train_32x32.mat", b"x", "md5:" + "0" * 32)
+    site.offer("train_32x32.mat", b"x", md5, sha256)
     with pytest.raises(UserError, match="digest"):
         svhn.load(data, True)
     assert not list((data / "svhn").iterdir())
@@ -257,4 +260,5 @@ def test_table_names_every_official_file() -> None:
     for name, remote in OFFICIAL.items():
         assert remote.url.startswith("http")
         assert remote.url.endswith("/" + name)
-        assert len(remote.digest.removeprefix("md5:")) == 32
+        assert len(bytes.fromhex(remote.digest.removeprefix("md5:"))) == 16
+        assert len(bytes.fromhex(remote.sha256)) == 32

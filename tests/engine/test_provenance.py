@@ -98,6 +98,13 @@ def test_an_edit_that_may_be_made_is_recorded(name: str, run: RunFolder) -> None
     assert run.read_card()["config"]["train"][name.split(".")[1]] == FREE[name]
 
 
+def test_generated_images_cannot_be_added(run: RunFolder) -> None:
+    edit(run, "data.generated.file", "more.npz")
+    images = splits()
+    with pytest.raises(UserError, match="generated images are others"):
+        train(run.read_config(), run, replace(images, generated=images.test), CPU)
+
+
 def test_several_edits_are_named_at_once(run: RunFolder) -> None:
     edit(run, "seed", 7)
     edit(run, "train.epochs", 5)

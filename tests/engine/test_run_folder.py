@@ -106,7 +106,7 @@ def test_the_best_weights_measure_what_the_card_says(run: RunFolder) -> None:
 
 def test_the_card(run: RunFolder) -> None:
     card = read_json(run.result)
-    assert card["config"] == read_json(run.config)
+    assert {**card["config"], "run_id": run.read_id()} == read_json(run.config)
     assert card["data"]["name"] == "digits"
     assert (card["data"]["train"], card["data"]["validation"], card["data"]["test"]) == (60, 12, 40)
     assert card["data"]["classes"] == [str(k) for k in range(10)]

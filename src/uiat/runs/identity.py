@@ -15,6 +15,7 @@ from uiat.config import AnyConfig
 from uiat.data import SOURCES, Splits, own
 from uiat.data.config import DataConfig
 from uiat.data.files import user_path
+from uiat.data.images import Images
 from uiat.data.own import is_callable
 from uiat.distributed import is_main, wait
 from uiat.errors import UserError
@@ -41,25 +42,26 @@ def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str 
 
 
 def identity(splits: Splits) -> dict[str, Any]:
-    """Return the classes, the shape, and a count and a digest of each split."""
-    parts = {
-        "train": splits.train,
-        "validation": splits.validation,
-        "test": splits.test,
-        "generated": splits.generated,
-    }
+    """Return the classes, the shape, and a count and a digest of each split; `None` without generated images."""
+    parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    generated = splits.generated
     return {
         "schema": 1,
         "classes": list(splits.train.classes),
         "shape": list(splits.spec.shape),
-        **{name: {"images": len(part), "digest": part.digest()} for name, part in parts.items() if part is not None},
+        **{name: _part(images) for name, images in parts.items()},
+        "generated": None if generated is None else _part(generated),
     }
+
+
+def _part(images: Images) -> dict[str, Any]:
+    return {"images": len(images), "digest": images.digest()}
 
 
 def is_own_data(run: RunFolder, splits: Splits) -> bool:
     """Whether data is, split by split, that of the run."""
     known, now = known_data(run), identity(splits)
-    return all(known.get(part) == value for part, value in now.items())
+    return all(known.get(part) == value for part, value in now.items() if part != "generated")
 
 
 def check_same(place: Path, known: dict[str, Any], now: dict[str, Any], name: str) -> None:
@@ -69,7 +71,7 @@ def check_same(place: Path, known: dict[str, Any], now: dict[str, Any], name: st
     """
     check_classes(place, known, tuple(now["classes"]), name)
     for part in ("shape", "train", "generated", "validation"):
-        if known.get(part, now.get(part)) != now.get(part):
+        if known.get(part, now[part]) != now[part]:
             what = "images have another shape" if part == "shape" else f"{part} images are others"
             raise UserError(
                 f"the data {name} changed since {place} was begun (its {what}): bring it back, or begin a new run."
