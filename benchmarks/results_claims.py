@@ -8,7 +8,7 @@ from uiat.reproduce.claims_list import all_claims
 
 TITLES: dict[Verdict, str] = {
     "holds": "Reproduced",
-    "does not hold": "Not reproduced",
+    "does not hold": "Not reproduced at this scale",
     "undecided": "Measured, but not decided",
     "not measured": "Without finished runs",
 }

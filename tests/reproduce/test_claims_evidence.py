@@ -21,6 +21,7 @@ from uiat.reproduce.table import Percent, Table, paper_figure
 
 SMOKE, PAPER = SCALES["smoke"], SCALES["paper"]
 N = 400
+FASTER = [f"uiat-faster-than-{name}" for name in ("iat", "trades", "hat")] + ["uiat-oneoff-faster-than-uiat"]
 
 
 def look(name: str, out: Path, seeds: int = 2) -> list[Finding]:
@@ -46,15 +47,19 @@ def test_runs_with_the_papers_figures_bear_out_its_tables(mirrored: bool, tmp_pa
                 verdicts = {"correct": first_of(n, 1 - share if mirrored else share)}
                 measured(entry.cell, entry.reading.measure, verdicts, tmp_path)
     claims = [claim for claim in all_claims(PAPER) if claim.made_by in names]
-    assert len(claims) == 11 + 3 + 3 + 1
+    assert len(claims) == 15 + 3 + 3 + 2
     for claim in claims:
         found = decide(claim, tmp_path, 2)
         for each in found:
-            other = mirrored and each.comparison.margin is None
-            assert each.verdict == ("does not hold" if other else "holds"), (claim.name, each)
-            assert 100 * value(each) == pytest.approx((-1 if mirrored else 1) * float(each.comparison.paper), abs=0.011)
-        level = claim.name.startswith("one-off")
-        assert overall(found) == ("does not hold" if mirrored and not level else "holds"), claim.name
+            other, paper = mirrored and each.comparison.margin is None, float(each.comparison.paper)
+            near = each.comparison.margin is not None and abs(paper) > 80 * each.comparison.margin
+            expected = "does not hold" if other else UNDECIDED if near else "holds"
+            assert each.verdict == expected, (claim.name, each)
+            assert 100 * value(each) == pytest.approx(-paper if mirrored else paper, abs=0.011)
+        level = all(part.margin is not None for part in claim.comparisons)
+        expected = "does not hold" if mirrored and not level else "holds"
+        near = claim.name == "larger-eps-natural"  # 0.85 points of the paper's table are near the margin of one
+        assert overall(found) == (UNDECIDED if near else expected), claim.name
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
@@ -65,19 +70,20 @@ def test_times_of_the_paper_bear_out_its_table(mirrored: bool, tmp_path: Path) -
         paces = {method: 1 / each if mirrored else 60 * each for method, each in minutes.items()}
         rounds = {m: [pace * jitter[(k + len(m)) % 5] for k in range(5)] for m, pace in paces.items()}
         raced(timing, rounds, tmp_path)
-    found = look("faster", tmp_path, seeds=1)
-    assert len(found) == 9
-    for each in found:
-        assert each.verdict == ("does not hold" if mirrored else "holds")
-        if not mirrored:
-            assert value(each) == pytest.approx(float(each.comparison.paper), rel=0.1), "in seconds"
-    assert overall(found) == ("does not hold" if mirrored else "holds")
+    for name in FASTER:
+        found = look(name, tmp_path, seeds=1)
+        assert len(found) == 3
+        for each in found:
+            assert each.verdict == ("does not hold" if mirrored else "holds")
+            if not mirrored:
+                assert value(each) == pytest.approx(float(each.comparison.paper), rel=0.1), "in seconds"
+        assert overall(found) == ("does not hold" if mirrored else "holds")
 
 
 def test_a_race_of_one_round_is_none(tmp_path: Path) -> None:
     for timing in network_timings(SMOKE).values():
         raced(timing, {method: [1.0] for method in TIMED.values()}, tmp_path)
-    assert {each.difference for each in look("faster", tmp_path)} == {None}
+    assert {each.difference for name in FASTER for each in look(name, tmp_path)} == {None}
 
 
 SWEEPS: list[tuple[str, Sweep, dict[str, float]]] = [
@@ -111,18 +117,28 @@ def curves(correct: dict[str, Tensor], easier: Tensor, measure: Measure, out: Pa
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_the_gap_between_halves(turned: bool, tmp_path: Path) -> None:
-    """At the ε of training one-off has 60 and 50 %, TRADES 80 and 30 %; everywhere else it is the other way round."""
+    """One-off has 60 and 50 %, TRADES 80 and 30 %, at all ε but the largest, where both harder halves are at 5 %."""
     measure, half = SMOKE.halves_curve(), N // 2
     small = torch.cat([first_of(half, 0.6), first_of(half, 0.5)])
     large = torch.cat([first_of(half, 0.8), first_of(half, 0.3)])
-    at = [eps == pytest.approx(SMOKE.eps) for eps in measure.grid]
-    assert sum(at) == 1
-    one_off = torch.stack([small if here != turned else large for here in at])
-    trades = torch.stack([large if here != turned else small for here in at])
-    curves({"uiat-oneoff": one_off, "trades": trades}, torch.arange(N) < half, measure, tmp_path)
+    floor = [torch.cat([first_of(half, share), first_of(half, 0.05)]) for share in (0.9, 0.2)]
+    inner = [eps < max(measure.grid) for eps in measure.grid]
+    assert sum(inner) == len(measure.grid) - 1
+    one_off = torch.stack([small if here else floor[0] for here in inner])
+    trades = torch.stack([large if here else floor[1] for here in inner])
+    runs = {"uiat-oneoff": one_off, "trades": trades} if not turned else {"uiat-oneoff": trades, "trades": one_off}
+    curves(runs, torch.arange(N) < half, measure, tmp_path)
     (found,) = look("smaller-gap", tmp_path)
     assert value(found) == pytest.approx(-0.4 if turned else 0.4)
     assert found.verdict == ("does not hold" if turned else "holds")
+
+
+def test_a_gap_at_the_floor_is_no_evidence(tmp_path: Path) -> None:
+    measure, half = SMOKE.halves_curve(), N // 2
+    verdicts = torch.cat([first_of(half, 0.6), first_of(half, 0.05)]).expand(len(measure.grid), N)
+    curves({"uiat-oneoff": verdicts, "trades": verdicts}, torch.arange(N) < half, measure, tmp_path)
+    (found,) = look("smaller-gap", tmp_path)
+    assert found.difference is None
 
 
 @pytest.mark.parametrize("turned", [False, True])

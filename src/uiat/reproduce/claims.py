@@ -24,7 +24,7 @@ RULE = (
     "for the k comparisons of the claim that can be decided. Intervals of accuracies and shares are paired, with "
     "seeds and images as crossed random effects: Student's t over seeds and the normal distribution over images, "
     "combined in quadrature. With one seed the interval is over images alone, which tells of networks and not of "
-    "methods, so there is no verdict. Nothing is corrected across claims: of 28 true differences of 0, one or two "
+    "methods, so there is no verdict. Nothing is corrected across claims: of twenty differences that are truly 0, one "
     "would seem decided. Intervals of times are Yuen's trimmed t, of logarithms of ratios, over rounds of an "
     "interleaved race."
 )

@@ -11,9 +11,12 @@ from uiat.config import AnyConfig
 from uiat.evaluation.intervals import Difference, paired, paired_times, smallest_difference
 from uiat.reproduce.cell import Cell, Store, common_seeds
 from uiat.reproduce.claims import Evidence
-from uiat.reproduce.measures import Measure, read_learning
+from uiat.reproduce.measures import Curve, Measure, read_learning
 from uiat.reproduce.timing import Timing
 from uiat.rng import generator
+
+FLOOR = 0.1
+"""Accuracy of a harder half below which a gap between halves shows a floor effect."""
 
 
 def compared(
@@ -51,16 +54,34 @@ def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measu
     return measured_difference([*first, *second], measure, difference)
 
 
-def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Measure, point: int) -> Evidence:
-    """Compare the gaps between the easier and the harder half at one point of a curve: second's − first's."""
+def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Curve) -> Evidence:
+    """Compare the gaps between the easier and the harder half of the images: second's − first's.
 
-    def gap(tensors: dict[str, Tensor]) -> Tensor:
+    The point of the curve is the largest ε at which the harder halves of all runs are above `FLOOR`: below it, a gap
+    is small because there is nothing left to lose. There is no evidence where no ε has that.
+    """
+    cells = [Cell(config) for config in (first, second)]
+
+    def gap(tensors: dict[str, Tensor], point: int) -> Tensor:
         """Return what each example adds to the gap: the mean over examples is the gap."""
         easier, n = tensors["easier"], len(tensors["easier"])
         weights = torch.where(easier, n / max(1, int(easier.sum())), -n / max(1, int((~easier).sum())))
         return tensors["correct"][point].double() * weights.double()
 
-    return measured_difference([first, second], measure, lambda ours, theirs: gap(theirs) - gap(ours), 2.0)
+    def evidence(out: Path, seeds: int) -> Difference | None:
+        rows = [[store.tensors(measure) for store in row] for row in common_seeds(cells, out, seeds, measure)]
+        harder = [[t["correct"][:, ~t["easier"]].double().mean(dim=1) for t in row] for row in rows]
+        if not rows or not (points := _above(torch.stack([each for row in harder for each in row]))):
+            return None
+        point = max(points, key=lambda k: measure.grid[k])
+        return paired(torch.stack([gap(theirs, point) - gap(ours, point) for ours, theirs in rows]), 2.0)
+
+    return evidence
+
+
+def _above(accuracies: Tensor) -> list[int]:
+    """Return the points of curves (runs, points) at which all are above `FLOOR`."""
+    return [k for k, smallest in enumerate(accuracies.amin(dim=0).tolist()) if smallest > FLOOR]
 
 
 def above_on_curve(first: AnyConfig, second: AnyConfig, measure: Measure, points: Sequence[int]) -> Evidence:
