@@ -38,7 +38,8 @@ class LoadedRun:
     def evaluations(self) -> list[dict[str, Any]]:
         """What was measured with these weights, as result.json has it."""
         entries = self.result.get("evaluations", [])
-        return [entry for entry in entries if entry.get("weights") == self.file.name]
+        needed = {"attack", "accuracy", "interval95", "n"}
+        return [entry for entry in entries if entry.get("weights") == self.file.name and needed <= entry.keys()]
 
     @property
     def epoch(self) -> dict[str, Any]:

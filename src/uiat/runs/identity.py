@@ -25,7 +25,7 @@ from uiat.errors import UserError
 from uiat.io import write_json
 from uiat.models import Imported, ModelConfig
 from uiat.plugins import unnamed
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.folder import RunFolder
 
 _PROBES = 64
 """Images of each split whose pixels are part of the digest: all of them may be more than the memory holds."""
@@ -113,8 +113,7 @@ def _numbered(names: list[str] | tuple[str, ...]) -> bool:
 
 def known_data(run: RunFolder) -> dict[str, Any]:
     """Return what is known of a run's data; nothing of a run that an earlier version began."""
-    known = read_json(run.data) if run.data.exists() else {}
-    return known if isinstance(known, dict) else {}
+    return run.read_data()
 
 
 def known_facts(run: RunFolder, config: AnyConfig) -> dict[str, Any]:
@@ -199,5 +198,5 @@ def find_network(run: RunFolder, model: ModelConfig) -> None:
 
 def known_places(run: RunFolder) -> dict[str, str]:
     """Return what data.json says of the places; nothing of a run that an earlier version began."""
-    kept = known_data(run).get("places")
-    return {str(part): str(path) for part, path in kept.items()} if isinstance(kept, dict) else {}
+    places: dict[str, str] = known_data(run).get("places", {})
+    return places
