@@ -15,8 +15,8 @@ LARGEST = 2**63
 def fits(value: object, kind: Any) -> bool:
     """Whether a value is of a type: a class, a union, a `Literal`, or a list, tuple or dictionary of these.
 
-    An integer is a float, too, but a bool is no number; JSON has lists for tuples. A protocol is compared by its names. What is none of these,
-    such as `Any`, holds everything.
+    An integer is a float, too, but a bool is no number; JSON has lists for tuples. A protocol is compared by its names.
+    What is none of these, such as `Any`, holds everything.
     """
     origin, parts = get_origin(kind), get_args(kind)
     if isinstance(kind, TypeVar):
@@ -53,14 +53,14 @@ def check_fields(part: Any) -> None:
         kinds = get_type_hints(type(part))
     except (NameError, TypeError):  # annotations of a custom class that cannot be looked up here
         return
-    check_record({entry.name: getattr(part, entry.name) for entry in fields(part)}, kinds, type(part).__name__)
+    check_record({entry.name: getattr(part, entry.name) for entry in fields(part)}, kinds, f"{type(part).__name__}.")
 
 
-def check_record(record: Mapping[str, Any], kinds: Mapping[str, Any], name: str) -> None:
+def check_record(record: Mapping[str, Any], kinds: Mapping[str, Any], name: str = "") -> None:
     """Raise a `UserError` that names the first value of another type than is declared; a missing one is not checked."""
     for key, value in record.items():
         if key in kinds and not fits(value, kinds[key]):
-            raise UserError(f"{name}.{key} is {show(value)}, not {show_type(kinds[key])}.")
+            raise UserError(f"{name}{key} is {show(value)}, not {show_type(kinds[key])}.")
 
 
 def show(value: object) -> str:

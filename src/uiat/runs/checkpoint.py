@@ -224,7 +224,7 @@ class Checkpointer:
                 raise AnotherVersion(f"{path} was written by another version of uiat: use that one.")
             if saved["schema"] != SCHEMA:
                 raise ValueError("it has no schema")
-            check_record(saved, CONTENT, "the checkpoint")
+            check_record(saved, CONTENT)
             if saved["epoch"] < 1 or saved["step"] < 0 or saved["metrics_bytes"] < 0 or not isfinite(saved["seconds"]):
                 raise ValueError("it is of no moment of a run")
             saved["rng"] = saved["rng"].cpu()

@@ -127,6 +127,10 @@ class RunFolder:
             raise UserError(f"{run.path} is not a run folder (it has no config.json): {advice}")
         return run
 
+    def is_writable(self) -> bool:
+        """Whether files can be written here; not in a folder of somebody else, or on a read-only disk."""
+        return os.access(self.path, os.W_OK)
+
     def check_links(self) -> None:
         """Refuse to write a run that holds links at any depth, through which a stranger's run could reach other files.
 
@@ -378,9 +382,9 @@ def check_types(path: Path, saved: Any, kinds: dict[str, Any]) -> None:
     if not isinstance(saved, dict):
         raise UserError(f"cannot read {path}: it holds {show(saved)} where a record is expected; move it away.")
     try:
-        check_record(saved, kinds, "its record")
+        check_record(saved, kinds)
     except UserError as error:
-        raise UserError(f"cannot read {path}: {error}") from None
+        raise UserError(f"cannot read {path}: {str(error).rstrip('.')}; move it away.") from None
 
 
 def read_json(path: Path) -> Any:
