@@ -11,9 +11,10 @@ from uiat.data.config import DataConfig
 from uiat.errors import UserError, unknown
 from uiat.fields import added, check_numbers, in_key
 from uiat.methods import METHODS, Method, MethodConfig, UIATPlugIn, check_method
-from uiat.models import MODELS, Imported, ModelConfig
+from uiat.models import MODELS, Imported, ModelConfig, check_options
 from uiat.precision import Precision
 from uiat.targets import InstanceInverse, UniversalInverse
+from uiat.typed import check_fields, fits, show
 from uiat.types import Clock, DataSpec
 
 ModelT = TypeVar("ModelT", bound=ModelConfig)
@@ -237,7 +238,8 @@ class UnknownPart:
     @property
     def eps(self) -> float:
         """ε of an attack; 8/255 where it has none."""
-        return float(self.values.get("eps", 8 / 255))
+        eps = self.values.get("eps")
+        return eps if fits(eps, float) else 8 / 255  # type: ignore[return-value]
 
     @property
     def radius(self) -> float:
@@ -266,7 +268,8 @@ class UnknownMethod(UnknownPart, MethodConfig):
     @property
     def attack(self) -> Attack | None:  # type: ignore[override]  # read-only
         """How x̂ was found; its class may be unknown, too."""
-        return self.values.get("attack")
+        attack = self.values.get("attack")
+        return attack if fits(attack, Attack) else None
 
     @property
     def inverse(self) -> InstanceInverse | UniversalInverse | None:  # type: ignore[override]
@@ -297,6 +300,10 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
     config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS, RUN_ID)}, _kinds())
     if not isinstance(config, Config):
         raise UserError("the file does not hold a run's configuration.")
+    if type(config.model) not in (Imported, *map(type, MODELS.values())):
+        raise UserError(f"{type(config.model).__name__} is not a network.")
+    check_options(config.model)
+    check_numbers(config, norm=norm_of(config.method.attack))
     return config
 
 
@@ -309,6 +316,7 @@ def model_from_json(saved: dict[str, Any]) -> ModelConfig:
             "(--import on the command line)."
         )
     model: ModelConfig = _decode(saved, {part.__name__: part for part in _parts(networks)})
+    check_options(model)
     return model
 
 
@@ -334,13 +342,15 @@ def _decode(value: Any, kinds: dict[str, type], unknown_as: type[UnknownPart] | 
         return tuple(_decode(v, kinds, unknown_as) for v in value)  # configurations are frozen
     if not isinstance(value, dict):
         return value
-    kind = str(value.get("kind"))
+    kind = value.get("kind")
+    if not isinstance(kind, str):
+        raise UserError(f"a part of the configuration has the kind {show(kind)}, which is no name.")
     within = None if unknown_as is None else UnknownPart
     if kind not in kinds and unknown_as is not None:
         return unknown_as(value, {name: _decode(v, kinds, within) for name, v in value.items() if name != "kind"})
     if kind not in kinds:
         hint = "A part of your own needs --import with the module that registers it."
-        raise UserError(f"{unknown('kind of configuration', kind, kinds)} {hint}")
+        raise UserError(f"{unknown('kind of configuration', kind[:100], kinds)} {hint}")
     cls = kinds[kind]
     value = _without_removed(value) if cls is DataConfig else value
     known = {f.name for f in fields(cls)}
@@ -355,9 +365,11 @@ def _decode(value: Any, kinds: dict[str, type], unknown_as: type[UnknownPart] | 
         if name != "kind"
     }
     try:
-        return cls(**values)
+        part = cls(**values)
     except TypeError as error:  # a field without a default is missing
         raise UserError(f"the configuration of {kind} is not whole ({error}).") from None
+    check_fields(part)
+    return part
 
 
 def _removed_in_key(part: Any) -> dict[str, Any]:

@@ -26,7 +26,10 @@ LEAST: dict[str, int] = {
     **dict.fromkeys(("decay", "gamma", "warmup", "original", "low_momentum", "norm_momentum", "label_smoothing"), 0),
 }
 """The smallest value that a field of this name may have."""
-MOST: dict[str, int] = dict.fromkeys(("decay", "original", "low_momentum", "norm_momentum", "label_smoothing"), 1)
+MOST: dict[str, int] = {
+    **dict.fromkeys(("decay", "original", "low_momentum", "norm_momentum", "label_smoothing"), 1),
+    **dict.fromkeys(("steps", "size", "crop", "cutout"), 100_000),
+}
 """The largest value that a field of this name may have."""
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterable
 from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -53,7 +54,7 @@ class PipeSafeConsole(Console):
 
 def clock_time(seconds: float) -> str:
     """Write a duration as h:mm:ss."""
-    whole = int(seconds)
+    whole = int(seconds) if isfinite(seconds) else 0
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 

@@ -86,7 +86,7 @@ def test_an_unknown_method() -> None:
         ("--train.momentum -0.5", "train.momentum is -0.5: give at least 0."),
         ("--method.attack.eps -0.1", "method.attack.eps is -0.1: give at least 0."),
         ("--method.attack.step -1/255", "method.attack.step is -0.00392156862745098: give at least 0."),
-        ("--method.attack.steps -1", "method.attack.steps is -1: give at least 0."),
+        ("--method.attack.steps -1", "method.attack.steps is -1: give at least 0 and at most 100000."),
         ("--method.inverse.eps inf", "method.inverse.eps is inf: give at least 0."),
         ("--method.lam nan", "method.lam is nan: give a finite number."),
         ("--validate.eps -8/255", "validate.eps is -0.03137254901960784: give at least 0."),

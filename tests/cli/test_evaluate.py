@@ -1,6 +1,7 @@
 """`uiat evaluate` of a run."""
 
 import json
+import os
 import shutil
 from dataclasses import replace
 from importlib import import_module
@@ -195,3 +196,26 @@ def test_a_network_of_ones_own_is_tried_first(
     found = stopped(capsys, *words)
     assert found.startswith(f"the network {module}:{network}")
     assert sentence in found
+
+
+def test_a_run_that_cannot_be_written(
+    run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is measured where --json names another place; what an interrupted evaluation leaves is in the cache folder."""
+    access = os.access
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != run.path and access(path, mode))
+    before = {path.name: path.read_bytes() for path in run.path.iterdir()}
+    words = ("evaluate", str(run.path), "--attacks", "natural", "--n", "4")
+    sentence = stopped(capsys, *words)
+    assert str(run.path) in sentence
+    assert "--json" in sentence
+    found = call(capsys, *words, "--json", str(tmp_path / "result.json"))
+    assert found.code == 0, found.err
+    assert found.err.count(f"{run.path} cannot be written") == 1
+    assert read_json(tmp_path / "result.json")["attacks"]["natural"]["n"] == 4
+    assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
+    small = ("--attack", "pgd-1", "--grid", "0", "0.1", "--n", "4", "--out", str(tmp_path / "curves"))
+    assert call(capsys, "curves", str(run.path), *small).code == 0
+    assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
+    assert list((tmp_path / "cache").rglob("evaluations"))

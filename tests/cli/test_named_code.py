@@ -90,7 +90,7 @@ def use(capsys: pytest.CaptureFixture[str], command: str, run: RunFolder, flags:
     if command != "load":
         return call(capsys, *(word.replace("RUN", str(run.path)) for word in COMMANDS[command]), *flags)
     try:
-        uiat.load(run.path, model=dict([flags]).get("--model", "") if flags else "")
+        uiat.load(run.path, model=flags[1] if flags else "")
     except UserError as error:
         return Call(2, "", f"uiat: {error}\n")
     return Call(0, "", "")

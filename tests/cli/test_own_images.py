@@ -122,7 +122,7 @@ def test_a_file_beside_the_user_is_importable(here: Path, capsys: pytest.Capture
     )
     words = ["--data", "mine", "--model", "beside_net:build", *SMALL, "--out", "run"]
     assert call(capsys, "train", *words).code == 0
-    assert call(capsys, "evaluate", "run").code == 0
+    assert call(capsys, "evaluate", "run", "--model", "beside_net:build").code == 0
     assert "cannot import 'beside_nett'" in refused(
         capsys, "train", "--data", "mine", "--model", "beside_nett:build", "--out", "x"
     )

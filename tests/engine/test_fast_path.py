@@ -53,7 +53,8 @@ def test_a_run_of_an_ordinary_network(name: str, tmp_path: Path, capsys: pytest.
     sentences, folds = EXPECTED[name]
     run = begin(own(name, epochs=2), tmp_path / "run")
     assert said(run) == sentences
-    found = call(capsys, "evaluate", str(run.path), "--n", "8", "--device", "cpu")
+    named = ("--model", f"tests.support.ordinary:{name}")
+    found = call(capsys, "evaluate", str(run.path), *named, "--n", "8", "--device", "cpu")
     assert found.code == 0, found.err
     layout = "its own memory layout" if LAYOUT in sentences else "channels_last"
     assert f"network: Imported; {layout}, {folds} BatchNorms folded" in found.err

@@ -51,7 +51,7 @@ class Evaluate(Generic[ModelT]):
     per_class: bool = False
     """Show the accuracy of each class too; it is in the JSON in any case."""
     json: str | None = None
-    """Write the result there; a run's is added to its result.json in any case."""
+    """Write the result there; a run's is added to its result.json, too, unless its folder cannot be written."""
     save_adversaries: str | None = None
     """Write the adversarial examples of every attack there, as safetensors."""
     restart: bool = False
@@ -67,12 +67,20 @@ def main(args: list[str]) -> int:
     check_file(options.json, text=True)
     check_file(options.save_adversaries)
     if target.is_dir() and read_export(target) is None:
-        check_file(str(RunFolder(target).result))
-        RunFolder.open(target).read_card()
+        _check_run(RunFolder.open(target), options.json)
     with process_group(local_device(pick_device(options.subject.device))):
         _evaluate(target, options)
         suggest("done; next:", "uiat", "curves", *same_subject(args))
     return 0
+
+
+def _check_run(run: RunFolder, json: str | None) -> None:
+    """Refuse a run whose card cannot be read, or cannot be written where there is no other place for the result."""
+    run.read_card()
+    if run.is_writable():
+        check_file(str(run.result))
+    elif json is None:
+        raise UserError(f"cannot write the run folder {run.path}: give --json FILE for the result.")
 
 
 def _evaluate(target: Path, options: Evaluate[Any]) -> None:
@@ -91,7 +99,10 @@ def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: Pipe
     measured = evaluate_subject(ready, options.attacks, ledger, keep=bool(options.save_adversaries))
     result = subject_card(ready, measured)
     if is_main():
-        if ready.run is not None:
+        if ready.run is not None and not ready.run.is_writable():
+            note = f"note: {ready.run.path} cannot be written, the result is in {options.json} alone"
+            notices.print(note, markup=False, soft_wrap=True)
+        elif ready.run is not None:
             verdicts = {name: pack(accuracy.correct) for name, accuracy in measured.attacks.items()}
             add_evaluation(ready.run, result, verdicts)
         if options.json:

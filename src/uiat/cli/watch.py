@@ -61,7 +61,7 @@ def picture(run: Run, width: int) -> Group:
     steps = [line for line in run.steps if line["epoch"] > len(run.epochs)]
     per_epoch = max((int(line["step"]) for line in run.steps), default=0)
     done = len(run.epochs) + (steps[-1]["step"] / per_epoch if steps and len(run.epochs) and per_epoch else 0)
-    seconds = run.epochs[-1]["seconds"] / len(run.epochs) if run.epochs else 0
+    seconds = run.epochs[-1].get("seconds", 0) / len(run.epochs) if run.epochs else 0
     left = f", about {clock_time(seconds * (total - done))} left" if run.state == "training" and seconds else ""
     title = Text.assemble((run.name, "bold"), f"  {run.method} on {run.data_name}: {run.progress or 'finished'}{left}")
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -83,7 +83,7 @@ def picture(run: Run, width: int) -> Group:
 def curve(values: list[float], width: int, top: float) -> str:
     """Return values as a line of blocks, from 0 to `top` or to the largest; of more than fit, the last ones."""
     most = top or max(values) or 1.0
-    return "".join(LEVELS[min(7, max(0, int(8 * value / most)))] for value in values[-width:])
+    return "".join(LEVELS[int(min(7, max(0, 8 * value / most)))] for value in values[-width:])
 
 
 def _checkpoint(path: Path) -> str:

@@ -17,6 +17,7 @@ from uiat.engine.passes import PassCounter
 from uiat.methods.method import LossOf, Method
 from uiat.models.fast import FastModel
 from uiat.precision import Precision, lowered
+from uiat.typed import check_fields
 from uiat.types import Clock, Loss, View
 
 
@@ -49,6 +50,8 @@ class Meter:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on from a saved state; the main process holds what all had counted."""
         self.sums, self.samples = dict(state["sums"]), int(state["samples"])
+        if any(value.shape != () or value.dtype != torch.float64 for value in self.sums.values()):
+            raise ValueError("the means are not numbers")
         if not is_main():
             self.sums, self.samples = {name: value * 0 for name, value in self.sums.items()}, 0
 
@@ -180,10 +183,21 @@ class State:
             "rng_cuda": [torch.cuda.get_rng_state(self.device)] if self.device.type == "cuda" else [],
         }
 
+    def _load_optimizer(self, saved: dict[str, Any]) -> None:
+        """Load what the optimizer has gathered; its hyper-parameters stay those of the configuration."""
+        options = [{name: value for name, value in g.items() if name != "params"} for g in self.optimizer.param_groups]
+        self.optimizer.load_state_dict(saved)
+        for group, own in zip(self.optimizer.param_groups, options, strict=True):
+            group.update(own)
+        for parameter, gathered in self.optimizer.state.items():
+            buffer = gathered.get("momentum_buffer")
+            if buffer is not None and (buffer.shape != parameter.shape or buffer.dtype != parameter.dtype):
+                raise ValueError("the momentum is another network's")
+
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a saved state."""
         self.model.load_state_dict(saved["model"])
-        self.optimizer.load_state_dict(saved["optimizer"])
+        self._load_optimizer(saved["optimizer"])
         if self.average is not None:
             self.average.load_state_dict(saved["average"])
         self.passes.load(saved["passes"])
@@ -192,6 +206,7 @@ class State:
         if saved.get("scaler"):
             self.scaler.load_state_dict(saved["scaler"])
         self.skipped, self.overfitting = saved.get("skipped", 0), Overfitting(**saved.get("overfitting", {}))
+        check_fields(self.overfitting)
         self.overflows, self.seconds = saved.get("overflows", 0), saved["seconds"]
         torch.set_rng_state(saved["rng"])
         if self.device.type == "cuda" and saved["rng_cuda"]:

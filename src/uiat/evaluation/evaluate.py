@@ -110,16 +110,18 @@ def evaluate_subject(ready: Ready, attacks: Sequence[str], ledger: Ledger, *, ke
 def open_ledger(ready: Ready, attacks: Sequence[str], keep: bool, restart: bool) -> Ledger:
     """Return the ledger of exactly this evaluation: the same weights, images, attacks and settings.
 
-    It is in the run's folder, or in the cache folder for bare weights. A second process with it is refused.
+    It is in the run's folder, or in the cache folder for bare weights and for a run that cannot be written. A second
+    process with it is refused.
     """
     facts = encode([ready.options, ready.base, list(attacks), keep, torch.__version__, rank(), world()])
     digest = hashlib.sha256(json.dumps(facts).encode())
     for tensor in [*ready.model.state_dict().values(), ready.images.x, ready.images.y]:
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     key = digest.hexdigest()[:32]
-    if ready.run is not None:
+    folder = cache_folder() / "evaluations"
+    if ready.run is not None and ready.run.is_writable():
         ready.run.check_links()
-    folder = ready.run.path if ready.run is not None else cache_folder() / "evaluations"
+        folder = ready.run.path
     return Ledger(folder / f"evaluation-{key}.safetensors", key, exclusive=True, restart=restart)
 
 

@@ -54,7 +54,8 @@ class LoadedRun:
     @property
     def _of_file(self) -> list[dict[str, Any]]:
         entries = self.result.get("evaluations", [])
-        return [entry for entry in entries if entry.get("weights") == self.file.name]
+        needed = {"attack", "accuracy", "interval95", "n"}
+        return [entry for entry in entries if entry.get("weights") == self.file.name and needed <= entry.keys()]
 
     @property
     def epoch(self) -> dict[str, Any]:

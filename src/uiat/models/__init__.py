@@ -20,6 +20,7 @@ from uiat.types import DataSpec
 
 __all__ = [
     "DESCRIPTIONS",
+    "LARGEST",
     "MODELS",
     "Imported",
     "ModelConfig",
@@ -28,6 +29,7 @@ __all__ = [
     "PreActResNet",
     "ResNet",
     "WideResNet",
+    "check_options",
     "get",
     "penultimate",
 ]
@@ -135,6 +137,9 @@ class WideResNet(NetworkOptions):
         super().check(data)
 
 
+LARGEST = 10_000
+"""No option of a bundled network in a file, such as its width or all its blocks together, is larger."""
+
 MODELS: dict[str, ModelConfig] = {
     "resnet18": ResNet(),
     "preactresnet18": PreActResNet(),
@@ -154,6 +159,15 @@ DESCRIPTIONS: dict[str, str] = {
     "wrn-10-1": "wide ResNet-10-1: the pre-activation relative for a CPU, 78k parameters",
 }
 """One line for each model."""
+
+
+def check_options(model: ModelConfig) -> None:
+    """Refuse a bundled network, described in a file, with an option that is too large to be built."""
+    for field in fields(model) if isinstance(model, NetworkOptions) else ():
+        value = getattr(model, field.name)
+        size = sum(map(abs, value)) if isinstance(value, tuple) else value
+        if isinstance(size, int | float) and not -LARGEST <= size <= LARGEST:
+            raise UserError(f"the network's {field.name} is larger than {LARGEST:,}.")
 
 
 def get(name: str) -> ModelConfig:

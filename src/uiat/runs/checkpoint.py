@@ -12,6 +12,7 @@ import os
 import time
 import warnings
 from dataclasses import dataclass, field
+from math import isfinite
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,8 +29,17 @@ from uiat.progress import PipeSafeConsole
 from uiat.runs.folder import RunFolder
 from uiat.runs.provenance import Provenance
 from uiat.targets import PredictionTable
+from uiat.typed import check_record
 
 SCHEMA = 1
+CONTENT: dict[str, Any] = {
+    **dict.fromkeys(("model", "method"), dict[str, Tensor]),
+    **dict.fromkeys(("optimizer", "meter", "scaler", "overfitting"), dict[str, Any]),
+    **dict.fromkeys(("epoch", "step", "skipped", "overflows", "metrics_bytes"), int),
+    **{"average": dict[str, Any] | None, "passes": dict[str, float], "best": dict[str, float], "seconds": float},
+    **{"rng": Tensor, "rng_cuda": list[Tensor], "table_file": str | None, "table_sha256": str | None},
+}
+"""The types of what a checkpoint holds."""
 
 
 class CheckpointState(Protocol):
@@ -44,6 +54,10 @@ class CheckpointState(Protocol):
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a saved state."""
+
+
+class AnotherVersion(UserError):
+    """A whole checkpoint that this version cannot read."""
 
 
 class Damaged(Exception):
@@ -133,7 +147,7 @@ class Checkpointer:
             saved = self._read(path, device) if found is None else found.saved
             state.method.load_state_dict(saved["method"])
             state.load_state_dict(saved)
-        except (Damaged, RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
+        except Exception as error:  # a stranger's checkpoint may hold anything
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise UserError(f"{path} does not fit the run's configuration ({first}).") from None
         self._table_file, self._table_digest = saved["table_file"], saved.get("table_sha256")
@@ -216,14 +230,17 @@ class Checkpointer:
                 warnings.simplefilter("ignore")  # about pickle protocols, and files of other kinds
                 saved: dict[str, Any] = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
             if whole and saved["schema"] != SCHEMA:
-                raise UserError(f"{path} was written by another version of uiat: use that one.")
+                raise AnotherVersion(f"{path} was written by another version of uiat: use that one.")
             if saved["schema"] != SCHEMA:
                 raise ValueError("it has no schema")
+            check_record(saved, CONTENT)
+            if saved["epoch"] < 1 or saved["step"] < 0 or saved["metrics_bytes"] < 0 or not isfinite(saved["seconds"]):
+                raise ValueError("it is of no moment of a run")
             saved["rng"] = saved["rng"].cpu()
             saved["rng_cuda"] = [state.cpu() for state in saved["rng_cuda"]]
             saved["method"], saved["metrics_bytes"] = dict(saved["method"]), int(saved["metrics_bytes"])
             name, mark = saved["table_file"], saved.get("table_sha256")
-        except UserError:
+        except AnotherVersion:
             raise
         except Exception:  # damaged bytes make the reader fail in any way, down to `struct.error`
             raise Damaged(f"{path} is damaged or of another version") from None

@@ -14,17 +14,45 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
+from uiat.balls import Norm
 from uiat.config import IMPORTS, RUN_ID, AnyConfig, from_json, to_json
 from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
 from uiat.io import WriteError, no_link, reason, write_json
 from uiat.plugins import Import
+from uiat.typed import check_record, fits, show
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How the system says that a disk takes no more: full, a quota, a limit, broken."""
 
 Weights = Literal["best", "last", "best-raw", "last-raw"]
 """Which weights of a run: of the best epoch or the last, averaged where the run averages; `-raw` never averaged."""
+
+
+_DICT = dict[str, Any]
+DATA: dict[str, Any] = {
+    **{"name": str, "classes": list[str], "shape": list[int]},
+    **dict.fromkeys(("train", "validation", "test", "generated"), int),
+}
+CARD: dict[str, Any] = {
+    **dict.fromkeys(("config", "data", "environment"), _DICT),
+    **{"best": dict[str, float], "training_seconds": float, "training_passes": dict[str, float]},
+    **{"processes": int, "evaluations": list[_DICT]},
+}
+EVALUATION: dict[str, Any] = {
+    **dict.fromkeys(("weights", "data", "sample", "attack", "split", "verdicts", "version"), str),
+    **dict.fromkeys(("eps", "step", "accuracy", "seconds"), float),
+    **dict.fromkeys(("n", "steps", "restarts", "seed", "processes"), int),
+    **{"exact": bool, "norm": Norm, "interval95": tuple[float, float], "per_class": dict[str, float]},
+    **{"environment": _DICT},
+}
+IDENTITY: dict[str, Any] = {
+    **{"classes": list[str], "shape": list[int], "places": dict[str, str]},
+    **dict.fromkeys(("train", "validation", "test"), _DICT),
+}
+"""The types of what is read from the files of a run."""
+LINES = {"epoch": {"epoch", "val_natural", "val_robust"}, "step": {"epoch", "step", "lr"}}
+"""What the lines of metrics.jsonl have at least, by their kind."""
 
 
 class RunFolder:
@@ -103,6 +131,10 @@ class RunFolder:
             raise UserError(f"{run.path} is not a run folder (it has no config.json): {advice}")
         return run
 
+    def is_writable(self) -> bool:
+        """Whether files can be written here; not in a folder of somebody else, or on a read-only disk."""
+        return os.access(self.path, os.W_OK)
+
     def check_links(self) -> None:
         """Refuse to write a run that holds links at any depth, through which a stranger's run could reach other files.
 
@@ -144,6 +176,8 @@ class RunFolder:
             return from_json(saved)
         except UserError as error:
             raise UserError(f"cannot read {self.config}: {error}") from None
+        except RecursionError:
+            raise UserError(f"cannot read {self.config}: it is nested too deeply.") from None
 
     def read_id(self) -> str | None:
         """Return the id that the run was created with; `None` for a run of an earlier version."""
@@ -200,11 +234,18 @@ class RunFolder:
 
     def read_card(self) -> dict[str, Any]:
         """Return what result.json says; it has a list of evaluations, which may be empty."""
-        card = read_json(self.result) if self.result.exists() else {"schema": 1}
-        entries = card.setdefault("evaluations", []) if isinstance(card, dict) else None
-        if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
-            raise UserError(f"{self.result} is not the card of a run: move it away, and measure again.")
-        return dict(card)
+        card: dict[str, Any] = read_record(self.result, CARD) if self.result.exists() else {"schema": 1}
+        check_types(self.result, card.get("data", {}), DATA)
+        for entry in card.setdefault("evaluations", []):
+            check_types(self.result, entry, EVALUATION)
+        return card
+
+    def read_data(self) -> dict[str, Any]:
+        """Return what data.json says; nothing where an earlier version began the run."""
+        known = read_record(self.data, IDENTITY) if self.data.exists() else {}
+        for part in ("train", "validation", "test"):
+            check_types(self.data, known.get(part, {}), {"images": int, "digest": str})
+        return known
 
     @contextmanager
     def changed_card(self) -> Iterator[dict[str, Any]]:
@@ -228,7 +269,7 @@ class RunFolder:
             lines = [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
         except (OSError, ValueError, RecursionError) as error:
             raise UserError(f"cannot read {self.metrics}: {error}.") from None
-        if not all(isinstance(line, dict) for line in lines):
+        if not all(map(is_line, lines)):
             raise UserError(f"cannot read {self.metrics}: it has lines that are no records.")
         return lines
 
@@ -362,9 +403,43 @@ def _living(words: str) -> str:
     return match[0]
 
 
+def is_line(line: object) -> bool:
+    """Whether a value is a line of metrics.jsonl: of some steps, or of an epoch."""
+    if not isinstance(line, dict) or line.get("kind") not in tuple(LINES):
+        return isinstance(line, dict)
+    numbers = {name: value for name, value in line.items() if name != "kind"}
+    whole = all(fits(numbers.get(name, 1), int) and numbers.get(name, 1) > 0 for name in ("epoch", "step"))
+    return whole and LINES[line["kind"]] <= numbers.keys() and fits(numbers, dict[str, float | bool])
+
+
+def read_record(path: Path, kinds: dict[str, Any]) -> dict[str, Any]:
+    """Read a JSON file that holds a dictionary, with values of these types."""
+    saved = read_json(path)
+    check_types(path, saved, kinds)
+    return dict(saved)
+
+
+def check_types(path: Path, saved: Any, kinds: dict[str, Any]) -> None:
+    """Refuse what was read from a file, unless it is a dictionary with values of these types."""
+    if not isinstance(saved, dict):
+        raise UserError(f"cannot read {path}: it holds {show(saved)} where a record is expected; move it away.")
+    try:
+        check_record(saved, kinds)
+    except UserError as error:
+        raise UserError(f"cannot read {path}: {str(error).rstrip('.')}; move it away.") from None
+
+
 def read_json(path: Path) -> Any:
     """Read a JSON file that a person may have broken."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        if not path.is_file():  # a pipe would never end
+            raise UserError(f"cannot read {path}: it is not a file.")
+        text = path.read_text(encoding="utf-8")
+        value = json.loads(text)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()  # half a character cannot be written again
+        return value
+    except UserError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"cannot read {path}: {error}.") from None

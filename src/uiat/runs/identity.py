@@ -22,7 +22,7 @@ from uiat.errors import UserError
 from uiat.io import write_json
 from uiat.models import Imported, ModelConfig
 from uiat.plugins import unnamed
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.folder import RunFolder
 
 
 def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str = "") -> None:
@@ -108,8 +108,7 @@ def _numbered(names: list[str] | tuple[str, ...]) -> bool:
 
 def known_data(run: RunFolder) -> dict[str, Any]:
     """Return what is known of a run's data; nothing of a run that an earlier version began."""
-    known = read_json(run.data) if run.data.exists() else {}
-    return known if isinstance(known, dict) else {}
+    return run.read_data()
 
 
 def known_facts(run: RunFolder, config: AnyConfig) -> dict[str, Any]:
@@ -194,5 +193,5 @@ def find_network(run: RunFolder, model: ModelConfig) -> None:
 
 def known_places(run: RunFolder) -> dict[str, str]:
     """Return what data.json says of the places; nothing of a run that an earlier version began."""
-    kept = known_data(run).get("places")
-    return {str(part): str(path) for part, path in kept.items()} if isinstance(kept, dict) else {}
+    places: dict[str, str] = known_data(run).get("places", {})
+    return places

@@ -5,7 +5,7 @@ the shapes of its weights are compared before memory is taken for them.
 """
 
 import os
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from uiat.config import AnyConfig, model_from_json
 from uiat.data.files import first_line, nearest, user_path
 from uiat.errors import UserError
 from uiat.fields import check_numbers
-from uiat.models import Imported, ModelConfig, NetworkOptions
+from uiat.models import LARGEST, Imported, ModelConfig, NetworkOptions
 from uiat.plugins import unnamed
 from uiat.runs import hub
 from uiat.runs.card import EXPORT, data_facts
@@ -33,8 +33,6 @@ UNFINISHED = ".unfinished-export"
 """Is in the folder of an export until all its files are."""
 MOST_BYTES = 10_000_000
 """The largest description that is read."""
-LARGEST = 10_000
-"""No option of a bundled network, such as its width or all its blocks together, is larger."""
 
 
 def load(
@@ -148,21 +146,9 @@ def _decode(path: Path, saved: dict[str, Any]) -> Exported:
     check_numbers(base)
     spec = DataSpec(len(classes), int(facts.get("train", 1)), tuple(shape))
     if isinstance(model, NetworkOptions):
-        _check_options(model)
         model.check(spec)
     known = {"name": name, "classes": classes, "shape": shape, "test_subset": subset}
     return Exported(path, model, spec, known, base)
-
-
-def _check_options(model: NetworkOptions) -> None:
-    """Refuse options of a bundled network that are of another type than their defaults, or too large."""
-    for field in fields(model):
-        value, kind = getattr(model, field.name), type(field.default)
-        if not isinstance(value, (float, int) if kind is float else kind):
-            raise UserError(f"the network's {field.name} is {str(value)[:100]!r}, not of type {kind.__name__}.")
-        size = sum(value) if isinstance(value, tuple) else value
-        if isinstance(size, int | float) and not -LARGEST <= size <= LARGEST:
-            raise UserError(f"the network's {field.name} is larger than {LARGEST:,}.")
 
 
 def choose_model(described: ModelConfig, given: str, place: Path, flag: str = "--model") -> ModelConfig:

@@ -18,7 +18,7 @@ from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import unpack
 from uiat.fields import show_number
-from uiat.runs.folder import RunFolder, Weights, read_json
+from uiat.runs.folder import EVALUATION, RunFolder, Weights, check_types, is_line, read_json, read_record
 from uiat.runs.weights import DIGEST, is_measured_on
 from uiat.types import Clock
 
@@ -93,7 +93,8 @@ class Run:
     def method(self) -> str:
         """The method's name, for people."""
         kind = str(self.saved["method"]["kind"])
-        plug_in = " + UIAT" if self.saved["method"].get("uiat", {}).get("enabled") else ""
+        uiat = self.saved["method"].get("uiat")
+        plug_in = " + UIAT" if isinstance(uiat, dict) and uiat.get("enabled") else ""
         return LABELS.get(kind, kind) + plug_in
 
     @property
@@ -129,8 +130,7 @@ class Run:
     @cached_property
     def data(self) -> tuple[Any, ...]:
         """What the data is: runs with equal values can be compared on the same images."""
-        saved = read_json(self.folder.data) if self.folder.data.exists() else {}
-        known = saved if isinstance(saved, dict) else {}
+        known = self.folder.read_data()
         config = self.config.data
         parts: list[Any] = [config.name, config.size, config.test_subset]
         return (*parts, json.dumps([known.get("classes"), known.get("shape"), known.get("test")]))
@@ -214,7 +214,7 @@ def read_lines(folder: RunFolder) -> list[dict[str, Any]]:
         for line in folder.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
             with suppress(ValueError, RecursionError):
                 record = json.loads(line)
-                if isinstance(record, dict):
+                if is_line(record):
                     records.append(record)
     return records
 
@@ -240,9 +240,10 @@ def _from_measures(run: Run) -> Iterable[Evaluation | None]:
     """
     found: list[Evaluation | None] = []
     for path in sorted((run.folder.path / "measures").glob("*.json")):
-        entry = read_json(path)
-        if not isinstance(entry, dict) or not isinstance(entry.get("attack"), str) or entry.get("split") != "test":
+        entry = read_record(path, {})
+        if "attack" not in entry or entry.get("split") != "test":  # there are measurements of other kinds
             continue
+        check_types(path, entry, EVALUATION)
         verdicts = None
         with suppress(OSError, SafetensorError), safe_open(path.with_suffix(".safetensors"), framework="pt") as file:
             verdicts = file.get_tensor("correct").bool()

@@ -1,0 +1,76 @@
+"""Values that were read from a file, compared with the types they are declared with."""
+
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from functools import cache
+from types import UnionType
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from uiat.errors import UserError
+
+LARGEST = 2**63
+"""No integer in a file is as large: floats and tensors could not hold it."""
+
+
+def fits(value: object, kind: Any) -> bool:
+    """Whether a value is of a type: a class, a union, a `Literal`, or a list, tuple or dictionary of these.
+
+    An integer is a float, too, but a bool is no number; JSON has lists for tuples. A protocol is compared by its names.
+    What is none of these, such as `Any`, holds everything.
+    """
+    origin, parts = get_origin(kind), get_args(kind)
+    if isinstance(kind, TypeVar):
+        return kind.__bound__ is None or fits(value, kind.__bound__)
+    if origin in (Union, UnionType):
+        return any(fits(value, part) for part in parts)
+    if origin is Literal:
+        return any(type(value) is type(part) and value == part for part in parts)
+    if origin is tuple and parts[-1] is not Ellipsis:
+        return isinstance(value, tuple | list) and len(value) == len(parts) and all(map(fits, value, parts))
+    if origin in (tuple, list):
+        return isinstance(value, origin) and all(fits(item, parts[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(fits(k, parts[0]) and fits(v, parts[1]) for k, v in value.items())
+    if kind in (int, float):
+        integer = isinstance(value, int) and not isinstance(value, bool) and abs(value) < LARGEST
+        return integer or (kind is float and isinstance(value, float))
+    if kind is None:
+        return value is None
+    if getattr(kind, "_is_protocol", False):
+        return is_dataclass(value) and all(hasattr(value, name) for name in _names(kind))
+    return kind is Any or not isinstance(kind, type) or isinstance(value, kind)
+
+
+@cache
+def _names(protocol: type) -> list[str]:
+    names = [name for name in dir(protocol) if not name.startswith("_")]
+    return [*names, *(["__call__"] if "__call__" in vars(protocol) else [])]
+
+
+def check_fields(part: Any) -> None:
+    """Raise a `UserError` that names the first field of a dataclass with a value of another type than is declared."""
+    try:
+        kinds = get_type_hints(type(part))
+    except (NameError, TypeError):  # annotations of a custom class that cannot be looked up here
+        return
+    check_record({entry.name: getattr(part, entry.name) for entry in fields(part)}, kinds, f"{type(part).__name__}.")
+
+
+def check_record(record: Mapping[str, Any], kinds: Mapping[str, Any], name: str = "") -> None:
+    """Raise a `UserError` that names the first value of another type than is declared; a missing one is not checked."""
+    for key, value in record.items():
+        if key in kinds and not fits(value, kinds[key]):
+            raise UserError(f"{name}{key} is {show(value)}, not {show_type(kinds[key])}.")
+
+
+def show(value: object) -> str:
+    """Write a value for a message: short, and without characters that are not printed."""
+    return ascii(str(value)[:100])
+
+
+def show_type(kind: Any) -> str:
+    """Write a type for a message: `of type int`, or `one of 'a', 'b'`."""
+    if get_origin(kind) is Literal:
+        return f"one of {', '.join(map(repr, get_args(kind)))}"
+    named = isinstance(kind, type) and not get_args(kind)
+    return f"of type {kind.__name__ if named else str(kind).replace('typing.', '')}"

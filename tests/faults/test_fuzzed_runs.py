@@ -1,0 +1,144 @@
+"""Runs whose files hold anything at all: each command ends with an exit code and a message, soon, and harms nothing.
+
+The damage is drawn from a fixed seed: a case is repeated by its number.
+"""
+
+import json
+import signal
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from random import Random
+from types import FrameType
+
+import pytest
+
+import uiat
+from tests.support.calls import call
+from tests.support.fuzz import CHECKPOINTS, FILES, copy_of, damage, everything
+from tests.support.runs import begin, splits, tiny
+from uiat.cli import main
+from uiat.errors import UserError
+from uiat.runs.folder import RunFolder
+from uiat.runs.identity import keep_identity
+
+SECONDS = 60
+"""Far more than any command takes on a busy machine: a case that takes longer is a hang."""
+CASES, SAMPLE = 1200, 60
+PAGE = "report.html"
+ALWAYS = (("compare", "RUN"), ("watch", "RUN", "--once"))
+SOMETIMES: tuple[tuple[str, ...], ...] = (
+    ("evaluate", "RUN", "--n", "2", "--attacks", "natural", "fgsm"),
+    ("train", "--resume", "RUN", "--device", "cpu"),
+    ("report", "RUN", "--pictures", "0"),
+    ("export", "RUN"),
+    ("load", "RUN"),
+    ("inverse", "RUN", "--n", "2", "--z-images", "4", "--passes", "1", "--rows", "1", "--weights", "last"),
+    ("report", "RUN", "--n", "4", "--examples", "1", "--attack", "fgsm"),
+    ("curves", "RUN", "--n", "2", "--attack", "fgsm", "--grid", "-0.1", "0", "0.1"),
+)
+
+
+class Hang(BaseException):
+    """A command that did not end."""
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Return a finished run with an evaluation, a curve and a measurement."""
+    config = tiny("uiat")
+    config = replace(config, train=replace(config.train, epochs=2))
+    run = begin(config, tmp_path_factory.mktemp("fuzz") / "run")
+    keep_identity(run, splits(config.data), config)
+    assert main(["evaluate", str(run.path), "--attacks", "natural", "pgd-1"]) == 0
+    assert main(["curves", str(run.path), "--n", "4", "--attack", "pgd-1", "--grid", "0", "0.1"]) == 0
+    (run.path / "measures").mkdir()
+    entry = run.read_card()["evaluations"][1]
+    (run.path / "measures" / "a.json").write_text(json.dumps({**entry, "split": "test", "weights": "best"}))
+    return run
+
+
+@contextmanager
+def limited() -> Iterator[None]:
+    def end(_number: int, _frame: FrameType | None) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(SECONDS)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def use(words: tuple[str, ...], run: RunFolder, capsys: pytest.CaptureFixture[str]) -> str:
+    """Run a command; return what is wrong with how it ended, or nothing."""
+    words = tuple(str(run.path) if word == "RUN" else word for word in words)
+    try:
+        with limited():
+            if words[0] == "load":
+                try:
+                    uiat.load(run.path)
+                except UserError as error:
+                    return "" if str(error) else "no message"
+                return ""
+            found = call(capsys, *words)
+    except Hang:
+        return "hangs"
+    except BaseException:
+        return traceback.format_exc()
+    if found.code not in (0, 1, 2) or (found.code and not found.err.strip()) or "Traceback" in found.err:
+        return f"ended with {found.code}: {found.err[:300]}"
+    return ""
+
+
+def prepare_case(number: int, original: RunFolder, path: Path) -> tuple[RunFolder, str, list[tuple[str, ...]]]:
+    """Return a damaged copy of a run, what was done to it, and the commands to try."""
+    random = Random(number)
+    name = (*FILES, *FILES[:4], *CHECKPOINTS[:1])[number % 11]
+    run = copy_of(original, path)
+    if random.random() < 0.5:  # a finished run is not trained
+        run.previous.unlink()
+        if name != "result.json":
+            run.result.unlink()
+    done = damage(run, name, random)
+    first = [SOMETIMES[1]] if name in CHECKPOINTS else [*ALWAYS, random.choice(SOMETIMES)]
+    return run, done, [*first, random.choice(SOMETIMES)]
+
+
+def check(numbers: range, original: RunFolder, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = []
+    for number in numbers:
+        run, done, commands = prepare_case(number, original, folder / "run")
+        before = everything(folder, run.path)
+        ends = ((words, use(words, run, capsys)) for words in commands)
+        wrong += [f"case {number}, {done}: uiat {' '.join(words)}: {problem}" for words, problem in ends if problem]
+        after = everything(folder, run.path)
+        if after != {**before, PAGE: after[PAGE]}:
+            wrong.append(f"case {number}, {done}: files outside of the run changed")
+            break
+    assert not wrong, f"{len(wrong)} problems in {len(numbers)} cases:\n" + "\n".join(wrong[:20])
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the current folder, which holds files that no command may touch but for the page of `uiat report`."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / PAGE).touch()
+    (tmp_path / "beside.txt").write_text("mine")
+    return tmp_path
+
+
+@pytest.mark.parametrize("start", range(0, SAMPLE, 12))
+def test_a_sample(start: int, original: RunFolder, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check(range(start, start + 12), original, folder, capsys)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("start", range(SAMPLE, CASES, 60))
+def test_many(start: int, original: RunFolder, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    check(range(start, start + 60), original, folder, capsys)
