@@ -2,14 +2,28 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
-from math import cos, pi
+from math import cos, inf, pi
 from typing import Any, Generic, Literal, TypeVar
 
 from uiat.attacks import PGD, Attack, norm_of
 from uiat.balls import Norm
 from uiat.data.config import DataConfig
 from uiat.errors import UserError, unknown
-from uiat.fields import added, check_numbers, in_key
+from uiat.fields import (
+    COUNT,
+    FROM_ZERO,
+    RADIUS,
+    SHARE,
+    STEPS,
+    WEIGHT,
+    Range,
+    added,
+    check_numbers,
+    check_radius,
+    in_key,
+    require,
+    unchecked,
+)
 from uiat.methods import METHODS, Method, MethodConfig, UIATPlugIn, check_method
 from uiat.models import MODELS, Imported, ModelConfig, check_options
 from uiat.precision import Precision
@@ -39,6 +53,9 @@ class Schedule:
     low_momentum: float | None = added(None)
     """SGD's momentum where the rate is at its maximum; `momentum` where the rate is lowest, and in step with the rate
     between. 0.85, with `momentum` 0.95, are the defaults of torch's `OneCycleLR`. `None`: not cycled."""
+
+    def __post_init__(self) -> None:
+        require(self, lr=WEIGHT, warmup=SHARE, milestones=SHARE, factor=SHARE, low_momentum=SHARE)
 
     def at(self, step: int, steps: int) -> float:
         """Return the learning rate of `step`, counted from 0, in a run of `steps`."""
@@ -78,6 +95,9 @@ class Averaging:
     decay: float = 0.995
     """τ: how much of the averaged weights is kept in a step; the warm-up keeps less at first."""
 
+    def __post_init__(self) -> None:
+        require(self, decay=SHARE)
+
     def at(self, updates: int) -> float:
         """Return τ' of the next step, after this many updates."""
         return min(self.decay, (1 + updates) / (10 + updates))
@@ -94,6 +114,9 @@ class AWP:
     target p (TRADES, UIAT …) and 0.01 for those without (SAT …)."""
     warmup: int = 0
     """Epochs at the beginning without weight perturbation."""
+
+    def __post_init__(self) -> None:
+        require(self, gamma=SHARE, warmup=FROM_ZERO)
 
     def acts(self, clock: Clock) -> bool:
         """Whether weights are perturbed at this time."""
@@ -150,6 +173,18 @@ class Training:
     checkpoint_minutes: float = 10.0
     """Minutes between two checkpoints within an epoch; there is always one at the end of each epoch."""
 
+    def __post_init__(self) -> None:
+        require(
+            self,
+            epochs=COUNT,
+            batch_size=COUNT,
+            micro_batch=COUNT,
+            momentum=SHARE,
+            weight_decay=SHARE,
+            log_every=FROM_ZERO,
+            checkpoint_minutes=WEIGHT,
+        )
+
     @property
     def in_channels_last(self) -> bool:
         """Whether convolutions are kept in channels_last memory."""
@@ -170,6 +205,9 @@ class Validation:
     """Norm of the validation attack; `None` is the training attack's (L∞ where it has none)."""
     batch_size: int = 256
     """Samples attacked at a time in validation."""
+
+    def __post_init__(self) -> None:
+        require(self, eps=RADIUS, step=WEIGHT, steps=STEPS, batch_size=COUNT)
 
     def attack(self, method: MethodConfig) -> PGD:
         """Return the attack for a run with this method."""
@@ -198,6 +236,9 @@ class Config(Generic[ModelT, MethodT]):
     init: str = ""
     """Weights to start from: a weights file, a run's folder or an export's; empty: random ones."""
 
+    def __post_init__(self) -> None:
+        require(self, seed=Range(-inf, inf, whole=True))
+
 
 AnyConfig = Config[ModelConfig, MethodConfig]
 
@@ -206,7 +247,8 @@ def check(config: AnyConfig) -> None:
     """Raise a `UserError` that names the first number or choice of a configuration that no run can be made with."""
     check_training(config.train)
     check_method(type(config.method).__name__, config.method)
-    check_numbers(config, norm=norm_of(config.method.attack))
+    check_numbers(config)
+    check_radius("validate.eps", config.validate.eps, config.validate.norm or norm_of(config.method.attack))
 
 
 def check_training(train: Training) -> None:
@@ -297,13 +339,14 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
     """
     if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
         raise UserError(f"the configuration is not of schema {SCHEMA}: it was written by another version of uiat.")
-    config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS, RUN_ID)}, _kinds())
+    with unchecked():
+        config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS, RUN_ID)}, _kinds())
     if not isinstance(config, Config):
         raise UserError("the file does not hold a run's configuration.")
     if type(config.model) not in (Imported, *map(type, MODELS.values())):
         raise UserError(f"{type(config.model).__name__} is not a network.")
     check_options(config.model)
-    check_numbers(config, norm=norm_of(config.method.attack))
+    check_numbers(config)
     return config
 
 

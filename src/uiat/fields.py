@@ -1,11 +1,16 @@
 """Fields of configurations: which numbers they may hold, and which belong to the key of a result."""
 
-from dataclasses import Field, field, fields, is_dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import Field, dataclass, field, fields, is_dataclass
 from fractions import Fraction
-from math import inf, isfinite
-from typing import Any, TypeVar
+from itertools import chain
+from math import inf
+from numbers import Integral, Real
+from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
-from uiat.errors import UserError
+from uiat.errors import UserError, unknown
 
 T = TypeVar("T")
 
@@ -20,49 +25,144 @@ def in_key(part: object, entry: "Field[Any]") -> bool:
     return not (entry.metadata.get("added") and getattr(part, entry.name) == entry.default)
 
 
-LEAST: dict[str, int] = {
-    **dict.fromkeys(("epochs", "batch_size", "micro_batch", "helper_epochs"), 1),
-    **dict.fromkeys(("eps", "step", "steps", "lr", "momentum", "weight_decay", "log_every", "checkpoint_minutes"), 0),
-    **dict.fromkeys(("decay", "gamma", "warmup", "original", "low_momentum", "norm_momentum", "label_smoothing"), 0),
-}
-"""The smallest value that a field of this name may have."""
-MOST: dict[str, int] = {
-    **dict.fromkeys(("decay", "original", "low_momentum", "norm_momentum", "label_smoothing"), 1),
-    **dict.fromkeys(("steps", "size", "crop", "cutout"), 100_000),
-}
-"""The largest value that a field of this name may have."""
+MOST = 10**9
+"""The largest value of a number that has no natural upper bound."""
 
 
-def check_numbers(part: object, path: str = "", norm: str = "linf") -> None:
-    """Raise a `UserError` that names the first number of a configuration that no run can be made with.
+@dataclass(frozen=True)
+class Range:
+    """The numbers that a field may hold."""
 
-    `norm` is that of radii in parts which have none of their own.
+    low: float = -MOST
+    high: float = MOST
+    whole: bool = False
+    """Whether only integers are meant."""
+    inside: bool = False
+    """Whether the bounds themselves are excluded."""
+    radius: bool = False
+    """Whether it is a radius in the norm of its part, if that has one: an L∞ radius above 1 is refused."""
+
+    def __contains__(self, value: object) -> bool:
+        if not isinstance(value, Real) or (self.whole and not isinstance(value, Integral)):
+            return False
+        number = cast("float", value)
+        return self.low < number < self.high if self.inside else self.low <= number <= self.high
+
+    def advice(self, value: object) -> str:
+        """Return what to give instead of a value; an upper bound that no formula has, only where it is exceeded."""
+        low, high = ("above", "below") if self.inside else ("at least", "at most")
+        exceeded = isinstance(value, Real) and self.high < cast("float", value) < inf
+        parts = [f"{low} {self.low}"] if self.low > -MOST else []
+        parts += [f"{high} {self.high}"] if self.high < MOST or exceeded else []
+        if self.whole and not isinstance(value, Integral):
+            return " of ".join(["a whole number", *parts[:1]])
+        return " and ".join(parts) or "a finite number"
+
+
+COUNT = Range(1, whole=True)
+"""How many, at least one."""
+FROM_ZERO = Range(0, whole=True)
+"""How many, or none."""
+STEPS = Range(0, 100_000, whole=True)
+"""Steps of an attack: a file cannot ask for ones that never end."""
+SIDE = Range(0, 100_000, whole=True)
+"""Pixels along a side of an image."""
+SHARE = Range(0, 1)
+"""A share, a probability, or the weight of the past."""
+WEIGHT = Range(0)
+"""The weight of a term, a factor, or a time."""
+RADIUS = Range(0, radius=True)
+"""A radius in input space."""
+
+
+class OutOfRange(UserError):
+    """A number that its field may not hold; `check_numbers` names the field by its path."""
+
+    def __init__(self, owner: str, name: str, problem: str):
+        self.name, self.problem = name, problem
+        super().__init__(f"{owner}{name} {problem}")
+
+
+_checking: ContextVar[bool] = ContextVar("checking", default=True)
+
+
+@contextmanager
+def unchecked() -> Iterator[None]:
+    """Within it, `require` accepts everything: `check_numbers` is called later, and names a field by its path."""
+    token = _checking.set(False)
+    try:
+        yield
+    finally:
+        _checking.reset(token)
+
+
+def require(part: object, **allowed: Range) -> None:
+    """Refuse a number outside its range, in the `__post_init__` of the dataclass that owns the field.
+
+    `None` is accepted where the field's type has it, and every entry of a tuple is looked at. A name outside the
+    `Literal` of its field is refused, too.
     """
-    norm = getattr(part, "norm", None) or norm
+    if not _checking.get():
+        return
     for entry in fields(part):  # type: ignore[arg-type]
-        name, value = f"{path}{entry.name}", getattr(part, entry.name)
-        if is_dataclass(value):
-            check_numbers(value, f"{name}.", norm)
-        elif isinstance(value, int | float):
-            check_number(name, value)
-            if entry.name == "eps":
-                check_radius(name, value, norm)
+        names, value = _names(entry.type), getattr(part, entry.name)
+        if names and value not in names:
+            raise unknown(entry.name.replace("_", " "), str(value), filter(None, names))
+    types = {entry.name: entry.type for entry in fields(part)}  # type: ignore[arg-type]
+    for name, bounds in allowed.items():
+        value = getattr(part, name)
+        for number in value if isinstance(value, tuple | list) else (value,):
+            if (number is None and _has_none(types[name])) or number in bounds:
+                problem = _large_radius(number, getattr(part, "norm", "linf")) if bounds.radius else ""
+            else:
+                problem = f"is {number}: give {bounds.advice(number)}."
+            if problem:
+                raise OutOfRange(f"{type(part).__name__}.", name, problem)
 
 
-def check_number(name: str, value: float) -> None:
-    """Refuse a number that is not finite, or outside the range that its name (`a.b.name`, `--name`) has."""
-    key = name.rpartition(".")[2].lstrip("-")
-    if not (isfinite(value) and LEAST.get(key, -inf) <= value <= MOST.get(key, inf)):
-        least = f"at least {LEAST[key]}" if key in LEAST else "a finite number"
-        most = f" and at most {MOST[key]}" if key in MOST else ""
-        raise UserError(f"{name} is {value}: give {least}{most}.")
+def _names(annotation: Any) -> tuple[Any, ...]:
+    """Return the names that a field with a `Literal` type may hold, and `None` where its type has it."""
+    if get_origin(annotation) is Literal:
+        return get_args(annotation)
+    parts = [_names(part) or (None,) for part in get_args(annotation) if part is type(None) or _names(part)]
+    return tuple(chain(*parts)) if len(parts) == len(get_args(annotation)) else ()
 
 
-def check_radius(name: str, eps: float, norm: str) -> None:
+def _has_none(annotation: Any) -> bool:
+    """Whether `None` belongs to the type of a field; a child class may have its annotations as strings."""
+    return "None" in annotation if isinstance(annotation, str) else type(None) in get_args(annotation)
+
+
+def check_numbers(part: object, path: str = "") -> None:
+    """Raise a `UserError` that names, by its path, the first number of a configuration that its part may not hold.
+
+    Only parts of this package are looked at: what a field of somebody else's dataclass may hold is theirs to say.
+    """
+    validate = getattr(part, "__post_init__", None)
+    if getattr(validate, "__module__", "").startswith("uiat."):
+        assert callable(validate)
+        try:
+            validate()
+        except OutOfRange as error:
+            name = error.name.replace("_", "-") if path.startswith("--") else error.name
+            raise UserError(f"{path}{name} {error.problem}") from None
+    for entry in fields(part):  # type: ignore[arg-type]
+        if is_dataclass(value := getattr(part, entry.name)):
+            check_numbers(value, f"{path}{entry.name}.")
+
+
+def check_radius(name: str, eps: float | None, norm: str) -> None:
     """Refuse an L∞ radius above 1: pixels lie in [0, 1], so it was most likely meant in levels of 255."""
-    if norm == "linf" and eps > 1:
-        hint = f"did you mean {eps:g}/255?" if eps <= 255 else "give it on that scale, such as 8/255."
-        raise UserError(f"{name} is {eps:g}, but pixels lie in [0, 1]: {hint}")
+    if problem := _large_radius(eps, norm):
+        raise UserError(f"{name} {problem}")
+
+
+def _large_radius(eps: float | None, norm: str) -> str:
+    """Return what is wrong with an L∞ radius above 1; nothing in another norm."""
+    if norm != "linf" or eps is None or eps <= 1:
+        return ""
+    hint = f"did you mean {eps:g}/255?" if eps <= 255 else "give it on that scale, such as 8/255."
+    return f"is {eps:g}, but pixels lie in [0, 1]: {hint}"
 
 
 def show_number(value: float) -> str:

@@ -48,7 +48,7 @@ MISTAKES = {
     "evaluate run --data nothing": "unknown data set 'nothing': known are ",
     "evaluate run --attacks pgd-0": "unknown attack 'pgd-0': did you mean 'pgd-20'?",
     "evaluate run --attacks apgd-ce+nix": "unknown attack 'apgd-ce+nix': did you mean 'apgd-ce'?",
-    "evaluate run --data.test-subset 0": "data.test_subset is 0, but there are 359 test images",
+    "evaluate run --data.test-subset 0": "data.test_subset is 0: give at least 1.",
     "evaluate run/config.json": "or give its run's folder run instead.",
     "evaluate run/best.safetensors": "or give its run's folder run instead.",
     "evaluate run/log.txt --model resnet8 --data digits": "run/log.txt is not a readable weights file",

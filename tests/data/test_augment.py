@@ -15,7 +15,6 @@ from tests.support.calls import call
 from uiat.data.augment import Rotation, Windows, draw_cutmix, draw_cutout, draw_rotation
 from uiat.data.images import Images
 from uiat.data.loader import Loader
-from uiat.errors import UserError
 from uiat.rng import generator
 from uiat.types import Batch
 
@@ -186,21 +185,6 @@ def test_processes_share_one_batch(world: int, monkeypatch: pytest.MonkeyPatch) 
         for name in ("x", "y", "index"):
             joined = torch.cat([getattr(share[step], name) for share in shares])
             assert torch.equal(joined, getattr(batch, name))
-
-
-@pytest.mark.parametrize(
-    ("options", "sentence"),
-    [
-        ({"cutout": -1}, "data.cutout is -1: give the side"),
-        ({"cutmix": 1.5}, "data.cutmix is 1.5: give a probability"),
-        ({"cutmix": float("nan")}, "data.cutmix is nan"),
-        ({"rotation": -1.0}, "data.rotation is -1.0: give the largest angle"),
-        ({"rotation": float("nan")}, "data.rotation is nan"),
-    ],
-)
-def test_mistakes(options: dict[str, float], sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
-        batches(**options)
 
 
 @pytest.mark.parametrize("method", ["trades", "uiat"])

@@ -131,7 +131,7 @@ def test_links_that_make_no_sense(folder: Path, store: Path, tmp_path: Path) -> 
 def test_sizes_and_fractions_out_of_range(folder: Path, store: Path) -> None:
     assert "cannot resize images to 4×64" in refused(folder, store, size=(4, 64))
     assert "cannot resize images to 5000×5000" in refused(folder, store, size=5000)
-    assert "--data.test-fraction is 1.5" in refused(folder, store, test_fraction=1.5)
+    assert "test_fraction is 1.5" in refused(folder, store, test_fraction=1.5)
     assert "data.test is given, but" in refused(folder, store, test="x.npz")
 
 

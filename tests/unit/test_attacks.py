@@ -29,7 +29,7 @@ radii = st.floats(0, 1.5, allow_subnormal=False)
 
 @st.composite
 def attacks(draw: st.DrawFn) -> Attack:
-    eps = draw(radii)
+    eps = draw(st.floats(0, 1, allow_subnormal=False))
     kinds: list[Attack] = [
         PGD(
             eps=eps,

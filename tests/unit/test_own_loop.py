@@ -8,14 +8,17 @@ import torch
 from torch import Tensor, nn
 
 from uiat import UIAT, Batch, Clock, DataSpec, UserError
-from uiat.attacks import FGSM, NFGSM, PGD
+from uiat.attacks import PGD
 from uiat.attacks.ascent import ascend
 from uiat.balls import Linf
-from uiat.methods import HAT, IAT, METHODS, SAT, TRADES, GradAlign, Natural, SingleStep
-from uiat.targets import InstanceInverse, Momentum, UniversalInverse
+from uiat.methods import METHODS, SAT, Natural
+from uiat.objectives.terms import Weighted, ce_adversarial
+from uiat.targets import InstanceInverse, UniversalInverse
 
 DATA = DataSpec(num_classes=3, num_samples=20, shape=(1, 8, 8))
 CLOCK = Clock(1, 0, 4)
+ANY_PGD: Any = PGD
+WITH_NORM: tuple[Any, ...] = (PGD, InstanceInverse, UniversalInverse)
 X, Y, INDEX = torch.rand(6, 1, 8, 8), torch.arange(6) % 3, torch.arange(6)
 
 
@@ -88,28 +91,18 @@ def test_a_clock_that_shows_no_time(time: tuple[int, int, int], sentence: str) -
         Clock(*time)
 
 
-def build(config: Any) -> Callable[[], object]:
-    return lambda: config.build(DATA, helper=network())
-
-
 @pytest.mark.parametrize(
     ("use", "sentence"),
     [
-        (build(SAT(PGD(eps=-1))), "attack.eps is -1: give at least 0"),
-        (build(SAT(PGD(eps=8))), r"attack.eps is 8, but pixels lie in \[0, 1\]: did you mean 8/255\?"),
-        (build(SAT(label_smoothing=2.0)), "label_smoothing is 2.0: give at least 0 and at most 1"),
-        (build(TRADES(attack=PGD(steps=-1))), "attack.steps is -1: give at least 0"),
-        (build(SingleStep(FGSM(eps=float("nan")))), "attack.eps is nan: give at least 0"),
-        (build(GradAlign(lam_align=float("inf"))), "the weight of 'align' is inf: give a finite number"),
-        (build(UIAT(lam=float("nan"))), "the weight of 'kl' is nan: give a finite number"),
-        (build(UIAT(inverse=UniversalInverse(beta=float("-inf")))), "inverse.beta is -inf: give a finite number"),
-        (build(UIAT(inverse=UniversalInverse(eps=4))), r"inverse.eps is 4, .* did you mean 4/255\?"),
-        (build(UIAT(momentum=Momentum(gamma=-0.5))), "momentum.gamma is -0.5: give at least 0"),
-        (build(IAT(inverse=InstanceInverse(steps=-2))), "inverse.steps is -2: give at least 0"),
-        (build(HAT(beta=float("nan"))), "the weight of 'kl' is nan: give a finite number"),
-        (lambda: PGD(eps=-1)(network(), X, Y), "ε is -1, but a radius is a number from 0 on"),
-        (lambda: NFGSM(eps=float("inf"))(network(), X, Y), "ε is inf, but a radius"),
-        (lambda: PGD(steps=-1)(network(), X, Y), "an attack has -1 steps"),
+        (lambda: PGD(eps=-1), r"PGD\.eps is -1: give at least 0"),
+        (lambda: PGD(eps=8), r"PGD\.eps is 8, but pixels lie in \[0, 1\]: did you mean 8/255\?"),
+        *((lambda cls=cls: cls(norm="max"), "unknown norm 'max': known are l2, linf") for cls in WITH_NORM),
+        (lambda: ANY_PGD(norm="L2"), "unknown norm 'L2': did you mean 'l2'"),
+        (lambda: ANY_PGD(loss="hinge"), "unknown loss 'hinge': known are ce, kl, margin"),
+        (lambda: ANY_PGD(start="zero"), "unknown start 'zero': known are gaussian, none, uniform"),
+        (lambda: Weighted("mine", ce_adversarial, float("nan")), r"Weighted\.weight is nan: give a finite number"),
+        (lambda: Linf(X, -1), "ε is -1, but a radius is a number from 0 on"),
+        (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=0.1, steps=-1), "an attack has -1 steps"),
         (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=float("nan"), steps=1), "steps of length nan"),
     ],
 )

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from uiat.attacks.ascent import ascend, gradient_of
 from uiat.attacks.start import Start, starting_point
 from uiat.balls import BALLS, Norm
+from uiat.fields import RADIUS, STEPS, WEIGHT, require
 from uiat.objectives.divergence import kl_divergence, margin
 from uiat.precision import widen
 from uiat.rng import Draws
@@ -37,6 +38,9 @@ class PGD:
     """What to climb: cross-entropy, KL(f(x) ‖ f(x̂)), or the margin of the best wrong class (CW)."""
     norm: Norm = "linf"
     """The ball's norm."""
+
+    def __post_init__(self) -> None:
+        require(self, eps=RADIUS, step=WEIGHT, steps=STEPS)
 
     @property
     def radius(self) -> float:

@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from uiat.attacks.ascent import Gradient, ascend, gradient_of
 from uiat.balls import Linf
+from uiat.fields import RADIUS, WEIGHT, require
 from uiat.precision import widen
 from uiat.rng import Draws
 
@@ -22,6 +23,9 @@ class FGSM:
     """ε: radius of the ball."""
     alpha: float = 1.0
     """Length of the step, as a multiple of ε; the result is projected to ε."""
+
+    def __post_init__(self) -> None:
+        require(self, eps=RADIUS, alpha=WEIGHT)
 
     @property
     def radius(self) -> float:
@@ -51,6 +55,9 @@ class RSFGSM:
     alpha: float = 1.25
     """Length of the step, as a multiple of ε."""
 
+    def __post_init__(self) -> None:
+        require(self, eps=RADIUS, alpha=WEIGHT)
+
     @property
     def radius(self) -> float:
         """How far from x the result can be."""
@@ -75,6 +82,9 @@ class NFGSM:
     """Half-width of the uniform noise, as a multiple of ε."""
     alpha: float = 1.0
     """Length of the step, as a multiple of ε."""
+
+    def __post_init__(self) -> None:
+        require(self, eps=RADIUS, noise=WEIGHT, alpha=WEIGHT)
 
     @property
     def radius(self) -> float:

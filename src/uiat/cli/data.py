@@ -15,6 +15,7 @@ from uiat.data import DataConfig, own, packed
 from uiat.data.files import nearest, user_path
 from uiat.data.packing import PackOptions, pack
 from uiat.errors import UserError, quoted, unknown
+from uiat.fields import check_numbers, unchecked
 from uiat.io import json_text, write_output
 from uiat.progress import PipeSafeConsole
 from uiat.recipes import RECIPES
@@ -89,13 +90,15 @@ def main(args: list[str]) -> int:
 def _info(options: Info) -> None:
     if not options.source:
         raise UserError(f"no data is named: give {own.FORMS}.")
-    config = DataConfig(
-        name=options.source,
-        test=options.test,
-        test_fraction=options.test_fraction,
-        size=options.size,
-        download=False,
-    )
+    with unchecked():
+        config = DataConfig(
+            name=options.source,
+            test=options.test,
+            test_fraction=options.test_fraction,
+            size=options.size,
+            download=False,
+        )
+    check_numbers(config, "--data.")
     check_file(options.json, text=True)
     parts = data.read(config, options.data_dir, quiet=True)  # the table has its notes
     splits = data.split(parts, config)

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from tempfile import mkstemp
@@ -21,7 +22,7 @@ from uiat.data.files import nearest
 from uiat.distributed import is_main
 from uiat.errors import UserError, quoted
 from uiat.evaluation.subject import Ready, Subject
-from uiat.fields import check_radius, show_number
+from uiat.fields import check_radius, show_number, unchecked
 from uiat.io import is_stream, output_path, reason
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
@@ -32,7 +33,22 @@ from uiat.runs.folder import RunFolder
 from uiat.runs.identity import choose_data
 from uiat.runs.saved import choose_model, locate, read_export
 
-REGISTRY = ConstructorRegistry()
+RULES = ConstructorRegistry()
+
+
+class Parsing:
+    """Within it, tyro reads numbers as people write them; they are checked afterwards, where their path is known."""
+
+    def __enter__(self) -> None:
+        self.stack = ExitStack()
+        self.stack.enter_context(unchecked())
+        self.stack.enter_context(RULES)
+
+    def __exit__(self, *error: Any) -> None:
+        self.stack.close()
+
+
+REGISTRY = Parsing()
 
 
 def parse_number(text: str) -> float:
@@ -44,7 +60,7 @@ def parse_number(text: str) -> float:
         raise ValueError(f"{text!r} is not a number; write it as 0.03 or 8/255") from None
 
 
-@REGISTRY.primitive_rule
+@RULES.primitive_rule
 def _fractions(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | None:
     if info.type is not float:
         return None

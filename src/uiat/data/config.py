@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from uiat.fields import added
+from uiat.fields import COUNT, SHARE, SIDE, Range, added, require
 
 
 @dataclass(frozen=True)
@@ -13,6 +13,9 @@ class Generated:
     """Path of an .npz with `image` (uint8) and `label`, from here or in the data folder; empty: none."""
     original: float = 0.3
     """Share of original images in a batch; 0.3 is seven generated for three original ones."""
+
+    def __post_init__(self) -> None:
+        require(self, original=SHARE)
 
 
 @dataclass(frozen=True)
@@ -49,3 +52,17 @@ class DataConfig:
     """Download the data set when it is not found."""
     rotation: float = added(0.0)
     """Rotate each training image about its centre by up to so many degrees either way; 0 switches it off."""
+
+    def __post_init__(self) -> None:
+        require(
+            self,
+            test_fraction=Range(0, 1, inside=True),
+            subset=COUNT,
+            test_subset=COUNT,
+            size=Range(1, SIDE.high, whole=True),
+            validation=COUNT,
+            crop=SIDE,
+            cutout=SIDE,
+            cutmix=SHARE,
+            rotation=Range(0, 180),
+        )

@@ -49,12 +49,6 @@ class Loader:
         side = min(images.x.shape[2:])
         if not 0 <= crop < side:
             raise UserError(f"data.crop is {crop}: give a padding from 0 (off) to {side - 1} for these images.")
-        if cutout < 0:
-            raise UserError(f"data.cutout is {cutout}: give the side of a square in pixels, or 0 (off).")
-        if not 0 <= cutmix <= 1:
-            raise UserError(f"data.cutmix is {cutmix}: give a probability from 0 (off) to 1.")
-        if not 0 <= rotation <= 180:
-            raise UserError(f"data.rotation is {rotation}: give the largest angle in degrees, from 0 (off) to 180.")
         self.images = replace(images, x=images.x.to(device), y=images.y.to(device))
         self.batch_size, self.seed, self.device = batch_size, seed, device
         self.crop, self.flip, self.cutout, self.cutmix, self.rotation = crop, flip, cutout, cutmix, rotation

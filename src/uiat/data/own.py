@@ -66,8 +66,6 @@ def nearby() -> list[str]:
 def read(config: DataConfig, data_dir: str | None, *, quiet: bool = False) -> Parts:
     """Read custom data; all but an .npz is packed first, once, with notes unless `quiet`."""
     path = user_path(config.name)
-    if not 0 < config.test_fraction < 1:
-        raise UserError(f"--data.test-fraction is {config.test_fraction}: give a number between 0 and 1.")
     if not path.is_dir() and path.suffix.lower() == ".npz":
         test = user_path(config.test) if config.test else None
         return Parts(*read_npz(path, test, config.test_fraction), where=str(path.absolute()))

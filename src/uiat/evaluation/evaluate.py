@@ -21,7 +21,6 @@ from uiat.evaluation.accuracy import Accuracy
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import Ready
 from uiat.evaluation.suite import SuiteResult, run_suite
-from uiat.fields import check_numbers
 from uiat.io import write_tensors
 from uiat.runs.card import evaluation_card
 from uiat.runs.weights import DIGEST
@@ -62,7 +61,6 @@ def evaluate(
     """
     device = next((parameter.device for parameter in model.parameters()), x.device)
     base = PGD(eps=eps, step=step, steps=20, norm=norm)
-    check_numbers(base)
     if batch_size < 1:
         raise UserError(f"the batch size is {batch_size}: give at least 1.")
     images = _images(model, x.cpu(), y.cpu(), device)

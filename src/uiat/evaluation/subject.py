@@ -17,7 +17,7 @@ from uiat.data.files import first_line
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device, pick_device
 from uiat.errors import UserError
-from uiat.fields import check_numbers
+from uiat.fields import check_numbers, unchecked
 from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.trial import trial_batch, untouched
@@ -96,8 +96,10 @@ def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None
     changes = {k: v for k in ("eps", "step", "norm") if (v := getattr(options, k)) is not None}
     if base.step is not None and "step" not in changes and "eps" in changes:
         changes["step"] = base.step * changes["eps"] / base.eps if base.eps else None
-    base = replace(base, **changes)
+    with unchecked():
+        base = replace(base, **changes)
     check_numbers(base, "--")
+    check_numbers(options.data, "data.")
     if options.batch_size < 1:
         raise UserError(f"the batch size is {options.batch_size}: give at least 1.")
     device = local_device(pick_device(options.device))

@@ -7,6 +7,7 @@ from torch import nn
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.errors import UserError
+from uiat.fields import COUNT, SHARE, WEIGHT, require
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import CleanCrossEntropy, HelperCrossEntropy, Weighted, kl_to_target
@@ -38,6 +39,9 @@ class HAT(MethodConfig):
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
     needs_helper = True
+
+    def __post_init__(self) -> None:
+        require(self, beta=WEIGHT, gamma=WEIGHT, extrapolation=WEIGHT, helper_epochs=COUNT, label_smoothing=SHARE)
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data; `helper` is used in eval mode and never trained."""

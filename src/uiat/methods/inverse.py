@@ -12,7 +12,7 @@ from torch import nn
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.errors import UserError
-from uiat.fields import added
+from uiat.fields import SHARE, WEIGHT, added, require
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes, inverse_passes, one_off_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted, kl_to_target
@@ -56,6 +56,9 @@ class IAT(MethodConfig):
     target_statistics: Statistics = added("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
+    def __post_init__(self) -> None:
+        require(self, lam=WEIGHT, label_smoothing=SHARE)
+
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         inner = InstanceInverseTarget(self.inverse, self.detach_target, _is_running(self))
@@ -98,6 +101,9 @@ class UIAT(MethodConfig):
     target_statistics: Statistics = added("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
+    def __post_init__(self) -> None:
+        require(self, lam=WEIGHT, label_smoothing=SHARE)
+
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         running = _is_running(self)
@@ -133,6 +139,9 @@ class UIATOneOff(MethodConfig):
     """Mass spread over all classes in CE(f(x̂), y)."""
     target_statistics: Statistics = added("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
+
+    def __post_init__(self) -> None:
+        require(self, lam=WEIGHT, label_smoothing=SHARE)
 
     @property
     def selectable_from(self) -> float:  # type: ignore[override]  # read-only, as all fields

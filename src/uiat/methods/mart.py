@@ -6,7 +6,7 @@ from torch import nn
 
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
-from uiat.fields import added
+from uiat.fields import SHARE, WEIGHT, added, require
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import MARTBoostedCrossEntropy, Weighted, mart_weighted_kl
@@ -29,6 +29,9 @@ class MART(MethodConfig):
     """BatchNorm while crafting."""
     label_smoothing: float = added(0.0)
     """Mass spread over all classes in the cross-entropy of the boosted term."""
+
+    def __post_init__(self) -> None:
+        require(self, beta=WEIGHT, label_smoothing=SHARE)
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""

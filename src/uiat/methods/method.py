@@ -3,7 +3,6 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import is_dataclass
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +10,6 @@ from torch import Tensor, nn
 from uiat.attacks import FGSM, Attack
 from uiat.crafting import Crafting, crafting
 from uiat.errors import UserError
-from uiat.fields import check_number, check_numbers
 from uiat.methods.loop_check import LoopCheck
 from uiat.methods.passes import Need
 from uiat.objectives.terms import Weighted
@@ -79,7 +77,6 @@ class Method(nn.Module):
         keep_gradient: bool = False,
     ):
         super().__init__()
-        _check_numbers(attack, target, terms)
         self.data, self.attack, self.target, self.terms = data, attack, target, tuple(terms)
         self.crafting: Crafting = crafting
         self.seed = seed
@@ -206,17 +203,3 @@ class LossOf(nn.Module):
 def _within(values: Tensor, low: float, high: float) -> bool:
     least, most = values.aminmax()  # NaN, where there is one
     return bool((least >= low) & (most <= high))
-
-
-def _check_numbers(attack: Attack | None, target: Target | None, terms: Sequence[Weighted]) -> None:
-    """Refuse numbers that no method can work with: of the attack, of the parts of the target, and weights."""
-    if is_dataclass(attack):
-        check_numbers(attack, "attack.")
-    for module in () if target is None else target.modules():
-        for name, part in vars(module).items():
-            if is_dataclass(part):
-                check_numbers(part, f"{name}.")
-    for term in terms:
-        if is_dataclass(term.term):
-            check_numbers(term.term)
-        check_number(f"the weight of {term.name!r}", term.weight)

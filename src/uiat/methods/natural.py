@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from uiat.fields import SHARE, require
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need
 from uiat.objectives.terms import CleanCrossEntropy, Weighted
@@ -19,6 +20,9 @@ class Natural(MethodConfig):
 
     label_smoothing: float = 0.0
     """Mass spread over all classes."""
+
+    def __post_init__(self) -> None:
+        require(self, label_smoothing=SHARE)
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""

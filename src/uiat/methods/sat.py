@@ -6,7 +6,7 @@ from torch import nn
 
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
-from uiat.fields import added
+from uiat.fields import SHARE, added, require
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted
@@ -26,6 +26,9 @@ class SAT(MethodConfig):
     """BatchNorm while crafting."""
     label_smoothing: float = added(0.0)
     """Mass spread over all classes in the cross-entropy."""
+
+    def __post_init__(self) -> None:
+        require(self, label_smoothing=SHARE)
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""

@@ -6,6 +6,7 @@ from torch import nn
 
 from uiat.attacks import FGSM, NFGSM, RSFGSM, Attack
 from uiat.crafting import Crafting
+from uiat.fields import WEIGHT, require
 from uiat.methods.inverse import one_off_universal
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes, one_off_passes
@@ -28,6 +29,9 @@ class UIATPlugIn:
     """The epoch T' in which inverse adversaries are made, and what p is before it."""
     detach_target: bool = True
     """Whether no gradient flows through p in epoch T'."""
+
+    def __post_init__(self) -> None:
+        require(self, lam=WEIGHT)
 
 
 class WithPlugIn(MethodConfig):
@@ -88,6 +92,9 @@ class GradAlign(WithPlugIn):
     """The plug-in of B.3."""
     crafting: Crafting = "train"
     """BatchNorm while crafting: `train`, as in the authors' code."""
+
+    def __post_init__(self) -> None:
+        require(self, lam_align=WEIGHT)
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""

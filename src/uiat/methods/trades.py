@@ -6,6 +6,7 @@ from torch import nn
 
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
+from uiat.fields import SHARE, WEIGHT, require
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import CleanCrossEntropy, Weighted, kl_to_target
@@ -28,6 +29,9 @@ class TRADES(MethodConfig):
     """Mass spread over all classes in the natural term."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
+
+    def __post_init__(self) -> None:
+        require(self, omega=WEIGHT, label_smoothing=SHARE)
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from uiat.crafting import crafting
+from uiat.fields import RADIUS, SHARE, WEIGHT, Range, require
 from uiat.objectives.divergence import best_other, kl_divergence
 from uiat.precision import full
 from uiat.types import View
@@ -23,12 +24,18 @@ class Weighted:
     term: Term
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        require(self, weight=Range())
+
 
 @dataclass(frozen=True)
 class AdversarialCrossEntropy:
     """CE(f(x̂), y), with label smoothing if asked for."""
 
     label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self, label_smoothing=SHARE)
 
     def __call__(self, view: View) -> Tensor:
         """Return the mean over the batch."""
@@ -45,6 +52,9 @@ class CleanCrossEntropy:
 
     label_smoothing: float = 0.0
 
+    def __post_init__(self) -> None:
+        require(self, label_smoothing=SHARE)
+
     def __call__(self, view: View) -> Tensor:
         """Return the mean over the batch."""
         return F.cross_entropy(view.clean, view.batch.y, label_smoothing=self.label_smoothing)
@@ -60,6 +70,9 @@ class MARTBoostedCrossEntropy:
     """MART's CE(f(x̂), y) − log(1 − max_{k≠y} f_k(x̂)), with its authors' constants; the CE may have smoothed labels."""
 
     label_smoothing: float = 0.0
+
+    def __post_init__(self) -> None:
+        require(self, label_smoothing=SHARE)
 
     def __call__(self, view: View) -> Tensor:
         """Return the mean over the batch."""
@@ -80,6 +93,9 @@ class HelperCrossEntropy:
     helper: nn.Module
     extrapolation: float
 
+    def __post_init__(self) -> None:
+        require(self, extrapolation=WEIGHT)
+
     def __call__(self, view: View) -> Tensor:
         """Return the mean over the batch; the extrapolated point is not clipped."""
         with torch.no_grad():
@@ -96,6 +112,9 @@ class GradientAlignment:
     """
 
     eps: float
+
+    def __post_init__(self) -> None:
+        require(self, eps=RADIUS)
 
     def __call__(self, view: View) -> Tensor:
         """Return the mean over the samples whose gradients are both non-zero; in float32, never compiled."""

@@ -17,7 +17,6 @@ from uiat.attacks import PGD
 from uiat.config import AnyConfig, model_from_json
 from uiat.data.files import first_line, nearest, user_path
 from uiat.errors import UserError
-from uiat.fields import check_numbers
 from uiat.models import LARGEST, Imported, ModelConfig, NetworkOptions
 from uiat.plugins import unnamed
 from uiat.runs import hub
@@ -143,7 +142,6 @@ def _decode(path: Path, saved: dict[str, Any]) -> Exported:
     if threat["norm"] not in ("linf", "l2"):
         raise UserError(f"the norm {str(threat['norm'])[:100]!r} is neither linf nor l2.")
     base = PGD(eps=float(threat["eps"]), step=None, steps=20, norm=threat["norm"])
-    check_numbers(base)
     spec = DataSpec(len(classes), int(facts.get("train", 1)), tuple(shape))
     if isinstance(model, NetworkOptions):
         model.check(spec)

@@ -9,6 +9,7 @@ from uiat.attacks.ascent import ascend, gradient_of
 from uiat.attacks.start import Start, starting_point
 from uiat.balls import BALLS, Norm
 from uiat.crafting import crafting
+from uiat.fields import RADIUS, STEPS, WEIGHT, require
 from uiat.models.features import Features
 from uiat.objectives.inverse import Reduction, inverse_loss
 from uiat.rng import Draws
@@ -38,6 +39,9 @@ class InstanceInverse:
     """Whether L1 in Eq. 4 is a mean or a sum over features."""
     norm: Norm = "linf"
     """The ball's norm."""
+
+    def __post_init__(self) -> None:
+        require(self, eps=RADIUS, step=WEIGHT, steps=STEPS, beta=WEIGHT)
 
     def __call__(
         self,

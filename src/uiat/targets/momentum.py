@@ -7,6 +7,7 @@ from math import log
 import torch
 from torch import Tensor, nn
 
+from uiat.fields import SHARE, WEIGHT, require
 from uiat.targets.memory import PredictionTable, TablePrecision
 from uiat.targets.target import Target
 from uiat.types import Clock, DataSpec, View
@@ -28,6 +29,9 @@ class Momentum:
     """T: the first epoch that averages; below 1, a fraction of the epochs."""
     precision: TablePrecision = "float32"
     """How the table keeps log p; `float16` is half the memory."""
+
+    def __post_init__(self) -> None:
+        require(self, gamma=SHARE, start=WEIGHT)
 
 
 class MomentumTarget(Target):

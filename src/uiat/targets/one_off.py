@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from uiat.distributed import anywhere
+from uiat.fields import WEIGHT, require
 from uiat.targets.clean import CleanTarget
 from uiat.targets.memory import PredictionTable, TablePrecision
 from uiat.targets.target import Target
@@ -27,6 +28,9 @@ class OneOff:
     """Whether no gradient flows through f(x) before T' (MART lets it flow)."""
     precision: TablePrecision = "float32"
     """How the table keeps log p; `float16` is half the memory."""
+
+    def __post_init__(self) -> None:
+        require(self, epoch=WEIGHT)
 
 
 class OneOffTarget(Target):

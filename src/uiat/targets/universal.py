@@ -12,6 +12,7 @@ from uiat.attacks.start import GAUSSIAN
 from uiat.balls import BALLS, PIXELS, Ball, Norm, per_row
 from uiat.crafting import crafting
 from uiat.distributed import total
+from uiat.fields import RADIUS, WEIGHT, require
 from uiat.models.features import Features
 from uiat.objectives.inverse import Reduction, inverse_loss
 from uiat.rng import generator
@@ -40,6 +41,9 @@ class UniversalInverse:
     """Whether L1 in Eq. 4 is a mean or a sum over features."""
     norm: Norm = "linf"
     """The ball's norm."""
+
+    def __post_init__(self) -> None:
+        require(self, eps=RADIUS, step=WEIGHT, beta=WEIGHT)
 
 
 class UniversalInverseTarget(Target):

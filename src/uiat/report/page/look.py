@@ -17,6 +17,7 @@ from uiat.evaluation.intervals import wilson
 from uiat.evaluation.inverses import inverse_settings, make_inverses, make_z
 from uiat.evaluation.subject import Ready, Subject, prepare
 from uiat.evaluation.suite import run_suite
+from uiat.fields import COUNT, WEIGHT, Range, require
 from uiat.report.page.frames import Frames, Walk, make_frames
 from uiat.report.page.runs import Run
 from uiat.runs.folder import read_json
@@ -53,6 +54,9 @@ class LookOptions:
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
     """Where data sets are looked for; else $UIAT_DATA, else a cache folder."""
+
+    def __post_init__(self) -> None:
+        require(self, n=Range(2, whole=True), examples=COUNT, beta=WEIGHT)
 
 
 @dataclass(frozen=True)
