@@ -70,6 +70,7 @@ def show(value: object) -> str:
 
 def show_type(kind: Any) -> str:
     """Write a type for a message: `of type int`, or `one of 'a', 'b'`."""
+    kind = kind.__bound__ if isinstance(kind, TypeVar) else kind
     if get_origin(kind) is Literal:
         return f"one of {', '.join(map(repr, get_args(kind)))}"
     named = isinstance(kind, type) and not get_args(kind)

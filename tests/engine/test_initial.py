@@ -161,7 +161,8 @@ def test_ones_own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert missing == "body.pt has no weights '3.weight' (10, 8): it belongs to another network."
     assert call(capsys, *words, "--init", "body.pt", "--train.fresh-head", "--out", "b").code == 0
     assert torch.equal(load_file("b/init.safetensors")["1.weight"], given["1.weight"])
-    assert call(capsys, "evaluate", "b", "--n", "10", "--attacks", "natural").code == 0
+    named = ("--model", "initial_net:build")
+    assert call(capsys, "evaluate", "b", *named, "--n", "10", "--attacks", "natural").code == 0
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,14 @@ Readers that have such tests already: CIFAR's pickles in `tests/data/test_cifar.
 """
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import uiat
 from tests.support.calls import stopped
 from tests.support.runs import go_on
 from uiat.errors import UserError
@@ -134,6 +136,40 @@ def test_a_hostile_configuration(text: str, run_copy: RunFolder, capsys: pytest.
     run_copy.config.write_bytes(text.encode("utf-8", "surrogatepass"))
     for command in (["train", "--resume"], ["evaluate"]):
         assert len(stopped(capsys, *command, str(run_copy.path))) < 600
+
+
+@pytest.mark.parametrize(
+    ("part", "field", "value"),
+    [
+        ("model", "blocks", [10**30]),
+        ("model", "blocks", [9999] * 9999),
+        ("model", "width", 10**9),
+        ("model", "width", True),
+        ("method", "kind", "ResNet"),
+        ("validate", "steps", 10**9),
+        ("train", "epochs", "3"),
+        ("data", "name", ["digits"]),
+    ],
+)
+def test_a_configuration_that_would_take_for_ever(
+    part: str, field: str, value: object, run_copy: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    saved = json.loads(run_copy.config.read_text())
+    saved[part][field] = value
+    run_copy.config.write_text(json.dumps(saved))
+    for command in (["train", "--resume"], ["evaluate"], ["export"], ["compare"], ["watch", "--once"]):
+        sentence = stopped(capsys, *command, str(run_copy.path))
+        assert str(run_copy.config) in sentence
+        assert len(sentence) < 600
+    with pytest.raises(UserError, match=r"config\.json"):
+        uiat.load(run_copy.path)
+
+
+def test_a_pipe_in_the_place_of_a_file(run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    run_copy.result.unlink()
+    os.mkfifo(run_copy.result)
+    for command in ("evaluate", "compare", "export"):
+        assert f"{run_copy.result}: it is not a file" in stopped(capsys, command, str(run_copy.path))
 
 
 def test_metrics_that_are_no_json(run_copy: RunFolder) -> None:
