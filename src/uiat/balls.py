@@ -36,8 +36,8 @@ class Linf:
     """{a : |a − centre| ≤ ε in every entry}, cut to `box`."""
 
     def __init__(self, center: Tensor, eps: float, box: tuple[float, float] | None = PIXELS):
-        self.center, self.eps = center, _radius(eps)
-        self.lower, self.upper = center - eps, center + eps
+        self.center, self.eps = center.detach(), _radius(eps)
+        self.lower, self.upper = self.center - eps, self.center + eps
         if box is not None:
             self.lower, self.upper = self.lower.clamp_(min=box[0]), self.upper.clamp_(max=box[1])
 
@@ -59,7 +59,7 @@ class L2:
     """{a : ‖a − centre‖₂ ≤ ε, sample by sample}, cut to `box`."""
 
     def __init__(self, center: Tensor, eps: float, box: tuple[float, float] | None = PIXELS):
-        self.center, self.eps, self.box = center, _radius(eps), box
+        self.center, self.eps, self.box = center.detach(), _radius(eps), box
 
     def project(self, at: Tensor) -> Tensor:
         """Shrink a perturbation that is too long, then clip (which only shortens it, as the centre is inside)."""

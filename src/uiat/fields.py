@@ -159,7 +159,7 @@ def check_radius(name: str, eps: float | None, norm: str) -> None:
 
 def _large_radius(eps: float | None, norm: str) -> str:
     """Return what is wrong with an L∞ radius above 1; nothing in another norm."""
-    if norm != "linf" or eps is None or eps <= 1:
+    if norm != "linf" or eps is None or not eps > 1:
         return ""
     hint = f"did you mean {eps:g}/255?" if eps <= 255 else "give it on that scale, such as 8/255."
     return f"is {eps:g}, but pixels lie in [0, 1]: {hint}"

@@ -20,8 +20,13 @@ class Indexed(Dataset[Any]):
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, index: int) -> Any:
-        index = range(len(self))[index]  # a negative one counts from the end, as in a list
+    def __getitem__(self, index: Any) -> Any:
+        positions = range(len(self))
+        if isinstance(index, slice):
+            index = positions[index]
+        if not hasattr(index, "__index__") or getattr(index, "ndim", None):  # several, as a list, an array or a tensor
+            return [self[positions[k]] for k in index]
+        index = positions[index]  # a negative one counts from the end, as in a list
         item = self.dataset[index]
         if isinstance(item, Mapping):
             if "index" in item:
@@ -37,7 +42,8 @@ class Indexed(Dataset[Any]):
 def indexed(dataset: Any) -> Indexed:
     """Return the data set with the position of each sample in its items: (x, y) becomes (index, x, y).
 
-    An item that is a dict, as Hugging Face's are, gets a key "index". Wrap the whole training set, and take subsets
+    An item that is a dict, as Hugging Face's are, gets a key "index". A slice, or several positions, give a list of
+    items. Wrap the whole training set, and take subsets
     afterwards: the indices stay those of the whole, and so does `DataSpec.num_samples`.
 
     >>> import torch

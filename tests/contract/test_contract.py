@@ -162,3 +162,65 @@ def test_first_batch_is_checked(sentence: str) -> None:
 def test_hat_without_a_helper_says_so() -> None:
     with pytest.raises(UserError, match="needs a naturally trained helper"):
         METHODS["hat"].build(DATA)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_an_input_that_requires_a_gradient_changes_nothing(name: str) -> None:
+    """As where the input is itself computed, or watched: it gets no gradient, and no graph of it is kept."""
+    losses = []
+    for flag in (False, True):
+        model, method, given = network(dtype=torch.float32), build(CONFIGS[name], torch.float32), batch()
+        given.x.requires_grad_(flag)
+        view = method.craft(model, given, CLOCKS[1])
+        method.prepare(model, [view], CLOCKS[1])
+        assert not view.x_adv.requires_grad
+        losses.append(method.loss(view, CLOCKS[1]).total)
+        losses[-1].backward()
+        assert given.x.grad is None
+    assert torch.equal(*losses)
+
+
+class Deaf(nn.Module):
+    """A network whose logits do not follow its input, as far as autograd knows."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way, self.inner = way, network(dtype=torch.float32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.way == "no_grad":
+            with torch.no_grad():
+                return self.inner(x)  # type: ignore[no-any-return]
+        if self.way == "numpy":
+            return self.inner(torch.from_numpy(x.detach().numpy().copy()))  # type: ignore[no-any-return]
+        if self.way == "integers":
+            return self.inner((x * 255).long().float() / 255)  # type: ignore[no-any-return]
+        return self.inner(x.detach()) + 0 * self.inner(x.detach() + torch.zeros(1, requires_grad=True))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("way", ["no_grad", "numpy", "integers", "detach"])
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "natural"])
+def test_no_gradient_at_the_input_is_named(name: str, way: str) -> None:
+    method = build(CONFIGS[name], torch.float32)
+    with pytest.raises(UserError, match="no gradient of the loss reaches the input"):
+        method(Deaf(way), batch(), CLOCKS[0])
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("name", METHODS)
+def test_networks_and_samples_in_half_precision(name: str, dtype: torch.dtype, clock: Clock) -> None:
+    """Not autocast: the weights and the samples themselves. Losses and z stay in float32."""
+    model = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, DATA.num_classes))
+    model = model.to(dtype)
+    try:
+        model(samples()[0].to(dtype)).sum().backward()
+    except RuntimeError as error:  # an older torch has no kernels for it on a CPU
+        pytest.skip(str(error))
+    model.zero_grad()
+    method, given = CONFIGS[name].build(DATA, helper=model), batch()
+    loss = method(model, Batch(given.x.to(dtype), given.y, given.index), clock)
+    loss.total.backward()
+    assert loss.total.isfinite()
+    assert loss.total.dtype == torch.float32
+    assert all(p.grad is not None and p.grad.isfinite().all() and p.dtype == dtype for p in model.parameters())

@@ -84,7 +84,7 @@ def test_a_mistake_is_said_once_and_not_tried_again(unbroken: Path, tmp_path: Pa
     done = uiat("train", "--resume", str(out), "--processes", "2")
     assert done.returncode == 2, done.stderr
     assert done.stderr.count("uiat: ") == 1
-    assert "begin a run in another folder" in done.stderr
+    assert "in another folder" in done.stderr
     assert "Traceback" not in done.stderr
 
 

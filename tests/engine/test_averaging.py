@@ -12,7 +12,7 @@ from tests.engine.test_resume import stopped_and_resumed
 from tests.support.calls import call
 from tests.support.moments import STEP, at_call
 from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
-from uiat.config import AnyConfig, Averaging, check
+from uiat.config import AnyConfig, Averaging
 from uiat.engine.averaging import Average
 from uiat.engine.setup import build_model, build_state
 from uiat.engine.step import train_step
@@ -240,9 +240,3 @@ def test_a_checkpoint_without_an_average_is_not_resumed_with_one(tmp_path: Path)
     run.config.write_text(text)
     with pytest.raises(UserError, match=r"train\.averaging\.enabled is False .* True "):
         go_on(run)
-
-
-@pytest.mark.parametrize("decay", [-0.1, 1.1, float("nan")])
-def test_a_decay_that_is_none(decay: float) -> None:
-    with pytest.raises(UserError, match=r"train\.averaging\.decay is .*: give at least 0 and at most 1"):
-        check(tiny(averaging=Averaging(True, decay)))

@@ -12,7 +12,7 @@ from tests.engine.test_accumulation import BATCH, EPOCHS, SPEC, network, z_of
 from tests.engine.test_resume import stopped_and_resumed
 from tests.support.fault_points import Faulty, script
 from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
-from uiat.config import AWP, AnyConfig, Averaging, check
+from uiat.config import AWP, AnyConfig, Averaging
 from uiat.engine import loop
 from uiat.engine.awp import perturbed
 from uiat.engine.passes import PassCounter
@@ -157,9 +157,3 @@ def test_gamma_follows_the_method() -> None:
     assert sizes["sat"] == sizes["natural"] == sizes["n-fgsm"] == 0.01
     assert sizes["trades"] == sizes["uiat"] == sizes["mart"] == sizes["n-fgsm-uiat"] == 0.005
     assert AWP(gamma=0.0).size(METHODS["sat"].build(SPEC)) == 0.0
-
-
-@pytest.mark.parametrize("change", [{"gamma": -0.01}, {"warmup": -1}])
-def test_numbers_that_no_run_can_use(change: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"train\.awp\.(gamma|warmup) is -.*: give at least 0"):
-        check(tiny(awp=replace(ON, **change)))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -55,6 +56,42 @@ def test_every_sample_keeps_its_index_however_it_is_loaded(workers: int) -> None
         assert torch.equal(y, Y[index])
         seen += index.tolist()
     assert sorted(seen) == list(range(len(Y)))
+
+
+@pytest.mark.parametrize(
+    ("index", "positions"),
+    [
+        (slice(2, 9, 3), [2, 5, 8]),
+        (slice(-2, None), [9, 10]),
+        (slice(3, 3), []),
+        ([4, -1], [4, 10]),
+        (range(2), [0, 1]),
+        (np.array([7, -11]), [7, 0]),
+        (torch.tensor([3]), [3]),
+        (-1, 10),
+        (np.int64(3), 3),
+        (np.int32(-2), 9),
+        (torch.tensor(5), 5),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("kind", ["tensors", "list"])
+def test_slices_and_several_positions_keep_their_indices(kind: str, index: Any, positions: Any) -> None:
+    data = indexed(TensorDataset(X, Y) if kind == "tensors" else list(zip(X, Y, strict=True)))
+    found = data[index]
+    items = found if isinstance(positions, list) else [found]
+    wanted = positions if isinstance(positions, list) else [positions]
+    assert [item[0] for item in items] == wanted
+    assert all(type(item[0]) is int for item in items)
+    assert all(torch.equal(x, X[k]) and y == Y[k] for k, x, y in items)
+
+
+@pytest.mark.parametrize(
+    ("index", "error"), [(11, IndexError), (-12, IndexError), ([11], IndexError), ("x", TypeError)]
+)
+def test_positions_that_are_not_there(index: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        indexed(TensorDataset(X, Y))[index]
 
 
 def test_dicts_get_a_key() -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from uiat.attacks.half import HalfGradient
+from uiat.attacks.half import HalfGradient, input_gradient
 from uiat.balls import Ball
 from uiat.errors import UserError
 from uiat.precision import is_fp16
@@ -29,8 +29,7 @@ def gradient_of(objective: Callable[[Tensor], Tensor], rows: Tensor | None = Non
             at = at.detach().requires_grad_()
             if is_fp16(at.device):
                 return half(at)
-            (result,) = torch.autograd.grad(objective(at).sum(), at)
-        return result
+            return input_gradient(objective(at).sum(), at)
 
     return gradient
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from uiat.balls import per_row
+from uiat.errors import UserError
 from uiat.precision import ATTACK_SCALE
 
 BACK_OFF = 2.0**6
@@ -47,5 +48,17 @@ class HalfGradient:
             factors = scale[0]
         else:
             factors = scale if self.rows is None else scale[self.rows]
-        (gradient,) = torch.autograd.grad((factors * values).sum(), at)
+        gradient = input_gradient((factors * values).sum(), at)
         return gradient / per_row(scale, gradient)
+
+
+def input_gradient(value: Tensor, at: Tensor) -> Tensor:
+    """Return the gradient of a value for the input that it was computed from; no other is left behind."""
+    gradient = torch.autograd.grad(value, at, allow_unused=True)[0] if value.requires_grad else None
+    if gradient is None:
+        raise UserError(
+            "no gradient of the loss reaches the input, so that no example can be crafted: the network detaches its "
+            "input, runs under torch.no_grad, or begins with an operation that has no derivative (rounding, argmax, "
+            "NumPy); let the gradient pass."
+        )
+    return gradient

@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +100,7 @@ class Method(nn.Module):
     def craft(self, model: nn.Module, batch: Batch, clock: Clock) -> View:
         """Find the adversarial examples x̂ of a (micro-)batch."""
         first = not self._checked
+        batch = replace(batch, x=batch.x.detach()) if batch.x.requires_grad else batch
         if first or batch.x.device.type == "cpu" or clock.step % CHECK_EVERY == 0:
             self._check(batch)
         draws = Draws(self.seed, clock.epoch, clock.step, batch.start, batch.total)

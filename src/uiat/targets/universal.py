@@ -125,5 +125,5 @@ class UniversalInverseTarget(Target):
 
 
 def add_clipped(x: Tensor, z: Tensor, which: Tensor) -> Tensor:
-    """Return x̌ = clip(x + z[which], 0, 1); a pixel that the clip holds passes no gradient to z."""
-    return (x + z.index_select(0, which)).clamp(*PIXELS)
+    """Return x̌ = clip(x + z[which], 0, 1) in the dtype of x; a pixel that the clip holds passes no gradient to z."""
+    return (x + z.index_select(0, which)).clamp(*PIXELS).to(x.dtype)
