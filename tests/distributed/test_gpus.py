@@ -16,7 +16,8 @@ CUDA = torch.device("cuda")
 @pytest.fixture
 def started(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
     """The last of four processes, two on each of two machines with two GPUs."""
-    for name, value in {"WORLD_SIZE": 4, "RANK": 3, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2}.items():
+    places = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": 29500}
+    for name, value in {"WORLD_SIZE": 4, "RANK": 3, "LOCAL_RANK": 1, "LOCAL_WORLD_SIZE": 2, **places}.items():
         monkeypatch.setenv(name, str(value))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     return monkeypatch

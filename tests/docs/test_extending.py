@@ -100,6 +100,7 @@ def test_the_run_is_trained_and_evaluated(script: str, run: str, kind: dict[str,
     folder = RunFolder(run)
     saved = json.loads(folder.config.read_text(encoding="utf-8"))
     assert saved.pop("imports") == [{"name": script, "folder": str(Path.cwd())}]
+    assert saved.pop("run_id")
     assert {part: saved[part]["kind"] for part in kind} == kind
     assert to_json(from_json(saved)) == saved  # so a resume finds its parts, too
     evaluations = json.loads(folder.result.read_text(encoding="utf-8"))["evaluations"]

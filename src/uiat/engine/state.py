@@ -184,11 +184,12 @@ class State:
         }
 
     def _load_optimizer(self, saved: dict[str, Any]) -> None:
-        """Load what the optimizer has gathered; its hyper-parameters stay those of the configuration."""
+        """Load what the optimizer has gathered, and its last learning rate; all else is the configuration's."""
         options = [{name: value for name, value in g.items() if name != "params"} for g in self.optimizer.param_groups]
         self.optimizer.load_state_dict(saved)
         for group, own in zip(self.optimizer.param_groups, options, strict=True):
-            group.update(own)
+            kept = {name: float(group[name]) for name in ("lr", "momentum")}  # which every step sets
+            group.update({**own, **kept})
         for parameter, gathered in self.optimizer.state.items():
             buffer = gathered.get("momentum_buffer")
             if buffer is not None and (buffer.shape != parameter.shape or buffer.dtype != parameter.dtype):
