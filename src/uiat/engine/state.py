@@ -17,7 +17,7 @@ from uiat.engine.passes import PassCounter
 from uiat.methods.method import LossOf, Method
 from uiat.models.fast import FastModel
 from uiat.precision import Precision, lowered
-from uiat.typed import check_fields
+from uiat.typed import check_fields, check_record
 from uiat.types import Clock, Loss, View
 
 
@@ -184,12 +184,13 @@ class State:
         }
 
     def _load_optimizer(self, saved: dict[str, Any]) -> None:
-        """Load what the optimizer has gathered, and its last learning rate; all else is the configuration's."""
-        options = [{name: value for name, value in g.items() if name != "params"} for g in self.optimizer.param_groups]
+        """Load what the optimizer has gathered, and the rate and momentum of its last step; the rest is configured."""
+        moving = ("params", "lr", "momentum")
+        options = [{k: v for k, v in group.items() if k not in moving} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(saved)
         for group, own in zip(self.optimizer.param_groups, options, strict=True):
-            kept = {name: float(group[name]) for name in ("lr", "momentum")}  # which every step sets
-            group.update({**own, **kept})
+            check_record(group, {"lr": float, "momentum": float})
+            group.update(own)
         for parameter, gathered in self.optimizer.state.items():
             buffer = gathered.get("momentum_buffer")
             if buffer is not None and (buffer.shape != parameter.shape or buffer.dtype != parameter.dtype):
