@@ -98,6 +98,6 @@ def everything(folder: Path, without: Path) -> dict[str, bytes]:
 
 
 def copy_of(run: RunFolder, path: Path) -> RunFolder:
-    """Return a copy of a run in the place of an earlier one."""
+    """Return a copy of a run, which replaces an earlier copy."""
     shutil.rmtree(path, ignore_errors=True)
     return RunFolder(shutil.copytree(run.path, path))

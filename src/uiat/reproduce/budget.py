@@ -73,7 +73,7 @@ def training_passes(config: AnyConfig) -> Passes:
 def measuring_passes(measure: Measure, config: AnyConfig, share: float = 1.0) -> float:
     """Return how many (forward + input-backward) passes a measurement takes, at most.
 
-    `share` is that of the images which a cascade such as AutoAttack goes on to attack after its first component.
+    `share` is that of the images that a cascade such as AutoAttack still attacks after its first component.
     """
     size = sizes(config.data)
     n, classes = measure.n or size.test, size.spec.num_classes
