@@ -22,7 +22,7 @@ from uiat.errors import UserError
 from uiat.io import write_json
 from uiat.models import ResNet
 from uiat.models.fast import speed_up, to_channels_last
-from uiat.runs.card import environment
+from uiat.runs.result_card import environment
 from uiat.runs.weights import load_weights
 from uiat.types import DataSpec
 

@@ -16,7 +16,7 @@ import torch
 from uiat import data
 from uiat.cli import main as uiat
 from uiat.models.fast import speed_up
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import load_weights
 
 ATTACKS = ("natural", "pgd-20")

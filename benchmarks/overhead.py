@@ -26,8 +26,8 @@ from uiat import recipes
 from uiat.data import Splits
 from uiat.data.images import Images
 from uiat.io import write_json
-from uiat.runs.card import environment
-from uiat.runs.folder import RunFolder
+from uiat.runs.result_card import environment
+from uiat.runs.run_folder import RunFolder
 
 loop: Any = importlib.import_module("uiat.engine.loop")
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import torch
 
 from uiat.config import AnyConfig, Config, Training
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import process_group, wait
@@ -27,7 +27,7 @@ from uiat.engine.step import train_step
 from uiat.io import write_json
 from uiat.methods import UIAT
 from uiat.models import ResNet
-from uiat.runs.card import environment
+from uiat.runs.result_card import environment
 from uiat.types import Clock
 
 

@@ -11,14 +11,14 @@ from tempfile import TemporaryDirectory
 
 from uiat.cli import main as uiat
 from uiat.cli.report import look_at
-from uiat.report.figure import GREEN, VERMILLION, in_levels, new_figure, save_figure, show_radius
+from uiat.report.figure_style import GREEN, VERMILLION, in_levels, new_figure, save_figure, show_radius
 from uiat.report.page.frames import FRIENDS
-from uiat.report.page.look import Look, LookOptions, chosen_runs
+from uiat.report.page.network_summary import NetworkSummary, SummaryOptions, chosen_runs
 from uiat.report.page.runs import read_runs
 from uiat.report.page.story import STRIP, hero
 
 
-def draw_strip(looks: list[Look], example: int, label: int, out: Path) -> None:
+def draw_strip(looks: list[NetworkSummary], example: int, label: int, out: Path) -> None:
     """Draw one image at seven ε, a row for each network."""
     figure = new_figure(8.4, 1.62 * len(looks))
     axes = figure.subplots(len(looks), len(STRIP), squeeze=False)
@@ -70,7 +70,7 @@ def main() -> None:
     given = words.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     runs = chosen_runs(read_runs(given.runs), 3)
-    looks, places, _ = look_at(runs, LookOptions(attack="fgsm", n=400))
+    looks, places, _ = look_at(runs, SummaryOptions(attack="fgsm", n=400))
     labels = looks[0].images.y[places].tolist()
     example = hero(looks[0], labels)
     draw_strip(looks, example, labels[example], given.out / "friend-to-enemy.png")

@@ -13,7 +13,7 @@ from statistics import mean
 
 from benchmarks.results_claims import judged, tally, verdicts
 from benchmarks.results_pairs import Published, answers, beyond, differences, front_verdict, in_short, nearness
-from uiat.report.figure import save_figure
+from uiat.report.figure_style import save_figure
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.evidence import fall_from_best

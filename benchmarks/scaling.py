@@ -22,7 +22,7 @@ from uiat.engine.step import train_step
 from uiat.io import write_json
 from uiat.methods import METHODS
 from uiat.models import ResNet
-from uiat.runs.card import environment
+from uiat.runs.result_card import environment
 from uiat.types import Batch, Clock, DataSpec
 
 CPU = torch.device("cpu")
@@ -36,8 +36,8 @@ def setting(options: argparse.Namespace, classes: int = 10, samples: int = 50_00
 
 def raced(methods: list[TimedMethod], options: argparse.Namespace) -> Times:
     times = race(methods, options.rounds, CPU)
-    if doubt := times.doubt():
-        print(doubt)
+    if warning := times.timing_warning():
+        print(warning)
     return times
 
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, settings
 
 from tests.support.runs import begin, tiny
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 torch.set_num_threads(1)
 # No example is too slow on a busy machine, and all machines see the same ones.

@@ -10,7 +10,7 @@ EXAMPLE = re.compile(r"^(?P<indent> *)>>> .*(?:\n.*\S.*)*", re.MULTILINE)
 
 
 class Reference(griffe.Extension):
-    """Show the default of a field that was added later, `added(0.0)`, as 0.0, and examples as code."""
+    """Show the default of a field that was added later, `optional_in_key(0.0)`, as 0.0, and examples as code."""
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         """Replace the call by its argument."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from uiat.io import write_json
 from uiat.reproduce.cell import held_here
 from uiat.reproduce.measures import Attacked, measure_key
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 PUBLISHED = Path(__file__).resolve().parents[1] / "results" / "cpu"
 FILES = ("config.json", "metrics.jsonl", "result.json", "learning.safetensors")

@@ -19,7 +19,7 @@ TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import: nothing at all
 if TYPE_CHECKING:
     from uiat.attacks import FGSM, NFGSM, PGD, RSFGSM
     from uiat.errors import UserError
-    from uiat.evaluation.evaluate import evaluate
+    from uiat.evaluation.evaluator import evaluate
     from uiat.methods import (
         HAT,
         IAT,

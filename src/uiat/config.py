@@ -7,7 +7,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 from uiat.attacks import PGD, Attack, norm_of
 from uiat.balls import Norm
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.errors import UserError, unknown
 from uiat.fields import (
     COUNT,
@@ -17,10 +17,10 @@ from uiat.fields import (
     STEPS,
     WEIGHT,
     Range,
-    added,
     check_numbers,
     check_radius,
     in_key,
+    optional_in_key,
     require,
     unchecked,
 )
@@ -50,7 +50,7 @@ class Schedule:
     """Where the learning rate drops, as fractions of the run (piecewise)."""
     factor: float = 0.1
     """What the learning rate is multiplied with at each milestone (piecewise)."""
-    low_momentum: float | None = added(None)
+    low_momentum: float | None = optional_in_key(None)
     """SGD's momentum where the rate is at its maximum; `momentum` where the rate is lowest, and in step with the rate
     between. 0.85, with `momentum` 0.95, are the defaults of torch's `OneCycleLR`. `None`: not cycled."""
 
@@ -141,7 +141,7 @@ class Training:
     """The learning rate over the run."""
     momentum: float = 0.9
     """Momentum of SGD; cycled only where the schedule says so."""
-    nesterov: bool = added(True)
+    nesterov: bool = optional_in_key(True)
     """Whether SGD's momentum is Nesterov's."""
     weight_decay: float = 5e-4
     """L2 penalty on the parameters."""
@@ -161,7 +161,7 @@ class Training:
     fast: bool = True
     """Craft examples through a copy of the network with BatchNorm folded: the same up to rounding, and faster; off:
     through the network itself."""
-    channels_last: bool | None = added(None)
+    channels_last: bool | None = optional_in_key(None)
     """Keep the weights of convolutions in channels_last memory where the network can run in it; `None`: as `fast`."""
     compile: bool = False
     """Use torch.compile for the attack and for the forwards of the loss, never for a gradient of a gradient; the first

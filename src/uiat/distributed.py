@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.distributed_c10d import PrefixStore, Store
-from torch.distributed.rendezvous import rendezvous
+from torch.distributed.rendezvous import rendezvous as torch_rendezvous
 
 from uiat.errors import PeerLost, UserError
 
@@ -26,7 +26,7 @@ T = TypeVar("T")
 POLL_SECONDS = 0.02
 
 
-def meet(store: Store, rank: int, world: int, seconds: float = 300.0) -> Store:
+def rendezvous(store: Store, rank: int, world: int, seconds: float = 300.0) -> Store:
     """Return the part of the store that the processes of this attempt share, and no earlier one has written to.
 
     Each process writes a random word. Rank 0 publishes its own word, followed by those that it has read. A process that
@@ -142,8 +142,8 @@ def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
     # DistributedDataParallel would import it while there is a group, which its default arguments would then keep.
     import_module("torch.distributed.nn")
     try:
-        store, number, count = next(rendezvous("env://", timeout=timeout))
-        met = meet(store, number, count)
+        store, number, count = next(torch_rendezvous("env://", timeout=timeout))
+        met = rendezvous(store, number, count)
         dist.init_process_group(backend, store=met, rank=number, world_size=count, timeout=timeout, device_id=gpu)
         try:
             yield
@@ -160,7 +160,7 @@ def _is_lost_peer(error: RuntimeError) -> bool:
     return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
 
 
-def total(value: Tensor) -> Tensor:
+def all_reduce_sum(value: Tensor) -> Tensor:
     """Return the sum over all processes."""
     if world() == 1:
         return value
@@ -176,7 +176,7 @@ def _exchange_device() -> torch.device:
     return torch.device("cpu")
 
 
-def anywhere(*flags: bool) -> list[bool]:
+def any_rank(*flags: bool) -> list[bool]:
     """Return, for each flag, whether any process has raised it: then all act alike."""
     if world() == 1:
         return list(flags)

@@ -15,7 +15,7 @@ from uiat.errors import UserError, unknown
 T = TypeVar("T")
 
 
-def added(default: T) -> T:
+def optional_in_key(default: T) -> T:
     """Declare a dataclass field that was added later: while it has this default, the key of a result leaves it out."""
     return field(default=default, metadata={"added": True})
 

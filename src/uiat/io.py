@@ -38,7 +38,7 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
-def share(path: Path, rights: int) -> None:
+def make_readable(path: Path, rights: int) -> None:
     """Give a private file or folder the rights of a plain new one: 0o666 or 0o777, less the process's mask."""
     umask = os.umask(0)
     os.umask(umask)
@@ -113,7 +113,7 @@ def _remove_abandoned(path: Path) -> None:
 
 def _place(temporary: Path, path: Path, *, exclusive: bool = False, previous: Path | None = None) -> None:
     """Give a whole file its name, with the rights that a plain new file has."""
-    share(temporary, 0o666)  # safetensors makes its files private
+    make_readable(temporary, 0o666)  # safetensors makes its files private
     if exclusive:
         os.link(temporary, path)  # unlike a rename, fails where the name is taken
         return
@@ -216,7 +216,7 @@ def append(path: Path, text: str) -> None:
         raise WriteError(path, error) from None
 
 
-def settled_length(path: Path) -> int:
+def synced_size(path: Path) -> int:
     """Return the length of a file that grows, once all of it is on the disk; 0 without one."""
     if not path.exists():
         return 0

@@ -14,7 +14,7 @@ ATTACK_SCALE = 1024.0
 """Factor of an attack's loss in fp16 at first: without it the smallest gradients would be 0 and have no sign."""
 
 
-def lowered(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
+def autocast(device: torch.device, precision: Precision) -> AbstractContextManager[object]:
     """Within it, the network computes in this precision."""
     if precision == "fp32":
         return nullcontext()
@@ -26,7 +26,7 @@ def full(device: torch.device) -> AbstractContextManager[object]:
     return torch.autocast(device.type, enabled=False)
 
 
-def widen(values: Tensor) -> Tensor:
+def to_float32(values: Tensor) -> Tensor:
     """Return what a network gave in at least float32, before a loss is made of it."""
     return values.float() if values.dtype in (torch.bfloat16, torch.float16) else values
 

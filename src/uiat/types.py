@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from uiat.crafting import Crafting, crafting, loss_logits
 from uiat.errors import UserError
-from uiat.precision import widen
+from uiat.precision import to_float32
 from uiat.rng import Draws
 
 
@@ -157,7 +157,7 @@ class View:
         """
         if running:
             with torch.no_grad(), crafting(self.model) as network:
-                return widen(network(x)).log_softmax(dim=1)
+                return to_float32(network(x)).log_softmax(dim=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
             log_p = self.logits(x).log_softmax(dim=1)
         if detach:  # torch 2.5 would reuse weights that autocast has cast without a graph, and not train them
@@ -167,7 +167,7 @@ class View:
     def logits(self, x: Tensor) -> Tensor:
         """Return f(x), compiled if the model is, in at least float32."""
         output = loss_logits(self.model, x)
-        return widen(output if self.classes is None else check_logits(output, len(x), self.classes))
+        return to_float32(output if self.classes is None else check_logits(output, len(x), self.classes))
 
     @cached_property
     def clean(self) -> Tensor:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from uiat.bench.costs import to_content
-from uiat.bench.race import Rounds, Times, as_rounds, doubt
+from uiat.bench.race import Rounds, Times, as_rounds, timing_warning
 
 
 def disturbed(seconds: float, rounds: int, key: random.Random, busy: float, most: float) -> Rounds:
@@ -25,7 +25,7 @@ def test_rounds_that_were_only_slowed_down_give_the_true_ratio(seed: int) -> Non
     )
     assert times.over_bare("a") == pytest.approx(1.0, abs=0.03)
     assert times.ratio("a", "literal trades") == pytest.approx(0.5, abs=0.015)
-    assert times.doubt() == ""
+    assert times.timing_warning() == ""
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -35,14 +35,14 @@ def test_rounds_that_are_all_disturbed_are_reported(seed: int) -> None:
     times = Times(
         {"sat": as_rounds([1.0] * 7), "trades": as_rounds(key.sample(rounds, 7))}, {"sat": as_rounds([1] * 7)}
     )
-    sentence = times.doubt()
+    sentence = times.timing_warning()
     assert "third fastest round took more than 5% longer than the fastest for 1 of 3 (most for trades: " in sentence
     assert to_content([], times, {})["doubt"] == sentence
 
 
 def test_disturbed_bare_passes_are_reported_too() -> None:
     times = Times({"sat": as_rounds([1.0] * 3)}, {"sat": as_rounds([1.0, 1.0, 1.5])})
-    assert "most for sat's bare passes: 50%" in times.doubt()
+    assert "most for sat's bare passes: 50%" in times.timing_warning()
 
 
 def test_phases_have_their_own_fastest_round() -> None:
@@ -59,9 +59,9 @@ def test_phases_have_their_own_fastest_round() -> None:
     [([1.0, 1.04, 1.049], True), ([1.0, 1.0, 1.06], False), ([9.0, 1.0, 1.04, 5.0, 1.03], True)],
 )
 def test_three_of_the_rounds_have_to_agree(seconds: list[float], agrees: bool) -> None:
-    assert (doubt({"sat": as_rounds(seconds)}) == "") == agrees
+    assert (timing_warning({"sat": as_rounds(seconds)}) == "") == agrees
 
 
 def test_two_rounds_show_nothing() -> None:
     assert as_rounds([1.0, 1.0]).spread is None
-    assert "fewer than 3 rounds" in doubt({"sat": as_rounds([1.0, 1.0])})
+    assert "fewer than 3 rounds" in timing_warning({"sat": as_rounds([1.0, 1.0])})

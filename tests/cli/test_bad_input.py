@@ -12,7 +12,7 @@ from tests.support.runs import TINY
 from uiat import UserError, methods
 from uiat.cli import main
 from uiat.cli.train import check_processes
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 
 @pytest.fixture

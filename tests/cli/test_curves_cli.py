@@ -12,7 +12,7 @@ from matplotlib.image import imread
 from tests.support.calls import call, refused
 from tests.support.uiat_run import DATA, EPS, trained
 from uiat.evaluation.intervals import wilson
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 
 FAST = ("--attack", "pgd-3", "--n", "40")
 GRID = ("--grid", "-0.2", "0", "0.2")

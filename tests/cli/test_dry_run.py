@@ -14,9 +14,9 @@ from uiat.cli import dry_run
 from uiat.cli.dry_run import estimate
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.data import SOURCES
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.reproduce.budget import SETS
-from uiat.runs.folder import read_json
+from uiat.runs.run_folder import read_json
 
 
 def files(folder: Path) -> list[str]:

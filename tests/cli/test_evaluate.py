@@ -17,7 +17,7 @@ from tests.support.runs import CPU, DATA, begin, splits, tiny
 from uiat.attacks import PGD
 from uiat.engine.setup import build_model
 from uiat.evaluation.accuracy import accuracy
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.weights import load_weights
 
 DIGITS = replace(DATA, subset=400, crop=0, flip=False)

@@ -8,7 +8,7 @@ import pytest
 from tests.support.calls import call
 from uiat import recipes
 from uiat.cli.flags import flags_of
-from uiat.cli.train import BRIEF, Command, New
+from uiat.cli.train import BRIEF, Command, NewRun
 from uiat.models import MODELS
 
 COMMANDS = ("train", "evaluate", "curves", "inverse", "bench")
@@ -52,7 +52,7 @@ def test_its_words_are_those_of_the_full_help(recipe: str, capsys: pytest.Captur
     short = words(call(capsys, "train", recipe, "--help").out)
     full = words(call(capsys, "train", recipe, "--help-all").out)
     full += words(call(capsys, "train", "--resume", "run", "--help").out)
-    flags = {flag.name: flag for flag in flags_of(Command(recipes.get(recipe), New()))}
+    flags = {flag.name: flag for flag in flags_of(Command(recipes.get(recipe), NewRun()))}
     shown = [flags[name] for name in BRIEF if name in flags]
     assert len(shown) >= 10
     for flag in shown:
@@ -74,7 +74,7 @@ def test_the_flags_that_are_read_are_those_of_the_parser(
     recipe: str, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = replace(recipes.get(recipe), model=MODELS[model])
-    ours = {name for flag in flags_of(Command(config, New())) for name in flag.names}
+    ours = {name for flag in flags_of(Command(config, NewRun())) for name in flag.names}
     theirs = named(call(capsys, "train", recipe, "--model", model, "--help-all").out)
     assert ours == theirs - {"--help"}
 

@@ -15,7 +15,7 @@ from tests.support.calls import call, stopped
 from uiat.cli import main
 from uiat.escaping import code_span, csv_cell, markdown, printable
 from uiat.io import write_json
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 
 NAMES = (
     "\x1b[31mred\x1b]0;title\x07",  # colours and the title of the window

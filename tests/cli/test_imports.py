@@ -15,7 +15,7 @@ from uiat import methods, recipes
 from uiat.config import Config, UnknownMethod, Validation, encode, from_json, to_json
 from uiat.errors import UserError
 from uiat.methods import METHODS
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.types import DataSpec
 
 OWN = """

@@ -16,8 +16,8 @@ from tests.support.runs import load_checkpoint
 from tests.support.uiat_run import CONFIG, DATA, INNER, images, network, trained
 from uiat.data.images import balanced
 from uiat.evaluation.inverses import shown_places
-from uiat.report.inverse import PictureRow, draw_inverses, stretched
-from uiat.runs.folder import RunFolder, read_json
+from uiat.report.inverse_grid import PictureRow, draw_inverses, stretched
+from uiat.runs.run_folder import RunFolder, read_json
 
 FAST = ("--n", "50", "--z-images", "150", "--passes", "1")
 

@@ -14,7 +14,7 @@ from tests.support.calls import call, refused, refused_flag, stopped
 from tests.support.pictures import fill
 from uiat.cli import main
 from uiat.errors import UserError, quoted
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 NATURAL = ["--attacks", "natural"]
 

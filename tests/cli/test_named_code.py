@@ -14,7 +14,7 @@ import uiat.cli
 from tests.support.calls import Call, call
 from uiat.errors import UserError
 from uiat.io import write_sealed
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 
 CANARY = """
 from pathlib import Path

@@ -10,7 +10,7 @@ from tests.support.calls import Call, call
 from tests.support.runs import TINY
 from uiat.cli.reproduce import next_command
 from uiat.cli.reproduce_job import Reproduce, plan_job
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 QUICK = {
     "evaluate": ["--n", "4", "--attacks", "natural"],

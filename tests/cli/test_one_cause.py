@@ -12,7 +12,7 @@ import torch
 from tests.support.calls import call, refused
 from tests.support.runs import TINY
 from uiat import distributed
-from uiat.data.folder import DEEPEST, scan
+from uiat.data.image_folder import DEEPEST, scan
 from uiat.errors import UserError, explain
 
 TRAIN = ("train", "digits-resnet8-natural", *TINY)
@@ -106,7 +106,7 @@ def test_one_message_for_an_error_of_a_library(
     def fail(*args: object) -> None:
         raise error
 
-    monkeypatch.setattr("uiat.cli.train.rehearse", fail)
+    monkeypatch.setattr("uiat.cli.train.dry_build", fail)
     assert fact in refused(capsys, *TRAIN, "--out", str(tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 

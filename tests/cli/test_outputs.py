@@ -14,7 +14,7 @@ import pytest
 from tests.support.calls import call, stopped
 from tests.support.pictures import fill
 from uiat.io import WriteError, write_json
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 INFO = ("data", "info", "photos")
 BENCH = ("bench", "--model", "resnet8", "--size", "8", "--methods", "natural", "--no-references", "--no-memory")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.calls import call, refused
 from tests.support.pictures import fill, picture
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 SMALL = ["--train.epochs", "1", "--method.attack.steps", "1", "--validate.steps", "1"]
 CLASSES = ["[bold]blue", "green $x$", "red & <b>"]

@@ -16,7 +16,7 @@ from uiat.cli import main, train
 from uiat.config import check
 from uiat.engine import loop
 from uiat.errors import Resumable
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 NATURAL = ["train", "digits-resnet8-natural", *TINY, "--train.epochs", "1"]
 OWN = [

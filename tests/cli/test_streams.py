@@ -14,7 +14,7 @@ from tests.support.calls import call
 from tests.support.processes import ROOT
 from tests.support.runs import TINY
 from uiat import progress
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 
 def test_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,7 +19,7 @@ from uiat.engine.averaging import Average
 from uiat.engine.awp import _ascend as ascend
 from uiat.engine.awp import _fork as fork
 from uiat.engine.guards import StepSnapshot
-from uiat.engine.passes import PassCounter
+from uiat.engine.pass_counter import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
 from uiat.methods import METHODS

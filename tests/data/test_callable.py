@@ -198,7 +198,7 @@ def test_what_cannot_be_used_is_one_sentence(sentence: str, named: Any, store: P
 
 
 def test_damaged_images_are_named_as_in_a_folder(named: Any, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uiat.data.own._PROBES", 2)
+    monkeypatch.setattr("uiat.data.custom._PROBES", 2)
     name = named(lambda _: Broken(PIXELS))
     with pytest.raises(UserError, match=r"^2 images of .*:load cannot be read: train/17 \(RuntimeError: the disk"):
         read(name, store)

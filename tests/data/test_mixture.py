@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from uiat import data
-from uiat.data.config import DataConfig, Generated
+from uiat.data.data_config import DataConfig, Generated
 from uiat.data.images import Images
 from uiat.data.loader import Loader, Mixture, Stream
 from uiat.errors import UserError

@@ -11,7 +11,7 @@ import torch
 
 from tests.support.data_formats import pixels
 from uiat.data import npz
-from uiat.data.own import read_npz
+from uiat.data.custom import read_npz
 from uiat.errors import UserError
 
 N = 20

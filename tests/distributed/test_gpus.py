@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from uiat import distributed
-from uiat.distributed import local_device, process_group, total
+from uiat.distributed import all_reduce_sum, local_device, process_group
 from uiat.errors import UserError
 
 CUDA = torch.device("cuda")
@@ -64,4 +64,4 @@ def test_exchanges_happen_on_the_gpu_of_the_process(started: pytest.MonkeyPatch)
     assert distributed._exchange_device() == torch.device("cuda", 1)
     started.setattr(dist, "get_backend", lambda: "gloo")
     assert distributed._exchange_device() == torch.device("cpu")
-    assert total(torch.ones(2)).tolist() == [1, 1]  # nobody else is there
+    assert all_reduce_sum(torch.ones(2)).tolist() == [1, 1]  # nobody else is there

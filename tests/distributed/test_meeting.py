@@ -13,14 +13,14 @@ from torch.distributed import DistError, HashStore, TCPStore  # type: ignore[att
 from torch.distributed.distributed_c10d import Store
 
 from tests.support.ranks import free_port
-from uiat.distributed import meet
+from uiat.distributed import rendezvous
 from uiat.errors import UserError
 
 
 def gathering(store: Store, world: int, delays: list[float]) -> list[Store]:
     def arrive(rank: int) -> Store:
         time.sleep(delays[rank])
-        return meet(store, rank, world, seconds=1800)
+        return rendezvous(store, rank, world, seconds=1800)
 
     with ThreadPoolExecutor(world) as pool:
         return list(pool.map(arrive, range(world)))
@@ -40,9 +40,9 @@ def test_each_attempt_meets_in_a_place_of_its_own(attempts: list[list[float]]) -
 def test_an_attempt_that_broke_off_half_way_does_no_harm() -> None:
     store = HashStore()
     with pytest.raises(UserError, match="rank 0"):
-        meet(store, 1, 2, seconds=0.1)
+        rendezvous(store, 1, 2, seconds=0.1)
     with pytest.raises(UserError, match="2 processes"):
-        meet(store, 0, 2, seconds=0.1)
+        rendezvous(store, 0, 2, seconds=0.1)
     places = gathering(store, 2, [0.1, 0.0])
     places[1].set("address", "here")
     assert places[0].get("address") == b"here"
@@ -60,7 +60,7 @@ def test_a_process_gives_up_at_once_when_the_one_that_holds_the_store_has_died()
         host.stdout.readline()
         store = TCPStore("127.0.0.1", port, is_master=False, timeout=timedelta(minutes=5))
         with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(meet, store, 1, 2, seconds=1800)
+            waiting = pool.submit(rendezvous, store, 1, 2, seconds=1800)
             time.sleep(0.2)
             host.kill()
             with pytest.raises(DistError):  # which `process_group` turns into the sentence of a lost peer

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from uiat.cli import main
 from uiat.cli.launch import cores
 from uiat.io import write_sealed
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 pytestmark = pytest.mark.skipif(cores() < 2, reason="needs two cores")
 TINY = ["--data.subset", "150", "--model.width", "4", "--model.blocks", "1", "1", "--train.batch-size", "32"]

@@ -23,7 +23,7 @@ from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.scales import SMOKE_EPS
 from uiat.reproduce.table import Entry, Percent, Table
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 EXAMPLES = {
     block.text.splitlines()[0].removeprefix("# "): block.text

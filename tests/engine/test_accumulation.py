@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tests.support.moments import at_call, die
 from tests.support.runs import STEPS, begin, snapshot, tiny
 from uiat.config import AnyConfig, Schedule
-from uiat.engine.passes import PassCounter
+from uiat.engine.pass_counter import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
 from uiat.methods import METHODS

@@ -21,7 +21,7 @@ from uiat.evaluation.accuracy import accuracy
 from uiat.export.loaded_run import load_run
 from uiat.methods import HAT
 from uiat.rng import derive
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 from uiat.types import Batch, Clock, DataSpec
 
 ON = Averaging(enabled=True, decay=0.6)

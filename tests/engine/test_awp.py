@@ -15,13 +15,13 @@ from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, 
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.engine import loop
 from uiat.engine.awp import perturbed
-from uiat.engine.passes import PassCounter
+from uiat.engine.pass_counter import PassCounter
 from uiat.engine.setup import build_loader, build_state
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
 from uiat.errors import UserError
 from uiat.methods import METHODS
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.types import Batch, Clock
 
 ON = AWP(enabled=True, gamma=0.05)

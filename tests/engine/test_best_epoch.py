@@ -10,7 +10,7 @@ from tests.support.runs import begin, tiny
 from uiat.attacks import NFGSM
 from uiat.engine import loop
 from uiat.methods import SingleStep, UIATPlugIn
-from uiat.runs.folder import read_json
+from uiat.runs.run_folder import read_json
 from uiat.targets import OneOff
 
 PLUGGED = SingleStep(attack=NFGSM(eps=0.1), uiat=UIATPlugIn(enabled=True, one_off=OneOff(epoch=3)))

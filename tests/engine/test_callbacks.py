@@ -7,9 +7,9 @@ import torch
 
 from tests.support.calls import call, stopped
 from tests.support.runs import CPU, STEPS, TINY, assert_same, begin, snapshot, splits, tiny
-from uiat.engine.callbacks import Moment
+from uiat.engine.callbacks import LogEvent
 from uiat.engine.loop import train
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 OWN = """
 seen = []
@@ -27,7 +27,7 @@ def nothing(folder, config):
 def test_every_line_is_heard_and_no_bit_changes(tmp_path: Path) -> None:
     config, heard = tiny("uiat"), []
 
-    def listen(moment: Moment) -> None:
+    def listen(moment: LogEvent) -> None:
         heard.append((moment.record, moment.at))
         if moment.record["kind"] == "epoch":
             inverse, natural, adversarial = moment.pictures()

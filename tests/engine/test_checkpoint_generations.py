@@ -14,7 +14,7 @@ from tests.support.states import differences, final_state
 from uiat.engine.setup import build_state
 from uiat.errors import UserError
 from uiat.runs.checkpoint import Checkpointer
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 CONFIG = tiny("uiat", checkpoint_minutes=0.0)
 

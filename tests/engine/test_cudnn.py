@@ -12,10 +12,10 @@ from uiat.bench import race as bench
 from uiat.bench.race import race
 from uiat.bench.timed import Phase, TimedMethod
 from uiat.engine import loop
-from uiat.engine.callbacks import Moment
+from uiat.engine.callbacks import LogEvent
 from uiat.engine.setup import cudnn_benchmark
 from uiat.methods.passes import Need
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 CUDA = torch.device("cuda")
 
@@ -53,7 +53,7 @@ def test_on_a_gpu_alone_and_not_with_determinism(flags: None) -> None:
 def test_training_and_races_use_it(flags: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
-    def listen(moment: Moment) -> None:
+    def listen(moment: LogEvent) -> None:
         seen.append(bool(cudnn.benchmark))
 
     for module in (loop, bench):

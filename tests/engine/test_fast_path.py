@@ -17,9 +17,9 @@ from uiat.methods import METHODS
 from uiat.models import Imported
 from uiat.models.folding import FastNetwork
 from uiat.models.layout import keeps_channels_last
-from uiat.models.trial import trial_batch
+from uiat.models.probe import trial_batch
 from uiat.objectives.terms import HelperCrossEntropy
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 LAYOUT = "the network keeps its memory layout: it cannot be trained in channels_last"
 UNFOLDED = "attacks run through the network as it is: no BatchNorm in it can be folded"

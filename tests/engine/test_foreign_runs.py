@@ -9,7 +9,7 @@ from tests.support.calls import call
 from tests.support.runs import CPU, splits, tiny
 from uiat.engine.loop import train
 from uiat.errors import UserError
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 WRITERS = {
     "evaluate": ("--attacks", "natural", "--n", "4"),

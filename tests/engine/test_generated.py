@@ -16,11 +16,11 @@ from tests.support.moments import STEP, Killed, at_call, die
 from tests.support.runs import CPU, DATA, STEPS, TINY, assert_same, load_checkpoint, snapshot, tiny
 from uiat import data
 from uiat.config import AWP, AnyConfig, Averaging
-from uiat.data.config import DataConfig, Generated
+from uiat.data.data_config import DataConfig, Generated
 from uiat.data.loader import Mixture
 from uiat.engine.loop import train
 from uiat.rng import Draws
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 from uiat.targets.memory import PredictionTable
 from uiat.types import Batch, DataSpec, View
 

@@ -26,7 +26,7 @@ from uiat.engine.setup import build_loader, build_state
 from uiat.engine.state import State
 from uiat.errors import UserError
 from uiat.methods import METHODS
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 from uiat.types import Batch, Clock, Loss
 
 WHAT = {

@@ -18,7 +18,7 @@ from uiat.engine.setup import head_of, initial_model
 from uiat.errors import UserError
 from uiat.methods import HAT
 from uiat.models import Imported
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.types import DataSpec
 
 OWN = """\

@@ -11,7 +11,7 @@ from tests.support.moments import LINE, RENAME, STEP
 from tests.support.processes import finish, spawn
 from tests.support.runs import STEPS, TINY, assert_same, load_checkpoint, snapshot
 from uiat.cli import main
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 EPOCHS = 4
 METHODS = {

@@ -12,7 +12,7 @@ from tests.support.moments import LINE, RENAME, STEP, Killed, at_call, die
 from tests.support.runs import CPU, STEPS, assert_same, go_on, snapshot, splits, tiny
 from uiat.config import AnyConfig
 from uiat.engine.loop import train
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 UIAT = tiny("uiat")
 SAVED_BY_STEP = tiny("uiat", checkpoint_minutes=0.0)

@@ -15,7 +15,7 @@ from uiat.engine import loop
 from uiat.engine.overfitting import Overfitting, is_single_step, one_step
 from uiat.evaluation.accuracy import Accuracy
 from uiat.methods import METHODS, SAT
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 
 
 def collapses(epochs: list[tuple[float, float]]) -> list[int]:

@@ -22,7 +22,7 @@ from uiat.engine.setup import build_loader, build_state
 from uiat.engine.state import State
 from uiat.engine.step import SETTLING
 from uiat.errors import UserError
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.types import Batch, Clock
 
 ALWAYS = tuple((epoch, step) for epoch in range(1, 20) for step in range(1, STEPS + 1))

@@ -12,7 +12,7 @@ from torch import nn
 from uiat import HAT, IAT, MART, SAT, TRADES, UIAT, DataSpec, GradAlign, Natural, SingleStep, UIATOneOff
 from uiat.attacks import NFGSM, RSFGSM
 from uiat.config import AWP
-from uiat.engine.passes import PassCounter
+from uiat.engine.pass_counter import PassCounter
 from uiat.engine.setup import build_state
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step

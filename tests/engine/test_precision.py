@@ -18,8 +18,8 @@ from uiat.engine.step import train_step
 from uiat.methods import METHODS
 from uiat.models import ResNet
 from uiat.objectives.divergence import kl_divergence
-from uiat.precision import lowered, widen
-from uiat.runs.folder import RunFolder
+from uiat.precision import autocast, to_float32
+from uiat.runs.run_folder import RunFolder
 from uiat.types import Batch, Clock, DataSpec
 
 ROUNDING = {"bf16": 2.0**-9, "fp16": 2.0**-12}
@@ -84,7 +84,7 @@ def test_trades_finds_its_attack_in_half_precision() -> None:
     x, found = images.x.float() / 255, {}
     model = state.model.eval()
     for precision in ("fp32", "bf16", "fp16"):
-        with lowered(CPU, precision):
+        with autocast(CPU, precision):
             x_adv = state.method.craft(model, Batch(x, images.y, torch.arange(len(x))), Clock(2, 0, 3)).x_adv
         with torch.no_grad():
             found[precision] = float(kl_divergence(model(x).log_softmax(1), model(x_adv).log_softmax(1)).mean())
@@ -135,7 +135,7 @@ def test_every_method_keeps_what_matters_in_float32(method: str, precision: str)
 
 def test_widening_is_for_half_precision_alone() -> None:
     for dtype, expected in {torch.bfloat16: torch.float32, torch.float16: torch.float32}.items():
-        assert widen(torch.ones(2, dtype=dtype)).dtype == expected
+        assert to_float32(torch.ones(2, dtype=dtype)).dtype == expected
     for dtype in (torch.float32, torch.float64):
         values = torch.ones(2, dtype=dtype)
-        assert widen(values) is values
+        assert to_float32(values) is values

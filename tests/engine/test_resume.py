@@ -12,7 +12,7 @@ from tests.support.runs import STEPS, assert_same, begin, go_on, snapshot, tiny
 from uiat.config import AnyConfig
 from uiat.methods import HAT, METHODS
 from uiat.models import MODELS
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.types import DataSpec
 
 

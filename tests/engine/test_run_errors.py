@@ -13,7 +13,7 @@ from tests.support.processes import finish, spawn
 from tests.support.runs import TINY, load_checkpoint
 from uiat.cli import main
 from uiat.io import write_sealed
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 
 def test_a_folder_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

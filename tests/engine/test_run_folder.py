@@ -15,7 +15,7 @@ from uiat.engine.setup import build_model
 from uiat.engine.state import State
 from uiat.evaluation.accuracy import accuracy
 from uiat.rng import derive
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.weights import load_weights
 
 FILES = {"best.safetensors", "checkpoint.pt", "checkpoint.previous.pt", "config.json", "last.safetensors"}

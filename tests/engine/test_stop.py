@@ -15,7 +15,7 @@ from uiat.cli import main
 from uiat.cli.launch import refuse, stopped
 from uiat.engine.signals import STOP_FILE, StopSignal
 from uiat.errors import UserError
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 COMMAND = ["train", "digits-resnet8-uiat", *TINY, "--method.attack.steps", "2", "--method.momentum.start", "2"]
 

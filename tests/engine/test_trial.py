@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from uiat import DataSpec, UserError
-from uiat.engine.trial import try_network
+from uiat.engine.network_check import try_network
 from uiat.models import Imported
 
 DATA = DataSpec(num_classes=3, num_samples=20, shape=(1, 8, 8))

@@ -13,7 +13,7 @@ from uiat import data
 from uiat.cli import main
 from uiat.data.images import Images
 from uiat.evaluation import autoattack
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import load_weights
 
 TINY = ["--model.width", "4", "--model.blocks", "1", "1", "--train.epochs", "6"]

@@ -8,15 +8,15 @@ from torch import Tensor, nn
 
 from tests.support.runs import CPU, splits
 from uiat.attacks import PGD
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.data.images import Images
-from uiat.evaluation import curves
+from uiat.evaluation import curve_measurement
 from uiat.evaluation.accuracy import Accuracy, accuracy
 from uiat.evaluation.inverses import inverse_settings, make_inverses
-from uiat.evaluation.subject import Ready, Subject
+from uiat.evaluation.subject import LoadedSubject, Subject
 from uiat.evaluation.suite import run_suite
 from uiat.models import Imported
-from uiat.report.page import look
+from uiat.report.page import network_summary
 from uiat.report.page.frames import Walk, make_frames
 
 IMAGES = splits().test
@@ -133,12 +133,14 @@ def _blank_accuracies() -> dict[str, float]:
     images = Images(torch.full((n, 1, 8, 8), 100, dtype=torch.uint8), torch.zeros(n, dtype=torch.long), ("a", "b", "c"))
     base = PGD(eps=0.1, step=None, steps=2)
     subject = Subject(DataConfig(), Imported())
-    ready = Ready(Path(), None, Path(), subject, model, model, images, images, base, CPU, 0, "")
-    curve = curves.measure(model, images, curves.plan_points((-0.1, 0.0, 0.1), "pgd-2", base, num_classes=3, seed=0))
+    ready = LoadedSubject(Path(), None, Path(), subject, model, model, images, images, base, CPU, 0, "")
+    curve = curve_measurement.measure(
+        model, images, curve_measurement.plan_points((-0.1, 0.0, 0.1), "pgd-2", base, num_classes=3, seed=0)
+    )
     settings = inverse_settings(None, base, beta=0.0)
     inverses = make_inverses(model, model, images, settings, torch.zeros(3, 1, 8, 8), torch.arange(2))
     frames = make_frames(model, model, images, Walk(0.1), CPU)
-    confusion = look._confusion(ready, images.x / 255, 3)
+    confusion = network_summary._confusion(ready, images.x / 255, 3)
     return {
         "natural": accuracy(model, images, None).value,
         "attacked": accuracy(model, images, base).value,

@@ -6,11 +6,11 @@ import subprocess
 import pytest
 import torch
 
-from uiat.runs import card
+from uiat.runs import result_card
 
 
 def test_the_environment() -> None:
-    found = card.environment("cpu")
+    found = result_card.environment("cpu")
     assert found["versions"]["python"] == platform.python_version()
     assert {"uiat", "torch", "numpy", "safetensors"} <= found["versions"].keys()
     assert found["device"] == f"cpu ({platform.machine()})"
@@ -20,8 +20,8 @@ def test_the_environment() -> None:
 
 
 def test_a_package_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card, "PACKAGES", ("torch", "no-such-package"))
-    assert card.environment("cpu")["versions"].keys() == {"python", "torch"}
+    monkeypatch.setattr(result_card, "PACKAGES", ("torch", "no-such-package"))
+    assert result_card.environment("cpu")["versions"].keys() == {"python", "torch"}
 
 
 def test_no_git_is_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,4 +29,4 @@ def test_no_git_is_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:
         raise FileNotFoundError("git")
 
     monkeypatch.setattr(subprocess, "run", missing)
-    assert card.environment("cpu")["git_commit"] is None
+    assert result_card.environment("cpu")["git_commit"] is None

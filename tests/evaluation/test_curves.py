@@ -10,7 +10,7 @@ from tests.support.uiat_run import EPS, images, precise
 from uiat.attacks import PGD
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import accuracy
-from uiat.evaluation.curves import (
+from uiat.evaluation.curve_measurement import (
     Point,
     default_grid,
     easier_half,

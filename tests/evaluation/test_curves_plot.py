@@ -7,7 +7,7 @@ import pytest
 from matplotlib.figure import Figure
 from matplotlib.image import imread
 
-from uiat.report.figure import in_levels, save_figure, show_radius, ticks
+from uiat.report.figure_style import in_levels, save_figure, show_radius, ticks
 from uiat.report.panels import Panel, PanelLine, draw_panels
 
 GRID = tuple(k / 255 for k in range(-8, 17, 2))

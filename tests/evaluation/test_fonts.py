@@ -6,7 +6,7 @@ import pytest
 from matplotlib.font_manager import FontProperties, findfont, get_font
 from matplotlib.text import Text
 
-from uiat.report.figure import new_figure, save_figure
+from uiat.report.figure_style import new_figure, save_figure
 
 
 def drawn(words: str, tmp_path: Path) -> Text:

@@ -15,7 +15,7 @@ from uiat.attacks.start import GAUSSIAN
 from uiat.errors import UserError
 from uiat.evaluation.inverses import inverse_settings, make_z, read_z
 from uiat.rng import generator
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.targets.universal import add_clipped
 
 SETTINGS = inverse_settings(CONFIG.method, PGD(eps=EPS, step=None, steps=20))

@@ -14,7 +14,7 @@ from tests.support.runs import STEPS, begin, go_on, tiny
 from uiat.evaluation.subject import Subject, prepare
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import Attacked
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.weights import DIGEST, file_digest, read_weights, weights_digest
 
 

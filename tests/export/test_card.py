@@ -12,11 +12,11 @@ from tests.support.calls import call
 from tests.support.export_folders import COLOUR, FAMILIES, make_run
 from tests.support.runs import begin, tiny
 from uiat.config import encode
-from uiat.export.card import BIBTEX
-from uiat.export.folder import write_folder
+from uiat.export.exported_folder import write_folder
 from uiat.export.loaded_run import load_run
+from uiat.export.model_card import BIBTEX
 from uiat.io import write_json
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.weights import DIGEST, file_digest
 
 CONFIG = tiny("uiat", epochs=2)

@@ -11,7 +11,7 @@ from tests.support.export_folders import FAMILIES, GREY, make_run
 from uiat.cli import main
 from uiat.io import digest
 from uiat.models import ResNet
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 
 NAMES = {"model.safetensors", "model.py", "card.json", "README.md"}
 
@@ -112,7 +112,7 @@ def export_killed(words: tuple[str, ...], moment: int) -> bool:
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("uiat.io.os.replace", dying(os.replace))
-            patch.setattr("uiat.export.folder.Path.unlink", dying(Path.unlink))
+            patch.setattr("uiat.export.exported_folder.Path.unlink", dying(Path.unlink))
             os._exit(main([*words]))
     finally:
         os._exit(3)

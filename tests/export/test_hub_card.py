@@ -12,9 +12,9 @@ from tests.export.test_card import ENTRY, NATURAL
 from tests.support.calls import call
 from tests.support.export_folders import FAMILIES, configure, make_run
 from uiat.config import to_json
-from uiat.export.hub import yaml
+from uiat.export.hub_card import yaml
 from uiat.io import write_json
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 
 EVALUATIONS = [NATURAL, {**ENTRY, "steps": 20}, {**ENTRY, "attack": "autoattack", "version": "standard"}]
 PLAIN = {"model.safetensors", "model.py", "card.json", "README.md"}

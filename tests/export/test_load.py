@@ -18,11 +18,11 @@ from tests.export.test_own import NETWORK, REGISTERED
 from tests.support.calls import call, refused
 from tests.support.export_folders import FAMILIES, GREY, images, make_run
 from uiat import UserError
-from uiat.export.folder import HubCard, write_folder
+from uiat.export.exported_folder import HubCard, write_folder
 from uiat.export.loaded_run import load_run
 from uiat.models import DESCRIPTIONS, MODELS, Imported
 from uiat.runs import saved
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 TRAP = "from pathlib import Path\nPath(__file__).with_name('trace').touch()\n"
 

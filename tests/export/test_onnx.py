@@ -11,15 +11,15 @@ from torch import Tensor, nn
 from tests.support.calls import call, refused
 from tests.support.export_folders import FAMILIES, GREY, images, make_run
 from uiat import UserError
-from uiat.export import folder
-from uiat.export.folder import write_onnx
+from uiat.export import exported_folder
+from uiat.export.exported_folder import write_onnx
 
 
 def test_without_the_package(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, _ = make_run(tmp_path / "run", *FAMILIES["resnet"])
-    monkeypatch.setattr(folder, "find_spec", lambda name: None)
+    monkeypatch.setattr(exported_folder, "find_spec", lambda name: None)
     sentence = refused(capsys, "export", str(run.path), "--onnx")
     assert sentence == "--onnx needs the package onnx: pip install onnx."
     assert not (run.path / "export").exists()

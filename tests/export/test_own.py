@@ -12,10 +12,10 @@ from tests.support.calls import call, refused
 from tests.support.export_folders import GREY, images, make_run
 from tests.support.export_readers import read_logits
 from uiat import UserError
-from uiat.export.folder import write_folder
+from uiat.export.exported_folder import write_folder
 from uiat.export.loaded_run import load_run
 from uiat.models import DESCRIPTIONS, MODELS, Imported
-from uiat.runs.folder import read_json
+from uiat.runs.run_folder import read_json
 
 NETWORK = """\
 from torch import nn

@@ -18,8 +18,8 @@ from tests.support.runs import TINY
 from uiat.cli import main
 from uiat.engine.setup import weights_at
 from uiat.errors import UserError
-from uiat.runs.folder import RunFolder, read_json
 from uiat.runs.hub import is_name
+from uiat.runs.run_folder import RunFolder, read_json
 
 FILES = {"model.safetensors", "model.py", "card.json", "config.json", "README.md"}
 

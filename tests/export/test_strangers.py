@@ -13,9 +13,9 @@ from tests.faults.test_hostile_files import ABSURD
 from tests.support.calls import call, refused
 from tests.support.export_folders import FAMILIES, GREY, make_run
 from uiat import UserError
-from uiat.export.folder import HubCard, write_folder
+from uiat.export.exported_folder import HubCard, write_folder
 from uiat.export.loaded_run import load_run
-from uiat.runs.folder import read_json
+from uiat.runs.run_folder import read_json
 
 
 @pytest.fixture(scope="module")

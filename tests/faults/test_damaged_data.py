@@ -10,7 +10,7 @@ from tests.support.lives import Tally, compare, count
 from tests.support.moments import STEP
 from tests.support.states import final_state
 from uiat.cli import main
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 
 def write(path: Path) -> None:

@@ -13,7 +13,7 @@ from tests.support.jobs import SYNC, Warm, train
 from tests.support.lives import LARGEST, Tally, Unbroken, compare
 from tests.support.moments import LINE, at_call
 from uiat.cli import main
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 
 def full() -> None:

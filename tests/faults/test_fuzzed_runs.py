@@ -21,8 +21,8 @@ from tests.support.fuzz import CHECKPOINTS, FILES, copy_of, damage, everything
 from tests.support.runs import begin, splits, tiny
 from uiat.cli import main
 from uiat.errors import UserError
-from uiat.runs.folder import RunFolder
 from uiat.runs.identity import keep_identity
+from uiat.runs.run_folder import RunFolder
 
 SECONDS = 60
 """Far more than any command takes on a busy machine: a case that takes longer is a hang."""

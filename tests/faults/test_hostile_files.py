@@ -21,7 +21,7 @@ from tests.support.runs import go_on
 from uiat.errors import UserError
 from uiat.evaluation.ledger import Ledger
 from uiat.io import write_sealed
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 
 class Bomb:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file
 from tests.support.jobs import EVALUATION, Warm, random_cause, train
 from tests.support.lives import Tally, count
 from tests.support.states import differences
-from uiat.runs.folder import read_json
+from uiat.runs.run_folder import read_json
 
 TIMES = ("seconds", "environment")
 SETS = [["natural", "pgd-3-2"], ["natural", "apgd-ce", "pgd-2"], ["pgd-4", "cw", "fab-t"]]

@@ -12,7 +12,7 @@ from tests.support.lives import LARGEST, Tally, Unbroken, compare, count, folder
 from tests.support.moments import STEP
 from tests.support.ranks import start
 from tests.support.states import differences, final_state
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 TOLERANCE, EPOCHS = 1e-6, 3
 

@@ -21,7 +21,7 @@ from tests.support.lives import Tally, compare
 from tests.support.processes import finish, spawn
 from tests.support.states import final_state
 from uiat.cli.launch import cores
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 SECONDS, PATIENCE, TOLERANCE = 30.0, 300.0, 1e-6
 PROC = Path("/proc")

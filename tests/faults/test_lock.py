@@ -13,7 +13,7 @@ import pytest
 from tests.support.moments import at_call
 from tests.support.runs import STEPS, go_on, tiny
 from uiat.errors import UserError
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 HOLD = (
     "import fcntl, sys, time\nf = open(sys.argv[1], 'a+')\nfcntl.flock(f, 2)\nprint('held', flush=True)\ntime.sleep(99)"

@@ -15,7 +15,7 @@ from tests.support.runs import CPU, begin, go_on, splits, tiny
 from tests.support.states import differences, final_state
 from uiat.engine.setup import build_state
 from uiat.runs.checkpoint import Checkpointer
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 Damage = Callable[[bytes, int], bytes]
 CONFIG = tiny("uiat")

@@ -14,12 +14,12 @@ from tests.models.test_ordinary import noise, settled
 from tests.support.ordinary import LeNet, NormedLeNet
 from uiat.attacks import PGD
 from uiat.crafting import crafting
-from uiat.engine.passes import PassCounter
+from uiat.engine.pass_counter import PassCounter
 from uiat.methods import METHODS
 from uiat.models.compiled import Compiled
 from uiat.models.fast import FastModel, speed_up
 from uiat.models.folding import FastNetwork
-from uiat.models.trial import Streams
+from uiat.models.probe import Streams
 from uiat.types import Batch, Clock, DataSpec
 
 SPEC = DataSpec(num_classes=10, num_samples=24, shape=(1, 8, 8))

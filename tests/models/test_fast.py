@@ -211,7 +211,11 @@ def test_compiled_forwards_compute_the_same(method: str, monkeypatch: pytest.Mon
 
 def test_training_in_channels_last_memory_gives_the_right_gradients() -> None:
     """Few channels, images that are not square: where a strided 1×1 convolution of oneDNN writes beyond its memory."""
-    for make in (ResNet(blocks=(1, 1), width=4), PreActResNet(blocks=(1, 1), width=4), WideResNet(depth=10, widen=1)):
+    for make in (
+        ResNet(blocks=(1, 1), width=4),
+        PreActResNet(blocks=(1, 1), width=4),
+        WideResNet(depth=10, widen=1),
+    ):
         torch.manual_seed(0)
         plain = make.build(DataSpec(3, 8, (3, 64, 48)))
         last = to_channels_last(copy.deepcopy(plain))

@@ -14,7 +14,7 @@ from uiat.crafting import crafting
 from uiat.models import ResNet, penultimate
 from uiat.models.fast import FastModel, speed_up
 from uiat.models.folding import FastNetwork
-from uiat.models.trial import Streams
+from uiat.models.probe import Streams
 from uiat.types import DataSpec
 
 

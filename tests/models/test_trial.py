@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from uiat.models.trial import Streams, untouched
+from uiat.models.probe import Streams, untouched
 
 
 class Busy(nn.Module):

@@ -12,7 +12,7 @@ from tests.support.doc_pages import ROOT
 from tests.support.report_page import EVIL, EXAMPLES, FLAGS, folder, payload, probabilities, report
 from tests.support.report_runs import copy_of
 from uiat.cli import main
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 AXE = ROOT / "node_modules" / "axe-core" / "axe.min.js"

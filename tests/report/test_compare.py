@@ -18,7 +18,7 @@ from tests.support.calls import call, refused
 from tests.support.report_runs import METHODS, copy_of, paths, three_runs
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import compare_verdicts, pack, unpack
-from uiat.report.page.compare import compare_runs, strength
+from uiat.report.page.comparison import compare_runs, strength
 from uiat.report.page.runs import read_runs
 from uiat.runs.weights import DIGEST, file_digest
 

@@ -11,9 +11,9 @@ import torch
 from tests.support.calls import call, refused
 from tests.support.report_page import EVIL, EXAMPLES, FLAGS, folder, frames, opened, payload, probabilities, report
 from tests.support.report_runs import copy_of, paths, three_runs
-from uiat.report.page.compare import compare_runs
+from uiat.report.page.comparison import compare_runs
 from uiat.report.page.frames import FRIENDS, Walk, make_frames
-from uiat.report.page.look import Looker, LookOptions
+from uiat.report.page.network_summary import NetworkSummarizer, SummaryOptions
 from uiat.report.page.page import mistakes, render
 from uiat.report.page.runs import read_runs
 
@@ -60,7 +60,7 @@ def test_equation_4_and_l2(norm: str) -> None:
 
 
 def test_examples_come_from_all_classes_and_both_halves() -> None:
-    looker = Looker(LookOptions(n=100, examples=20, device="cpu"))
+    looker = NetworkSummarizer(SummaryOptions(n=100, examples=20, device="cpu"))
     run = read_runs([paths()[2]])[0]
     ready = looker.open(run)
     places, easier = looker.choose(ready)
@@ -70,7 +70,7 @@ def test_examples_come_from_all_classes_and_both_halves() -> None:
 
 
 def test_by_class_and_confusion_agree() -> None:
-    looker = Looker(LookOptions(n=60, examples=2, attack="pgd-5", device="cpu"))
+    looker = NetworkSummarizer(SummaryOptions(n=60, examples=2, attack="pgd-5", device="cpu"))
     run = read_runs([paths()[1]])[0]
     ready = looker.open(run)
     look = looker.look(run, ready, looker.choose(ready)[0])
@@ -95,7 +95,7 @@ def test_names_are_text_and_nothing_is_loaded() -> None:
 
 def test_a_class_that_closes_the_script_is_harmless(tmp_path: Path) -> None:
     found = compare_runs(read_runs([paths()[2]]))
-    looker = Looker(LookOptions(n=20, examples=2, attack="pgd-2", device="cpu"))
+    looker = NetworkSummarizer(SummaryOptions(n=20, examples=2, attack="pgd-2", device="cpu"))
     ready = looker.open(found.rows[0].run)
     classes = ("</script><script>alert(1)</script>", EVIL, *ready.images.classes[2:])
     ready = replace(ready, images=replace(ready.images, classes=classes))

@@ -7,7 +7,7 @@ import pytest
 from tests.support.calls import call, refused
 from tests.support.report_runs import copy_of, paths
 from uiat.cli.watch import LEVELS, curve
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 
 def test_a_finished_and_an_unfinished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

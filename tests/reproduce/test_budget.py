@@ -11,7 +11,7 @@ from tests.support.calls import call
 from tests.support.tiny import TINY, tiny_scale
 from uiat.bench.timed import KINDS, passes_per_image
 from uiat.data import SOURCES, load
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.methods import METHODS, UIATOneOff
 from uiat.reproduce import scales
 from uiat.reproduce.budget import (

@@ -19,7 +19,7 @@ from uiat.reproduce import runner, scales
 from uiat.reproduce.budget import training_passes
 from uiat.reproduce.cell import Cell, Store, helper_cell, helper_store, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 STEPS = 2
 """Steps of an epoch of 60 images; a run has three epochs."""

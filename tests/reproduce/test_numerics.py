@@ -14,7 +14,7 @@ from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.measures import Attacked, Curve, Inverse, measure_key
 from uiat.reproduce.table import races_of
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "cpu"
 GIVEN = ("--precision", "bf16", "--batch-size", "7")

@@ -8,7 +8,7 @@ import pytest
 
 from tests.support.tiny import TINY
 from uiat import data
-from uiat.data.config import DataConfig, Generated
+from uiat.data.data_config import DataConfig, Generated
 from uiat.reproduce import stand_in
 from uiat.reproduce.stand_in import COUNT, NOISE, ensure_generated
 

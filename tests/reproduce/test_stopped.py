@@ -206,8 +206,8 @@ def test_measurements_stay_only_if_the_run_is_the_same(tmp_path: Path, same: boo
         store.run.result.write_text('{"config": {}}', encoding="utf-8")
         store.begin_again()
     train(0.2 if same else 0.2 + 1e-9)
-    assert store.take_back() is same
+    assert store.restore_measurements() is same
     assert store.has(Attacked("natural")) is same
     assert not store.before.exists()
-    assert store.take_back() is False, "there is nothing left to take back"
+    assert store.restore_measurements() is False, "there is nothing left to take back"
     assert store.has(Attacked("natural")) is same

@@ -233,13 +233,13 @@ def test_a_turn_is_its_fastest_step(short: Timing, tmp_path: Path, monkeypatch: 
 def test_the_fastest_round_is_shown_and_disagreement_said(short: Timing, tmp_path: Path) -> None:
     reading = EpochTime(short, "natural", 1.0)
     assert reading.values(None, tmp_path, 1) == []
-    assert short.doubt(tmp_path) == ""
+    assert short.timing_warning(tmp_path) == ""
     for slow, word in ((1.04, ""), (1.3, "most for natural: 30%")):
         rounds = [short.steps * seconds for seconds in (slow, 9.0, 1.0, slow, 5.0)]
         raced(short, {"natural": rounds, "uiat-oneoff": [1.0] * 5}, tmp_path)
         assert reading.values(None, tmp_path, 1) == [pytest.approx(short.steps)]
-        assert word in short.doubt(tmp_path)
-        assert bool(short.doubt(tmp_path)) == bool(word)
+        assert word in short.timing_warning(tmp_path)
+        assert bool(short.timing_warning(tmp_path)) == bool(word)
 
 
 def test_a_table_of_several_races_has_one_warning(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from uiat.config import AnyConfig, to_json
 from uiat.io import write_json, write_tensors
 from uiat.models import ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.rng import generator
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.types import DataSpec
 
 GREY = DataSpec(num_classes=10, num_samples=60, shape=(1, 8, 8))

@@ -17,12 +17,12 @@ from uiat.cli.listing import NAMES
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import Reproduce
-from uiat.cli.train import New, Resume
+from uiat.cli.train import NewRun, Resume
 from uiat.cli.watch import WatchOptions
 from uiat.evaluation.subject import Subject
 from uiat.models import MODELS
 from uiat.plugins import FLAG
-from uiat.report.page.look import LookOptions
+from uiat.report.page.network_summary import SummaryOptions
 
 
 def known_flags() -> set[str]:
@@ -31,7 +31,7 @@ def known_flags() -> set[str]:
     configs += [replace(configs[0], model=model) for model in MODELS.values()]
     flags = {flag for config in configs for flag in _flags(config, "--")}
     commands: tuple[Any, ...] = (
-        New,
+        NewRun,
         Resume,
         Subject,
         Evaluate,
@@ -46,7 +46,7 @@ def known_flags() -> set[str]:
         Bench,
         Compare,
         Report,
-        LookOptions,
+        SummaryOptions,
         WatchOptions,
     )
     return (

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from uiat.io import write_sealed
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 DEEP: Any = None
 for _ in range(300):

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.jobs import End, Warm, train
 from tests.support.states import differences, final_state
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 TIMES = {"restarted": "processes started again", "went on": "the first new step saved"}
 """Seconds after a kill."""

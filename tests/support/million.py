@@ -15,7 +15,7 @@ import torch
 from uiat import UIAT, data
 from uiat.attacks import PGD
 from uiat.config import AnyConfig, Config, Training, Validation
-from uiat.data.config import DataConfig, Generated
+from uiat.data.data_config import DataConfig, Generated
 from uiat.engine.setup import build_loader, build_state
 from uiat.engine.step import train_step
 from uiat.models import ResNet

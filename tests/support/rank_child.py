@@ -15,7 +15,7 @@ from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import process_group, rank, world
 from uiat.engine.averaging import Average
-from uiat.engine.passes import PassCounter
+from uiat.engine.pass_counter import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
 from uiat.evaluation.accuracy import accuracy

@@ -14,8 +14,8 @@ from torch import Tensor
 from tests.support.report_runs import copy_of, paths, three_runs
 from uiat.cli import main
 from uiat.data.images import to_unit
-from uiat.evaluation.subject import Ready, Subject, prepare
-from uiat.runs.folder import RunFolder
+from uiat.evaluation.subject import LoadedSubject, Subject, prepare
+from uiat.runs.run_folder import RunFolder
 
 EXAMPLES = 12
 FLAGS = ["--n", "60", "--examples", str(EXAMPLES), "--attack", "pgd-5", "--device", "cpu"]
@@ -60,7 +60,7 @@ def frames(data: dict[str, Any], run: int, example: int) -> Tensor:
 
 
 @cache
-def opened(run: Path) -> Ready:
+def opened(run: Path) -> LoadedSubject:
     """Return a run's network and test images."""
     config = RunFolder.open(run).read_config()
     return prepare(run, Subject(config.data, config.model, device="cpu"))

@@ -13,10 +13,10 @@ from torch import Tensor
 from uiat import data, recipes
 from uiat.attacks import PGD
 from uiat.config import AnyConfig, Schedule, Training, Validation
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.engine.loop import train
 from uiat.models import ResNet
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 from uiat.targets import InstanceInverse, Momentum, OneOff
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from uiat.runs.folder import RunFolder, read_json
+from uiat.runs.run_folder import RunFolder, read_json
 
 
 def final_state(run: RunFolder) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from tests.support.runs import CPU, begin, splits, tiny
 from uiat.config import Schedule, Validation
 from uiat.data import Splits
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.engine.setup import build_model
 from uiat.methods import UIAT
 from uiat.models import ResNet
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import load_weights
 
 DATA = DataConfig(name="digits", subset=600, test_subset=120, crop=0, flip=False)

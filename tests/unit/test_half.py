@@ -9,8 +9,8 @@ from torch import Tensor, nn
 from uiat.attacks import FGSM, PGD
 from uiat.attacks.ascent import gradient_of
 from uiat.attacks.half import BACK_OFF, SMALLEST
-from uiat.objectives.inverse import inverse_loss
-from uiat.precision import ATTACK_SCALE, is_fp16, lowered
+from uiat.objectives.inverse_loss import inverse_loss
+from uiat.precision import ATTACK_SCALE, autocast, is_fp16
 from uiat.rng import Draws
 from uiat.targets import InstanceInverse, UniversalInverse, UniversalInverseTarget
 from uiat.types import Batch, Clock, DataSpec, View
@@ -44,7 +44,7 @@ class Net(nn.Module):
 
 def signs(model: Net, precision: Any) -> Tensor:
     attack = PGD(eps=0.1, step=0.1, steps=1, start="none")
-    with lowered(CPU, precision):
+    with autocast(CPU, precision):
         return (attack(model, X, Y) - X).sign()
 
 
@@ -66,14 +66,14 @@ def test_every_attack_moves(size: float) -> None:
     for attack in (PGD(steps=3), PGD(loss="margin", norm="l2", eps=0.5, step=0.1), FGSM()):
         results = []
         for precision in ("fp32", "fp16"):
-            with lowered(CPU, precision):
+            with autocast(CPU, precision):
                 results.append(attack(model, X, Y))
         torch.testing.assert_close(*results, rtol=0, atol=2e-3)
         assert (results[1] - X).abs().max() > 1e-3
     for inverse in (InstanceInverse(beta=0, start="none"), UniversalInverse(beta=0)):
         results = []
         for precision in ("fp32", "fp16"):
-            with lowered(CPU, precision):  # type: ignore[arg-type]
+            with autocast(CPU, precision):  # type: ignore[arg-type]
                 if isinstance(inverse, InstanceInverse):
                     results.append(inverse(model, X, Y, X))
                 else:
@@ -90,7 +90,7 @@ def test_the_feature_term_is_that_of_float32(precision: Any, rounding: float) ->
     model = nn.Sequential(nn.Linear(WIDE, 16), nn.SiLU(), nn.Linear(16, 3)).requires_grad_(False)
     found = []
     for each in ("fp32", precision):
-        with lowered(CPU, each):
+        with autocast(CPU, each):
             found.append(inverse_loss(model, X, Y, 1 - X, beta=1.0, reduction="sum")(X**2))
     largest = model[1](model[0](X)).abs().sum()
     # Two layers, each with rounded input, weights and output, and features of three points.
@@ -105,7 +105,7 @@ def test_a_large_gradient_costs_a_small_one_nothing() -> None:
 
 def test_a_scale_is_kept_while_the_attack_lasts() -> None:
     model = Net(1e3)
-    with lowered(CPU, "fp16"):
+    with autocast(CPU, "fp16"):
         PGD(steps=5)(model, X, Y)
     assert model.passes == 5 + 1  # one step was made anew
     model.passes = 0
@@ -122,7 +122,7 @@ def test_what_is_not_finite_at_any_scale_ends() -> None:
         return values
 
     slope = gradient_of(objective)
-    with lowered(CPU, "fp16"):
+    with autocast(CPU, "fp16"):
         found = slope(torch.ones(2, 3))
         assert torch.equal(found[0], torch.ones(3))
         assert found[1].isnan().all()
@@ -137,14 +137,14 @@ def test_a_sum_has_one_scale() -> None:
     model = Net(1e3)
     slope = gradient_of(lambda at: nn.functional.cross_entropy(model(at).float(), Y, reduction="sum"))
     expected = slope(X)
-    with lowered(CPU, "fp16"):
+    with autocast(CPU, "fp16"):
         found = slope(X)
     torch.testing.assert_close(found, expected, rtol=0.02, atol=1.0)
 
 
 def test_only_fp16_is_scaled() -> None:
     assert not is_fp16(CPU)
-    with lowered(CPU, "bf16"):
+    with autocast(CPU, "bf16"):
         assert not is_fp16(CPU)
-    with lowered(CPU, "fp16"):
+    with autocast(CPU, "fp16"):
         assert is_fp16(CPU)

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tests.support.contract_setting import network, samples
 from uiat.objectives.divergence import best_other, kl_divergence, margin
-from uiat.objectives.inverse import inverse_loss
+from uiat.objectives.inverse_loss import inverse_loss
 from uiat.objectives.terms import GradientAlignment
 from uiat.rng import Draws
 from uiat.targets.universal import add_clipped

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import uiat
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 OBJECTS = [name for name in uiat.__all__ if callable(getattr(uiat, name))]
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.support.runs import tiny
 from uiat.attacks import ATTACKS, FGSM, NFGSM, PGD
 from uiat.config import AWP, Averaging, Config, Schedule, Training, Validation, _kinds, check
-from uiat.data.config import DataConfig, Generated
+from uiat.data.data_config import DataConfig, Generated
 from uiat.errors import UserError
 from uiat.fields import check_numbers, unchecked
 from uiat.methods import HAT, SAT, TRADES, UIAT, GradAlign, Method, UIATPlugIn
@@ -24,7 +24,7 @@ from uiat.objectives.terms import (
     ce_adversarial,
 )
 from uiat.rng import Draws
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.targets import InstanceInverse, Momentum, OneOff, UniversalInverse
 from uiat.types import DataSpec
 

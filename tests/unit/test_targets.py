@@ -75,7 +75,7 @@ def test_processes_exchange_z_of_the_classes_at_hand_alone(monkeypatch: pytest.M
             value.index_fill(0, torch.tensor(4), 1.0) if value.ndim == 1 else value.index_fill(0, torch.tensor(2), 1.0)
         )
 
-    monkeypatch.setattr("uiat.targets.universal.total", total)
+    monkeypatch.setattr("uiat.targets.universal.all_reduce_sum", total)
     x = torch.rand(4, *DATA.shape)
     padding = Batch(x[:1], torch.tensor([7]), padding=True)  # counts for nothing, and neither does its class
     model = nn.Sequential(nn.Flatten(), nn.Linear(DATA.numel, 1000))

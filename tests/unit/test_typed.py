@@ -7,7 +7,7 @@ import pytest
 
 from uiat.attacks import PGD, Attack
 from uiat.config import Config
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.errors import UserError
 from uiat.methods import Natural
 from uiat.typed import check_fields, fits

@@ -13,7 +13,7 @@ from uiat.attacks.start import Start, starting_point
 from uiat.balls import BALLS, Norm
 from uiat.fields import RADIUS, STEPS, WEIGHT, require
 from uiat.objectives.divergence import kl_divergence, margin
-from uiat.precision import widen
+from uiat.precision import to_float32
 from uiat.rng import Draws
 
 
@@ -57,9 +57,9 @@ class PGD:
     def _objective(self, model: nn.Module, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
         # Summed later, never averaged: a step must not depend on the batch size, nor underflow in half precision.
         if self.loss == "ce":
-            return lambda x_adv: F.cross_entropy(widen(model(x_adv)), y, reduction="none")
+            return lambda x_adv: F.cross_entropy(to_float32(model(x_adv)), y, reduction="none")
         if self.loss == "margin":
-            return lambda x_adv: margin(widen(model(x_adv)), y)
+            return lambda x_adv: margin(to_float32(model(x_adv)), y)
         with torch.no_grad():
-            log_p = widen(model(x)).log_softmax(dim=1)
-        return lambda x_adv: kl_divergence(log_p, widen(model(x_adv)).log_softmax(dim=1))
+            log_p = to_float32(model(x)).log_softmax(dim=1)
+        return lambda x_adv: kl_divergence(log_p, to_float32(model(x_adv)).log_softmax(dim=1))

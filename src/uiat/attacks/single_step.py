@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from uiat.attacks.ascent import Gradient, ascend, gradient_of
 from uiat.balls import Linf
 from uiat.fields import RADIUS, WEIGHT, require
-from uiat.precision import widen
+from uiat.precision import to_float32
 from uiat.rng import Draws
 
 
@@ -102,4 +102,4 @@ def _one_step(model: nn.Module, x: Tensor, y: Tensor, *, start: Tensor, step: fl
 
 
 def _gradient(model: nn.Module, y: Tensor) -> Gradient:
-    return gradient_of(lambda x_adv: F.cross_entropy(widen(model(x_adv)), y, reduction="none"))
+    return gradient_of(lambda x_adv: F.cross_entropy(to_float32(model(x_adv)), y, reduction="none"))

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from uiat.crafting import Crafting, crafting, loss_logits
-from uiat.precision import widen
+from uiat.precision import to_float32
 
 
 @dataclass(frozen=True)
@@ -36,17 +36,17 @@ EPS, ALPHA, STEPS = 8 / 255, 2 / 255, 10
 
 
 def bare_passes(
-    model: nn.Module, x: Tensor, y: Tensor, lowered: Callable[[], AbstractContextManager[object]] = nullcontext
+    model: nn.Module, x: Tensor, y: Tensor, autocast: Callable[[], AbstractContextManager[object]] = nullcontext
 ) -> dict[str, BarePass]:
     """Return each kind of pass of `Need`, on a network in training mode.
 
-    They have the precision of `lowered` and are compiled where the network is. Crafting passes run through the
+    They have the precision of `autocast` and are compiled where the network is. Crafting passes run through the
     network's folded copy where it has one; folding is not part of them.
     """
 
     @contextmanager
     def crafted(mode: Crafting = "eval") -> Iterator[nn.Module]:
-        with lowered(), crafting(model, mode) as network:
+        with autocast(), crafting(model, mode) as network:
             yield network
 
     def forward(network: nn.Module) -> None:
@@ -55,15 +55,15 @@ def bare_passes(
 
     def gradient(network: nn.Module) -> None:
         at = x.detach().requires_grad_()
-        torch.autograd.grad(F.cross_entropy(widen(network(at)), y, reduction="sum"), at)
+        torch.autograd.grad(F.cross_entropy(to_float32(network(at)), y, reduction="sum"), at)
 
     def predict(network: nn.Module) -> None:
-        with torch.no_grad(), lowered():
+        with torch.no_grad(), autocast():
             loss_logits(network, x)
 
     def update(network: nn.Module) -> None:
-        with lowered():
-            loss = F.cross_entropy(widen(loss_logits(network, x)), y)
+        with autocast():
+            loss = F.cross_entropy(to_float32(loss_logits(network, x)), y)
         loss.backward()
         network.zero_grad(set_to_none=True)
 

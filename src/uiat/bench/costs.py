@@ -12,7 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from uiat.bench.race import Rounds, Times
 from uiat.bench.timed import TimedMethod, counted
-from uiat.report.figure import BLUE, GREY, VERMILLION, new_figure
+from uiat.report.figure_style import BLUE, GREY, VERMILLION, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -78,7 +78,7 @@ def to_content(costs: Sequence[StepCost], times: Times, facts: dict[str, Any]) -
     """Return all of it as JSON: settings, costs, and the seconds of every round."""
     rounds = {"steps": _seconds(times.steps), "bare_passes": _seconds(times.bare)}
     lines = [asdict(cost) for cost in costs]
-    return {"schema": 2, **facts, "lines": lines, "rounds": rounds, "doubt": times.doubt()}
+    return {"schema": 2, **facts, "lines": lines, "rounds": rounds, "doubt": times.timing_warning()}
 
 
 def _seconds(rounds: dict[str, Rounds]) -> dict[str, list[list[float]]]:

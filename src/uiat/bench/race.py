@@ -54,7 +54,7 @@ def as_rounds(seconds: Sequence[float]) -> Rounds:
     return Rounds(seconds=[[value] for value in seconds])
 
 
-def doubt(by_name: Mapping[str, Rounds]) -> str:
+def timing_warning(by_name: Mapping[str, Rounds]) -> str:
     """Say why the fastest rounds cannot be trusted; empty if they agree."""
     spreads = {name: rounds.spread for name, rounds in by_name.items()}
     if None in spreads.values():
@@ -88,9 +88,9 @@ class Times:
         """Return the time of a method's fastest step, divided by that of its fastest bare passes."""
         return self.steps[name].fastest / self.bare[name].fastest
 
-    def doubt(self) -> str:
+    def timing_warning(self) -> str:
         """Say why the times of steps and bare passes cannot be trusted; empty if their rounds agree."""
-        return doubt({**self.steps, **{f"{name}'s bare passes": rounds for name, rounds in self.bare.items()}})
+        return timing_warning({**self.steps, **{f"{name}'s bare passes": rounds for name, rounds in self.bare.items()}})
 
 
 def race(methods: Sequence[TimedMethod], rounds: int, device: torch.device, *, warm_up: int = 1) -> Times:

@@ -10,7 +10,7 @@ from torch import nn
 
 from uiat.bench.baselines import BarePass, Step, bare_passes, literal_hat, literal_natural, literal_trades
 from uiat.config import AWP, AnyConfig, Config, Training
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.engine.setup import build_model, build_state
 from uiat.engine.state import State
 from uiat.engine.step import train_step
@@ -187,4 +187,4 @@ def bare(setting: BenchSetting) -> dict[str, BarePass]:
     state.passes.close()
     state.model.train()
     batch = setting.batch()
-    return bare_passes(state.network, batch.x, batch.y, state.lowered)
+    return bare_passes(state.network, batch.x, batch.y, state.autocast)

@@ -18,7 +18,7 @@ from uiat.cli.flags import brief, flags_of, full_help, wants_brief
 from uiat.cli.options import REGISTRY, check_file, read_known, take
 from uiat.config import ModelT, Training, encode
 from uiat.distributed import pick_device
-from uiat.engine.trial import try_network
+from uiat.engine.network_check import try_network
 from uiat.errors import UserError
 from uiat.escaping import printable
 from uiat.io import json_text, output_path, write_output
@@ -26,9 +26,9 @@ from uiat.methods import MethodConfig
 from uiat.models import ResNet
 from uiat.precision import Precision
 from uiat.progress import PipeSafeConsole
-from uiat.report.figure import save_figure
-from uiat.runs.card import environment
-from uiat.runs.folder import RunFolder
+from uiat.report.figure_style import save_figure
+from uiat.runs.result_card import environment
+from uiat.runs.run_folder import RunFolder
 from uiat.types import DataSpec
 
 DEFAULT = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
@@ -106,8 +106,8 @@ def main(args: list[str]) -> int:
     if counted:
         names = printable(", ".join(counted))
         print(f"{names}: passes were counted, and /bare is against these, because none are stated")
-    if doubt := times.doubt():
-        print(doubt)
+    if warning := times.timing_warning():
+        print(warning)
     wrong = [cost.name for cost in costs if not cost.as_stated]
     if wrong:
         _note(f"the passes of {', '.join(wrong)} are not those that the method states")

@@ -12,7 +12,7 @@ from rich.table import Table
 from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError
 from uiat.progress import PipeSafeConsole
-from uiat.report.page.compare import HEADINGS, RunComparison, cells, compare_runs, notes, to_csv, to_markdown
+from uiat.report.page.comparison import HEADINGS, RunComparison, cells, compare_runs, notes, to_csv, to_markdown
 from uiat.report.page.runs import read_runs
 
 MOST_COLUMNS = 5

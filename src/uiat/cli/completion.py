@@ -18,9 +18,9 @@ from uiat.cli.listing import NAMES, groups
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import CLAIMS, Reproduce
-from uiat.cli.train import SHORT, Command, New, Resume
+from uiat.cli.train import SHORT, Command, NewRun, Resume
 from uiat.cli.watch import WatchOptions
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.errors import UserError, quoted
 from uiat.evaluation import suite
 from uiat.evaluation.subject import Subject
@@ -132,7 +132,7 @@ def _train_flags() -> Iterator[Flag]:
     configs += [replace(configs[0], model=model) for model in models.MODELS.values()]
     kinds = {(type(config.model), type(config.method)): config for config in configs}
     yield from flags_of(Resume)
-    flags = {flag.name: flag for config in kinds.values() for flag in flags_of(Command(config, New()))}
+    flags = {flag.name: flag for config in kinds.values() for flag in flags_of(Command(config, NewRun()))}
     yield from flags.values()
     yield from (replace(flags[whole], name=short) for short, whole in SHORT.items())
     yield Flag("--eps", "")

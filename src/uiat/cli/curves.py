@@ -10,15 +10,15 @@ from rich.table import Table
 from uiat.cli.options import SubjectField, out_folder, parse, same_subject, suggest
 from uiat.config import ModelT
 from uiat.errors import UserError
-from uiat.evaluation.curves import CurveVerdicts, check_count, default_grid, measure, plan_points
-from uiat.evaluation.evaluate import open_ledger
+from uiat.evaluation.curve_measurement import CurveVerdicts, check_count, default_grid, measure, plan_points
+from uiat.evaluation.evaluator import open_ledger
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import Ready, prepare
+from uiat.evaluation.subject import LoadedSubject, prepare
 from uiat.fields import check_radius
 from uiat.progress import PipeSafeConsole
-from uiat.report.curves import write_curves, write_difference
-from uiat.report.figure import in_levels, show_radius
-from uiat.runs.folder import RunFolder
+from uiat.report.curve_plot import write_curves, write_difference
+from uiat.report.figure_style import in_levels, show_radius
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import choose_model
 
 
@@ -80,7 +80,7 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def _other(ready: Ready, against: str, named: str) -> Ready:
+def _other(ready: LoadedSubject, against: str, named: str) -> LoadedSubject:
     """Load the run to compare with: on the same images, in the same threat model, with its own network."""
     config, data = RunFolder.open(against).read_config(), ready.options.data
     for part in ("name", "size"):
@@ -96,7 +96,7 @@ def _other(ready: Ready, against: str, named: str) -> Ready:
     return replace(compared, base=ready.base)
 
 
-def _show(ready: Ready, curve: CurveVerdicts, folder: Path) -> None:
+def _show(ready: LoadedSubject, curve: CurveVerdicts, folder: Path) -> None:
     table = Table(title=escape(f"{ready.weights_file}, {len(ready.images)} images"))
     for heading in ("ε", "", "all", "easier", "harder", "gap"):
         table.add_column(heading, justify="left" if not heading else "right")

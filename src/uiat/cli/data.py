@@ -11,7 +11,7 @@ from rich.table import Table
 
 from uiat import data
 from uiat.cli.options import REGISTRY, check_file, suggest
-from uiat.data import DataConfig, own, packed
+from uiat.data import DataConfig, custom, packed
 from uiat.data.files import nearest, user_path
 from uiat.data.packing import PackOptions, pack
 from uiat.errors import UserError, quoted, unknown
@@ -89,7 +89,7 @@ def main(args: list[str]) -> int:
 
 def _info(options: Info) -> None:
     if not options.source:
-        raise UserError(f"no data is named: give {own.FORMS}.")
+        raise UserError(f"no data is named: give {custom.FORMS}.")
     with unchecked():
         config = DataConfig(
             name=options.source,
@@ -111,7 +111,7 @@ def _info(options: Info) -> None:
 
 def _pack(options: Pack) -> None:
     folder, name = user_path(options.folder), options.folder
-    is_callable = own.is_callable(name)
+    is_callable = custom.is_callable(name)
     if not (folder.is_dir() or is_callable):
         advice = "" if folder.exists() else nearest(folder)
         advice = advice or "give one with a sub-folder of images for each class."
@@ -122,7 +122,7 @@ def _pack(options: Pack) -> None:
     if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
         raise UserError(f"{out} is there already: choose another --out, or remove it.")
     size = (options.size, options.size) if isinstance(options.size, int) else options.size
-    listing, choice = own.listing(name), PackOptions(size, options.test_fraction)
+    listing, choice = custom.listing(name), PackOptions(size, options.test_fraction)
     if out.suffix.lower() == ".npz":
         files = write_npz(listing, choice, out)
     else:

@@ -16,16 +16,16 @@ from uiat.bench.timed import KINDS, BenchSetting, counted, timed_method
 from uiat.cli.flags import flags_of
 from uiat.config import AnyConfig
 from uiat.data import Images, Splits, npz
+from uiat.data.custom import is_own
 from uiat.data.fetch import NotThere
 from uiat.data.images import Parts
-from uiat.data.own import is_own
-from uiat.engine.loop import rehearse
+from uiat.engine.loop import dry_build
 from uiat.engine.overfitting import is_single_step
 from uiat.engine.setup import build_loader, helper_config
 from uiat.engine.state import State
 from uiat.progress import PipeSafeConsole, clock_time
 from uiat.reproduce.budget import SETS, pace
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 LARGE = 1_000_000
 """Parameters from which on a CPU tries steps of a few samples only, lest a dry run takes an hour itself."""
@@ -120,7 +120,7 @@ def _validation(config: AnyConfig, splits: Splits, device: torch.device) -> floa
 def dry_run(config: AnyConfig, run: RunFolder, data_dir: str | None, device: torch.device) -> None:
     """Print the configuration, and what the run would take."""
     splits, present = load(config, data_dir)
-    rehearse(config, splits, device)
+    dry_build(config, splits, device)
     method = config.method
     helped = method.needs_helper and not method.helper
     helper = estimate(replace(helper_config(config, method, run), init=""), splits, device) if helped else None

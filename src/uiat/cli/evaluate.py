@@ -12,7 +12,7 @@ from uiat.config import ModelT
 from uiat.distributed import is_main, local_device, pick_device, process_group, wait
 from uiat.errors import UserError
 from uiat.evaluation import suite
-from uiat.evaluation.evaluate import (
+from uiat.evaluation.evaluator import (
     evaluate_subject,
     open_ledger,
     per_class,
@@ -22,7 +22,7 @@ from uiat.evaluation.evaluate import (
 )
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import Ready, prepare
+from uiat.evaluation.subject import LoadedSubject, prepare
 from uiat.evaluation.suite import SuiteResult
 from uiat.evaluation.verdicts import pack
 from uiat.fields import show_number
@@ -30,8 +30,8 @@ from uiat.io import json_text, output_path, write_output
 from uiat.models import Imported
 from uiat.models.layout import keeps_channels_last
 from uiat.progress import PipeSafeConsole
-from uiat.runs.card import add_evaluation
-from uiat.runs.folder import RunFolder
+from uiat.runs.result_card import add_evaluation
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import read_export
 
 UNNORMALIZED = (
@@ -93,7 +93,7 @@ def _evaluate(target: Path, options: Evaluate[Any]) -> None:
         _measure(ready, options, ledger, notices)
 
 
-def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: PipeSafeConsole) -> None:
+def _measure(ready: LoadedSubject, options: Evaluate[Any], ledger: Ledger, notices: PipeSafeConsole) -> None:
     if ledger.resumed:
         notices.print("going on with an interrupted evaluation (--restart measures anew)", markup=False)
     measured = evaluate_subject(ready, options.attacks, ledger, keep=bool(options.save_adversaries))
@@ -118,7 +118,7 @@ def _measure(ready: Ready, options: Evaluate[Any], ledger: Ledger, notices: Pipe
     ledger.close()
 
 
-def _network_line(ready: Ready) -> str:
+def _network_line(ready: LoadedSubject) -> str:
     normalize = getattr(ready.options.model, "normalize", None)
     inputs = "" if normalize is None else f", inputs {'normalised inside' if normalize else 'not normalised'}"
     layout = "channels_last" if keeps_channels_last(ready.fast) else "its own memory layout"
@@ -126,7 +126,7 @@ def _network_line(ready: Ready) -> str:
     return f"network: {type(ready.options.model).__name__}{inputs}; {path}"
 
 
-def _show(ready: Ready, measured: SuiteResult) -> None:
+def _show(ready: LoadedSubject, measured: SuiteResult) -> None:
     sign = "L∞" if ready.base.norm == "linf" else "L2"
     table = Table(title=escape(f"{ready.weights_file}, {sign} ε = {show_number(ready.base.eps)}"))
     for heading in ("attack", "accuracy", "95 % interval", "images", "seconds"):
@@ -138,7 +138,7 @@ def _show(ready: Ready, measured: SuiteResult) -> None:
     PipeSafeConsole().print(table)
 
 
-def _show_classes(ready: Ready, measured: SuiteResult) -> None:
+def _show_classes(ready: LoadedSubject, measured: SuiteResult) -> None:
     table = Table(title="accuracy by class")
     table.add_column("class")
     for name in measured.attacks:

@@ -6,10 +6,10 @@ from pathlib import Path
 import tyro
 
 from uiat.cli.options import REGISTRY, suggest
-from uiat.export.folder import HubCard, write_folder
+from uiat.export.exported_folder import HubCard, write_folder
 from uiat.export.loaded_run import load_run
 from uiat.progress import PipeSafeConsole
-from uiat.runs.folder import Weights
+from uiat.runs.run_folder import Weights
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from uiat.cli.options import SubjectField, out_folder, parse, same_subject, sugg
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.inverses import LOSSES, find_z, inverse_settings, make_inverses, shown_places
-from uiat.evaluation.subject import Ready, prepare
+from uiat.evaluation.subject import LoadedSubject, prepare
 from uiat.progress import PipeSafeConsole
-from uiat.report.inverse import InverseResult, write_inverses
+from uiat.report.inverse_grid import InverseResult, write_inverses
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def _show(ready: Ready, result: InverseResult, folder: Path) -> None:
+def _show(ready: LoadedSubject, result: InverseResult, folder: Path) -> None:
     """Print accuracies and shares, by class and overall, and which z was used."""
     table = Table(title=escape(f"{ready.weights_file}, {len(ready.images)} images"))
     table.caption = (

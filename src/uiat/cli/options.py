@@ -17,11 +17,11 @@ from uiat.balls import Norm
 from uiat.cli.flags import ALL, HELP, brief, flags_of, full_help, wants_brief
 from uiat.config import AnyConfig, ModelT, UnknownMethod
 from uiat.data import SOURCES
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.data.files import nearest
 from uiat.distributed import is_main
 from uiat.errors import UserError, quoted
-from uiat.evaluation.subject import Ready, Subject
+from uiat.evaluation.subject import LoadedSubject, Subject
 from uiat.fields import check_radius, show_number, unchecked
 from uiat.io import is_stream, output_path, reason
 from uiat.methods import MethodConfig
@@ -29,8 +29,8 @@ from uiat.models import ModelConfig
 from uiat.plugins import import_words, unnamed
 from uiat.progress import PipeSafeConsole
 from uiat.recipes.small import LENGTHS, at_radius
-from uiat.runs.folder import RunFolder
 from uiat.runs.identity import choose_data
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import choose_model, locate, read_export
 
 RULES = ConstructorRegistry()
@@ -231,7 +231,7 @@ def check_file(place: str | None, *, text: bool = False) -> None:
     _try_writing(path, f"cannot write {place}", "choose another place")
 
 
-def out_folder(ready: Ready, out: str | None, name: str) -> Path:
+def out_folder(ready: LoadedSubject, out: str | None, name: str) -> Path:
     """Return the folder for a command's files, which can be made: `out`, else `name` in the run's folder, or here."""
     default = ready.run.path / name if ready.run is not None else Path(name)
     folder = Path(out) if out else default

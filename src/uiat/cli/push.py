@@ -8,11 +8,11 @@ import tyro
 
 from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError
-from uiat.export.folder import FILES, HubCard, write_folder
+from uiat.export.exported_folder import FILES, HubCard, write_folder
 from uiat.export.loaded_run import load_run
 from uiat.progress import PipeSafeConsole
 from uiat.runs import hub
-from uiat.runs.folder import Weights
+from uiat.runs.run_folder import Weights
 from uiat.runs.saved import CONFIG, read_export
 
 

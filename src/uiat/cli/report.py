@@ -11,8 +11,8 @@ from uiat.errors import UserError
 from uiat.fields import check_numbers
 from uiat.io import write_output
 from uiat.progress import PipeSafeConsole
-from uiat.report.page.compare import compare_runs
-from uiat.report.page.look import Look, Looker, LookOptions, chosen_runs
+from uiat.report.page.comparison import compare_runs
+from uiat.report.page.network_summary import NetworkSummarizer, NetworkSummary, SummaryOptions, chosen_runs
 from uiat.report.page.page import render
 from uiat.report.page.runs import Run, read_runs
 
@@ -27,7 +27,7 @@ class Report:
     """The file to write."""
     pictures: int = 4
     """How many runs are looked at, at most: one of each method first. 0 reads files alone, which takes seconds."""
-    look: Annotated[LookOptions, tyro.conf.arg(name="")] = field(default_factory=LookOptions)
+    look: Annotated[SummaryOptions, tyro.conf.arg(name="")] = field(default_factory=SummaryOptions)
 
 
 def main(args: list[str]) -> int:
@@ -52,10 +52,10 @@ def main(args: list[str]) -> int:
     return 0
 
 
-def look_at(runs: list[Run], options: LookOptions) -> tuple[list[Look], torch.Tensor, torch.Tensor]:
+def look_at(runs: list[Run], options: SummaryOptions) -> tuple[list[NetworkSummary], torch.Tensor, torch.Tensor]:
     """Look at each run; all get frames of the same examples, which the first network's losses divide into halves."""
-    looker, console = Looker(options), PipeSafeConsole(stderr=True, highlight=False)
-    looks: list[Look] = []
+    looker, console = NetworkSummarizer(options), PipeSafeConsole(stderr=True, highlight=False)
+    looks: list[NetworkSummary] = []
     places = easier = torch.empty(0, dtype=torch.long)
     for k, run in enumerate(runs):
         console.print(f"looking at {run.name} ({k + 1} of {len(runs)})", markup=False, soft_wrap=True)

@@ -13,7 +13,7 @@ from uiat.plugins import Import, import_words
 from uiat.reproduce.cell import Store
 from uiat.reproduce.runner import Runner, Stopped
 from uiat.reproduce.workers import CALL, run_workers, submit, worker_gpus
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 STOPPED = os.EX_TEMPFAIL
 """The exit code (75) of a `--cell` command that was stopped: no scheduler should take it for done."""
@@ -30,7 +30,7 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         return 0
     check_folder(job.out)
     if options.submit == "slurm":
-        return hand_over(job)
+        return submit_jobs(job)
     with StopSignal() as stop:
         if CALL in os.environ:
             return work(job, stop, os.environ[CALL])
@@ -80,7 +80,7 @@ def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
     return failures
 
 
-def hand_over(job: Job) -> int:
+def submit_jobs(job: Job) -> int:
     """Submit a job of Slurm for each run that is not finished."""
     cells = [cell for cell in job.cells if not Store(cell, job.out).finished]
     names = submit(cells, job.out, job_command(job.options), job.options.submit_with)

@@ -123,8 +123,8 @@ def write(job: Job) -> list[str]:
     with writing(job.out):
         for race in races:
             attempt(race.title, race.run)
-            if doubt := race.timing.doubt(job.out):
-                say(f"{race.title}: {doubt}")
+            if timing_warning := race.timing.timing_warning(job.out):
+                say(f"{race.title}: {timing_warning}")
         lines = _write_all(job, attempt)
     everything = merge(cell for build in EXPERIMENTS.values() for cell in build(job.scale).cells(job.seeds))
     if warning := mixed(everything, job.out):

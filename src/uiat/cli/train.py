@@ -16,10 +16,10 @@ from uiat.cli.flags import brief, flags_of, full_help, wants_brief
 from uiat.cli.launch import cores, launch, stopped
 from uiat.cli.options import REGISTRY, check_imports, parse_number, read_known, suggest, take, too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
-from uiat.data.own import is_callable, is_own
+from uiat.data.custom import is_callable, is_own
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
 from uiat.engine.callbacks import open_callback
-from uiat.engine.loop import rehearse, train
+from uiat.engine.loop import dry_build, train
 from uiat.engine.setup import build_loader
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
@@ -27,8 +27,8 @@ from uiat.models import Imported
 from uiat.plugins import Import, import_words
 from uiat.progress import PipeSafeConsole
 from uiat.runs.checkpoint import known_identity
-from uiat.runs.folder import RunFolder
 from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity, known_data
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import check_model
 
 USAGE = "uiat train [RECIPE]"
@@ -49,7 +49,7 @@ FEW_STEPS = 30
 
 
 @dataclass(frozen=True)
-class Where:
+class LaunchOptions:
     """Where a run happens; none of it changes the result."""
 
     out: str = ""
@@ -67,7 +67,7 @@ class Where:
 
 
 @dataclass(frozen=True)
-class New(Where):
+class NewRun(LaunchOptions):
     """Where a run that is begun happens."""
 
     dry_run: bool = False
@@ -75,7 +75,7 @@ class New(Where):
 
 
 @dataclass(frozen=True)
-class Resume(Where):
+class Resume(LaunchOptions):
     """Go on with a run that was stopped or killed."""
 
     resume: str = ""
@@ -93,7 +93,7 @@ class Command(Generic[ModelT, MethodT]):
     """What `uiat train` takes."""
 
     recipe: Annotated[Config[ModelT, MethodT], tyro.conf.arg(name="")]
-    where: Annotated[New, tyro.conf.arg(name="")]
+    where: Annotated[NewRun, tyro.conf.arg(name="")]
 
 
 def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
@@ -129,7 +129,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         if is_main():
             RunFolder(out).check_free()
         splits = _load(config, where)
-        rehearse(config, splits, device)
+        dry_build(config, splits, device)
         notes += [data.empty_classes(splits, config.data.name), _few_steps(config, splits)]
         with RunFolder.begin(out, config, imports) if is_main() else nullcontext(RunFolder(out)) as run:
             for note in filter(None, notes if is_main() else []):
@@ -197,7 +197,7 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         return _train(config, run, splits, device, chosen, imports)
 
 
-def _load(config: AnyConfig, where: Where) -> data.Splits:
+def _load(config: AnyConfig, where: LaunchOptions) -> data.Splits:
     """Load the data, the main process first: a download happens once."""
     if not is_main():
         wait()
@@ -207,13 +207,13 @@ def _load(config: AnyConfig, where: Where) -> data.Splits:
     return splits
 
 
-def _flags(where: Where, config: AnyConfig) -> list[str]:
+def _flags(where: LaunchOptions, config: AnyConfig) -> list[str]:
     log = ["--log", where.log] if where.log else []
     folder = ["--data-dir", where.data_dir] if where.data_dir else []
     return ["--device", where.device, *folder, *_named(where, config), *log]
 
 
-def _named(where: Where, config: AnyConfig) -> list[str]:
+def _named(where: LaunchOptions, config: AnyConfig) -> list[str]:
     """Return the flags that name a run's data and network again: no code is imported that only the run names."""
     name = config.data.name
     images = where.data if isinstance(where, Resume) else name if is_callable(name) else ""
@@ -223,18 +223,18 @@ def _named(where: Where, config: AnyConfig) -> list[str]:
 
 def short_help(config: AnyConfig) -> str:
     """Return the help of one screen, with the recipe's defaults."""
-    flags = {flag.name: flag for flag in (*flags_of(Resume), *flags_of(Command(config, New())))}
+    flags = {flag.name: flag for flag in (*flags_of(Resume), *flags_of(Command(config, NewRun())))}
     flags["--data.name"] = replace(flags["--data.name"], name="--data")
     return brief(f"{USAGE} [FLAGS]", ABOUT, (flags[name] for name in BRIEF if name in flags), EXAMPLES)
 
 
-def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, New]:
+def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, NewRun]:
     """Apply the flags to a recipe; the command line follows the recipe's own objects."""
     exact: Any = Command[type(config.model), type(config.method)]  # type: ignore[misc]
     with REGISTRY:
         command: Command[Any, Any] = tyro.cli(
             exact,
-            default=Command(config, New()),
+            default=Command(config, NewRun()),
             args=full_help(args),
             prog=USAGE,
             description=ABOUT,
@@ -276,7 +276,7 @@ def _train(
     run: RunFolder,
     splits: data.Splits,
     device: torch.device,
-    where: Where,
+    where: LaunchOptions,
     imports: tuple[Import, ...],
 ) -> int:
     console = PipeSafeConsole(highlight=False, quiet=not is_main())

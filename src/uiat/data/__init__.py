@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uiat.data import cifar, grey, npz, own, svhn
-from uiat.data.config import DataConfig
+from uiat.data import cifar, custom, grey, npz, svhn
+from uiat.data.data_config import DataConfig
 from uiat.data.fetch import data_folder
 from uiat.data.images import SPLIT_SEED, Images, Parts, default_validation, hold_out, resize, stratified
 from uiat.data.loader import Loader, plain
@@ -87,10 +87,10 @@ def read(config: DataConfig, data_dir: str | None = None, *, quiet: bool = False
         folder = data_folder(data_dir)
         return Parts(*SOURCES[config.name].load(folder, config.download), where=str(folder))
     if not config.name:
-        raise UserError(f"no data is named: give --data PATH with {own.FORMS}.")
-    if own.is_own(config.name):
-        return own.read(config, data_dir, quiet=quiet)
-    raise unknown("data set", config.name, SOURCES, others=own.nearby(), advice=f"or give {own.FORMS}.")
+        raise UserError(f"no data is named: give --data PATH with {custom.FORMS}.")
+    if custom.is_own(config.name):
+        return custom.read(config, data_dir, quiet=quiet)
+    raise unknown("data set", config.name, SOURCES, others=custom.nearby(), advice=f"or give {custom.FORMS}.")
 
 
 def split(parts: Parts, config: DataConfig) -> Splits:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from uiat.data.files import is_file, reading
 from uiat.data.images import Images, Parts
 from uiat.errors import UserError
-from uiat.io import share, sync
+from uiat.io import make_readable, sync
 
 KIND = "uiat packed images"
 IMAGES, LABELS, FILES, MANIFEST = "images.npy", "labels.npy", "files.jsonl", "manifest.json"
@@ -138,7 +138,7 @@ def published(out: Path) -> Iterator[Path]:
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        share(folder, 0o777)  # a temporary folder is private
+        make_readable(folder, 0o777)  # a temporary folder is private
         yield folder
         for file in folder.iterdir():
             sync(file)

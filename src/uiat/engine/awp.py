@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from uiat.config import AWP
-from uiat.distributed import total, world
+from uiat.distributed import all_reduce_sum, world
 from uiat.engine.guards import StepSnapshot
 from uiat.engine.state import State
 from uiat.types import Clock, View
@@ -46,7 +46,7 @@ def _gradients(state: State, views: Sequence[View], clock: Clock, weights: Seque
     sums = [torch.zeros_like(weight) for weight in weights]
     for view in views:
         fork, before = _fork(state, view, clock)
-        with state.lowered():
+        with state.autocast():
             loss = state.method.loss(fork, clock).total * view.batch.count
         gradients = torch.autograd.grad(state.scaler.scale(loss), list(weights), allow_unused=True)
         before.restore()
@@ -55,7 +55,7 @@ def _gradients(state: State, views: Sequence[View], clock: Clock, weights: Seque
                 summed += gradient
     if world() == 1:
         return sums
-    flat = total(torch.cat([summed.flatten() for summed in sums]))  # one exchange for all layers
+    flat = all_reduce_sum(torch.cat([summed.flatten() for summed in sums]))  # one exchange for all layers
     return [
         part.view_as(weight) for part, weight in zip(flat.split([w.numel() for w in weights]), weights, strict=True)
     ]
@@ -70,7 +70,7 @@ def _fork(state: State, view: View, clock: Clock) -> tuple[View, StepSnapshot]:
     fork, before = replace(view), StepSnapshot(state, view.batch)
     target = state.method.target
     if target is not None:
-        with state.lowered():
+        with state.autocast():
             fork.log_p = target(fork, clock)
         if not fork.log_p.requires_grad:
             view.log_p, before = fork.log_p, StepSnapshot(state, view.batch)

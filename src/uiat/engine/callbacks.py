@@ -21,7 +21,7 @@ from uiat.engine.state import State
 from uiat.errors import UserError
 from uiat.plugins import import_from
 from uiat.rng import SampleDraws
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.targets import InstanceInverse
 
 PICTURES = 8
@@ -29,7 +29,7 @@ PICTURES = 8
 
 
 @dataclass(frozen=True)
-class Moment:
+class LogEvent:
     """A moment of a run: some steps, or an epoch, are done."""
 
     record: dict[str, Any]
@@ -42,7 +42,7 @@ class Moment:
     """Makes (3, images, C, H, W) in [0, 1]: validation images as inverse adversaries, natural, and as adversaries."""
 
 
-Callback = Callable[[Moment], None]
+Callback = Callable[[LogEvent], None]
 
 
 def make_pictures(config: AnyConfig, splits: Splits, state: State) -> Tensor:
@@ -73,7 +73,7 @@ class TensorBoard:
         self.folder, self.make = folder / "tensorboard", SummaryWriter
         self.writer: SummaryWriter | None = None
 
-    def __call__(self, moment: Moment) -> None:
+    def __call__(self, moment: LogEvent) -> None:
         """Write a line, and its pictures if it ends an epoch."""
         if self.writer is None:  # with the first line: a resumed run writes over what it repeats
             self.writer = self.make(str(self.folder), purge_step=moment.at)
@@ -103,7 +103,7 @@ def open_callback(log: str, run: RunFolder, config: AnyConfig) -> Callback | Non
         raise UserError(f"--log {log} cannot be called with a run's folder and its configuration: let it take both.")
     callback = make(run.path, config)
     if not callable(callback) or not _takes(callback, 1):
-        raise UserError(f"{log} returned {type(callback).__name__}: it must return a function that takes a Moment.")
+        raise UserError(f"{log} returned {type(callback).__name__}: it must return a function that takes a LogEvent.")
     return callback  # type: ignore[no-any-return]
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from uiat.crafting import crafting
-from uiat.distributed import gather, is_main, total, wait
+from uiat.distributed import all_reduce_sum, gather, is_main, wait
 from uiat.engine.state import State
 from uiat.errors import Resumable, quoted
 from uiat.io import write_tensors
@@ -43,12 +43,12 @@ def find_fault(
     values, tensors = list(_values(losses)), list(_tensors(model, gradients))
     norms = torch._foreach_norm([tensor for _, tensor in tensors]) if tensors else ()
     screen = torch.stack([*(value for _, value in values), *norms]).isfinite().all()
-    if not bool(total(1.0 - screen.float())):
+    if not bool(all_reduce_sum(1.0 - screen.float())):
         return None
     # A norm may overflow where every entry is finite: now that time does not matter, look at the entries.
     named = [*values, *tensors]
     flags = ~torch.stack([tensor.isfinite().all() for _, tensor in named])
-    counts = total(flags.float()).tolist()
+    counts = all_reduce_sum(flags.float()).tolist()
     what = next((name for (name, _), count in zip(named, counts, strict=True) if count), None)
     return None if what is None else Fault(what, clock, views)
 

@@ -12,9 +12,10 @@ from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.data import Splits
 from uiat.data.loader import ahead
-from uiat.distributed import anywhere, is_main
-from uiat.engine.callbacks import Callback, Moment, make_pictures
+from uiat.distributed import any_rank, is_main
+from uiat.engine.callbacks import Callback, LogEvent, make_pictures
 from uiat.engine.guards import respond
+from uiat.engine.network_check import try_network
 from uiat.engine.overfitting import is_single_step, one_step
 from uiat.engine.setup import (
     build_loader,
@@ -30,20 +31,19 @@ from uiat.engine.setup import (
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
-from uiat.engine.trial import try_network
 from uiat.evaluation.accuracy import accuracy
 from uiat.io import append, write_tensors
 from uiat.models.layout import keeps_channels_last
 from uiat.progress import Reporter
 from uiat.rng import derive
-from uiat.runs.card import training_card, write_training_card
 from uiat.runs.checkpoint import Checkpointer
-from uiat.runs.folder import RunFolder
 from uiat.runs.provenance import Provenance
+from uiat.runs.result_card import training_card, write_training_card
+from uiat.runs.run_folder import RunFolder
 from uiat.types import Clock
 
 
-def rehearse(config: AnyConfig, splits: Splits, device: torch.device) -> None:
+def dry_build(config: AnyConfig, splits: Splits, device: torch.device) -> None:
     """Build the parts of a run, try the network, and discard them: a mistake shows before there is a run folder."""
     build_loader(config, splits.train, torch.device("cpu"), splits.generated)
     try_network(initial_model(config, splits.spec).to(device), config.model, splits.spec)
@@ -100,7 +100,7 @@ def _train(
     def log(record: dict[str, Any], at: int) -> None:
         append_metrics(run, record)
         if callback is not None:
-            callback(Moment(record, at, state, lambda: make_pictures(config, splits, state)))
+            callback(LogEvent(record, at, state, lambda: make_pictures(config, splits, state)))
 
     with closing(state.parallel), Reporter(run.log, plan.epochs, steps, done) as report:
         if resumed and state.epoch <= plan.epochs:
@@ -138,7 +138,7 @@ def _train(
                     log({"kind": "step", "epoch": state.epoch, "step": step + 1, "lr": lr, **means}, now + 1)
                 report.step(state.epoch, step, means)
                 late = is_main() and time.monotonic() - saved > 60 * plan.checkpoint_minutes
-                stopping, saving = anywhere(stop.requested, late)
+                stopping, saving = any_rank(stop.requested, late)
                 if stopping:
                     save()
                     report.say(f"stopped in epoch {state.epoch} after step {step + 1}; all is saved in {run.path}")

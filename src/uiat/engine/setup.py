@@ -14,16 +14,16 @@ from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import is_main, wait, world
 from uiat.engine.averaging import Average
-from uiat.engine.passes import PassCounter
+from uiat.engine.pass_counter import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
 from uiat.errors import UserError
 from uiat.io import write_tensors
 from uiat.methods import MethodConfig, Natural
 from uiat.models.fast import speed_up, to_channels_last
-from uiat.models.trial import trial_batch
+from uiat.models.probe import trial_batch
 from uiat.rng import derive
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import locate, read_export
 from uiat.runs.weights import EXPORTED, load_weights
 from uiat.types import DataSpec

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from uiat.distributed import average, is_main, total, world
+from uiat.distributed import all_reduce_sum, average, is_main, world
 from uiat.engine.averaging import Average
 from uiat.engine.overfitting import Overfitting
-from uiat.engine.passes import PassCounter
+from uiat.engine.pass_counter import PassCounter
 from uiat.methods.method import LossOf, Method
 from uiat.models.fast import FastModel
-from uiat.precision import Precision, lowered
+from uiat.precision import Precision, autocast
 from uiat.typed import check_fields, check_record
 from uiat.types import Clock, Loss, View
 
@@ -59,7 +59,7 @@ class Meter:
         if not self.sums:
             return {}, 0
         device = next(iter(self.sums.values())).device
-        both = total(torch.stack([*self.sums.values(), torch.tensor(float(self.samples)).double().to(device)]))
+        both = all_reduce_sum(torch.stack([*self.sums.values(), torch.tensor(float(self.samples)).double().to(device)]))
         return dict(zip(self.sums, both[:-1], strict=True)), int(both[-1])
 
 
@@ -74,7 +74,7 @@ class Parallel:
             self._wrapped = _without_buffers(LossOf(model, method))
             self.loss = self._wrapped
 
-    def quiet(self, last: bool) -> AbstractContextManager[None]:
+    def no_sync(self, last: bool) -> AbstractContextManager[None]:
         """Exchange gradients only in the last micro-batch's backward."""
         return nullcontext() if last or self._wrapped is None else self._wrapped.no_sync()
 
@@ -159,9 +159,9 @@ class State:
         crafts = self.method.attack is not None and self.method.crafting == "eval"
         return crafts and (self.fast is None or not self.fast.folds)
 
-    def lowered(self) -> AbstractContextManager[object]:
+    def autocast(self) -> AbstractContextManager[object]:
         """Within it, the network computes in the run's precision."""
-        return lowered(self.device, self.precision)
+        return autocast(self.device, self.precision)
 
     def state_dict(self) -> dict[str, Any]:
         """Return all but the method's state, which may be large and is saved by itself."""

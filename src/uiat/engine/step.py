@@ -44,15 +44,15 @@ def train_step(
     before = StepSnapshot(state, batch) if undo else None
     model.train()
     parts = batch.split(micro_batch, world())
-    with state.lowered():
+    with state.autocast():
         views = [method.craft(state.network, part, clock) for part in parts]
         method.prepare(state.network, views, clock)
     whole = len(batch) if batch.total is None else batch.total
     losses, correct = [], []
     with perturbed(state, views, clock, awp or AWP()):
         for part, view in zip(parts, views, strict=True):
-            with parallel.quiet(last=part is parts[-1]):
-                with state.lowered():
+            with parallel.no_sync(last=part is parts[-1]):
+                with state.autocast():
                     loss = parallel.loss(view, clock)
                 state.scaler.scale(loss.total * (part.count * world() / whole)).backward()
             logits = view.clean if method.attack is None else view.adversarial

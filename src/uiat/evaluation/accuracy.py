@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from uiat.attacks import Attack
 from uiat.crafting import crafting
 from uiat.data.images import Images
-from uiat.distributed import rank, total, world
+from uiat.distributed import all_reduce_sum, rank, world
 from uiat.evaluation.cascade import Restart, natural_stage, run_cascade
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.ledger import Ledger, Stage
@@ -64,4 +64,4 @@ def accuracy(
             ledger.stages["attack"] = Stage(stage.standing, stage.queue, seconds=stage.seconds)
             parts = [Restart(attack, 1, seed)]
             stage = run_cascade(network, images, "attack", parts, batch_size=batch_size, device=device, ledger=ledger)
-    return Accuracy(total(stage.standing.int()).bool(), stage.seconds)
+    return Accuracy(all_reduce_sum(stage.standing.int()).bool(), stage.seconds)

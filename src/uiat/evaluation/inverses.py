@@ -20,14 +20,14 @@ from uiat.data.loader import Loader, plain
 from uiat.errors import UserError
 from uiat.evaluation.cascade import is_correct
 from uiat.evaluation.intervals import wilson
-from uiat.evaluation.subject import Ready
+from uiat.evaluation.subject import LoadedSubject
 from uiat.fields import check_radius
 from uiat.methods import Method, MethodConfig
-from uiat.objectives.inverse import inverse_loss
+from uiat.objectives.inverse_loss import inverse_loss
 from uiat.progress import Ticker
 from uiat.rng import SampleDraws
 from uiat.runs.checkpoint import Checkpointer
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.targets import InstanceInverse, UniversalInverse, UniversalInverseTarget
 from uiat.targets.universal import add_clipped
 from uiat.types import Batch, Clock
@@ -139,7 +139,7 @@ KINDS = ("natural", "inverse", "universal")
 LOSSES = ("cross_entropy", "l_inv")
 
 
-def find_z(ready: Ready, settings: InverseSettings, *, passes: int, count: int) -> Universal:
+def find_z(ready: LoadedSubject, settings: InverseSettings, *, passes: int, count: int) -> Universal:
     """Return the z that belongs to the weights, settings and images of a subject: the run's own, or a new one."""
     spec, run = ready.images.spec, ready.run
     if run is not None and ready.weights_file == run.last:

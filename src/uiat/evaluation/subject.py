@@ -12,7 +12,7 @@ from uiat import data as data_sets
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.config import ModelT, encode
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.data.files import first_line
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device, pick_device
@@ -20,9 +20,9 @@ from uiat.errors import UserError
 from uiat.fields import check_numbers, unchecked
 from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last
-from uiat.models.trial import trial_batch, untouched
-from uiat.runs.folder import RunFolder, Weights
+from uiat.models.probe import trial_batch, untouched
 from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_own_data, known_data
+from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, read_export
 from uiat.runs.weights import DIGEST, file_digest
 from uiat.types import DataSpec, check_logits
@@ -63,7 +63,7 @@ class Subject(Generic[ModelT]):
 
 
 @dataclass(frozen=True)
-class Ready:
+class LoadedSubject:
     """A subject, loaded."""
 
     target: Path
@@ -85,7 +85,7 @@ class Ready:
     """Of the weights."""
 
 
-def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None = None) -> Ready:
+def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None = None) -> LoadedSubject:
     """Load the network and the images (unless they are given), and choose the threat model."""
     export = read_export(target) if target.is_dir() else None
     run = RunFolder.open(target) if target.is_dir() and export is None else None
@@ -114,7 +114,7 @@ def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None
     file = file if export is None else export.weights_file(options.weights)
     digest = file_digest(file) if file.is_file() else ""  # before they are loaded: others, at worst, are never claimed
     model = build(options.model, splits.spec, file).to(device).requires_grad_(False)
-    ready = Ready(target, run, file, options, model, model, images, splits.train, base, device, 0, digest)
+    ready = LoadedSubject(target, run, file, options, model, model, images, splits.train, base, device, 0, digest)
     trial = trial_batch(splits.spec, device)
     with untouched(model), torch.no_grad():
         try_forward(model, trial, splits.spec, network_name(options.model))
@@ -172,7 +172,7 @@ def _sample(images: Images, options: Subject[Any]) -> Images:
     return images.take(first if options.sample == "first" else balanced(images.y, options.n, options.seed))
 
 
-def facts(ready: Ready) -> dict[str, Any]:
+def facts(ready: LoadedSubject) -> dict[str, Any]:
     """Return what the numbers in a file were measured on."""
     options = ready.options
     return {

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from uiat.attacks import PGD
 from uiat.crafting import crafting
 from uiat.data.images import Images, to_unit
-from uiat.distributed import rank, total, world
+from uiat.distributed import all_reduce_sum, rank, world
 from uiat.errors import unknown
 from uiat.evaluation import autoattack
 from uiat.evaluation.accuracy import Accuracy
@@ -127,7 +127,7 @@ def run_suite(
         if "natural" not in ledger.stages:
             ledger.stages["natural"] = natural_stage(model, images, batch_size=batch_size, device=device, members=mine)
         natural = ledger.stages["natural"]
-        if invalid := int(total(torch.tensor(natural.invalid))):
+        if invalid := int(all_reduce_sum(torch.tensor(natural.invalid))):
             notices.append(f"{invalid} of {len(images)} images have NaN logits, and count as misclassified")
         if any("components" in plan.setting for plan in plans):
             x = to_unit(images.x[:batch_size].to(device))
@@ -163,13 +163,13 @@ def _adversaries(stage: Stage, images: Images, mine: Tensor) -> Tensor:
         return x_adv
     share = torch.zeros_like(x_adv)
     share[mine] = x_adv[mine]
-    return total(share)
+    return all_reduce_sum(share)
 
 
 def _together(stage: Stage) -> Stage:
     """Put the verdicts of all processes together; each knows only of its own images."""
     if world() == 1:
         return stage
-    after = total(torch.tensor(list(stage.after.values()), dtype=torch.float64)).tolist()
-    standing = total(stage.standing.int()).bool()
+    after = all_reduce_sum(torch.tensor(list(stage.after.values()), dtype=torch.float64)).tolist()
+    standing = all_reduce_sum(stage.standing.int()).bool()
     return replace(stage, standing=standing, after=dict(zip(stage.after, after, strict=True)))

@@ -9,8 +9,8 @@ from torch import nn
 
 from uiat.config import AnyConfig
 from uiat.errors import quoted
-from uiat.runs.folder import RunFolder, Weights
 from uiat.runs.identity import find_network
+from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, check_model, trained_on
 from uiat.runs.weights import DIGEST, NO_DIGEST, OTHER_WEIGHTS, is_measured_on
 from uiat.types import DataSpec

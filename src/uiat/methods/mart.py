@@ -6,7 +6,7 @@ from torch import nn
 
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
-from uiat.fields import SHARE, WEIGHT, added, require
+from uiat.fields import SHARE, WEIGHT, optional_in_key, require
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import MARTBoostedCrossEntropy, Weighted, mart_weighted_kl
@@ -27,7 +27,7 @@ class MART(MethodConfig):
     """How x̂ is found."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
-    label_smoothing: float = added(0.0)
+    label_smoothing: float = optional_in_key(0.0)
     """Mass spread over all classes in the cross-entropy of the boosted term."""
 
     def __post_init__(self) -> None:

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Protocol, get_args, get_origin
 from torch import nn
 
 from uiat.errors import UserError, unknown
-from uiat.fields import added
+from uiat.fields import optional_in_key
 from uiat.models import networks
 from uiat.models.features import penultimate
 from uiat.models.imported import Imported
@@ -56,9 +56,9 @@ class NetworkOptions:
     """Whether inputs in [0, 1] are normalised inside the model."""
     features: str = ""
     """The layer whose input is taken as the features; empty for what the last layer sees."""
-    norm_momentum: float = added(0.1)
+    norm_momentum: float = optional_in_key(0.1)
     """How much of a batch's statistics BatchNorm's running ones take in at each forward."""
-    statistics: Literal["cifar10", "cifar100"] = added("cifar10")
+    statistics: Literal["cifar10", "cifar100"] = optional_in_key("cifar10")
     """Whose mean and standard deviation normalise images with 3 channels, where `normalize` is on."""
 
     def build(self, data: DataSpec) -> nn.Module:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uiat.models.trial import untouched
+from uiat.models.probe import untouched
 from uiat.progress import PipeSafeConsole
 
 

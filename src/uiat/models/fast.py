@@ -13,7 +13,7 @@ from uiat.models.compiled import Compiled
 from uiat.models.features import Features, StandIn
 from uiat.models.folding import FastNetwork, folded_copy
 from uiat.models.layout import to_channels_last
-from uiat.models.trial import close, full_precision, untouched
+from uiat.models.probe import close, full_precision, untouched
 
 __all__ = ["FastModel", "speed_up", "to_channels_last"]
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from uiat.errors import UserError, unknown
-from uiat.models.trial import untouched
+from uiat.models.probe import untouched
 
 
 class Features:

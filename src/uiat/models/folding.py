@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from uiat.models.features import Features, StandIn
-from uiat.models.trial import agree, close, full_precision, logits_and_gradients, untouched
+from uiat.models.probe import agree, close, full_precision, logits_and_gradients, untouched
 
 ADDITIONS = (operator.add, torch.add)
 RELUS = (torch.relu, nn.functional.relu)

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from uiat.models.trial import agree, full_precision, logits_and_gradients, untouched
+from uiat.models.probe import agree, full_precision, logits_and_gradients, untouched
 
 
 def to_channels_last(model: nn.Module, x: Tensor | None = None) -> nn.Module:

@@ -9,7 +9,7 @@ from typing import Any
 
 from uiat.attacks import PGD
 from uiat.config import AnyConfig, Averaging, Config, Schedule, Training, Validation
-from uiat.data.config import DataConfig, Generated
+from uiat.data.data_config import DataConfig, Generated
 from uiat.methods import HAT, IAT, MART, TRADES, UIAT, GradAlign, MethodConfig, Natural, UIATOneOff, get
 from uiat.models import MODELS
 from uiat.targets import Momentum

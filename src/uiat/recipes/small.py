@@ -4,7 +4,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import TypeVar
 
 from uiat.config import AnyConfig, Config, Schedule, Training, Validation
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.methods import Natural, get
 from uiat.models import MODELS
 

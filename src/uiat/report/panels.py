@@ -4,7 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from uiat.report.figure import BLUE, GREEN, GREY, VERMILLION, add_grid, in_levels, new_figure, radius_axis, show_radius
+from uiat.report.figure_style import (
+    BLUE,
+    GREEN,
+    GREY,
+    VERMILLION,
+    add_grid,
+    in_levels,
+    new_figure,
+    radius_axis,
+    show_radius,
+)
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist

@@ -12,7 +12,7 @@ from uiat.attacks import PGD
 from uiat.bench.race import bare_seconds
 from uiat.bench.timed import BenchSetting, Passes, bare, passes_per_image
 from uiat.config import AnyConfig, Training
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.evaluation.suite import plan_attack
 from uiat.methods.passes import Need
 from uiat.precision import Precision

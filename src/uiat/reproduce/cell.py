@@ -25,8 +25,8 @@ from uiat.engine.setup import helper_config
 from uiat.errors import UserError
 from uiat.io import no_link, reason, write_json, write_tensors
 from uiat.methods import METHODS
-from uiat.reproduce.measures import Measure, Result, Watch, measure_key, stamped
-from uiat.runs.folder import RunFolder, read_json
+from uiat.reproduce.measures import Measure, Result, Watch, measure_key, with_results_version
+from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.weights import is_measured_on
 
 
@@ -44,7 +44,7 @@ class Cell:
     @cached_property
     def key(self) -> str:
         """The digest of the configuration and of the version of the numbers."""
-        facts = stamped({"config": to_json(self.config, key=True), "watch": encode(self.watch)})
+        facts = with_results_version({"config": to_json(self.config, key=True), "watch": encode(self.watch)})
         text = json.dumps(facts, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
@@ -133,7 +133,10 @@ class Store:
         return self.trained and any(not self.run.weights(measure.weights).is_file() for measure in left)  # type: ignore
 
     def begin_again(self) -> None:
-        """Forget what was trained; metrics and measurements are put aside for `take_back`, the configuration stays."""
+        """Forget what was trained; metrics and measurements are put aside for `restore_measurements`.
+
+        The configuration stays.
+        """
         self.before.mkdir(exist_ok=True)
         for known in (self.measures, self.run.metrics):
             if known.exists():
@@ -142,7 +145,7 @@ class Store:
         for file in (*self.path.glob("*.pt"), *self.path.glob("*.safetensors"), self.run.result):
             file.unlink(missing_ok=True)
 
-    def take_back(self) -> bool:
+    def restore_measurements(self) -> bool:
         """Take back what was measured before the run was trained again, if it is the same run; say whether it was.
 
         The same run has the weights that were measured, and equal metrics in every epoch but for times, to the last

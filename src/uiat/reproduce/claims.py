@@ -145,7 +145,7 @@ def write_claims(claims: Sequence[Claim], scale: Scale, out: Path, seeds: int) -
     decided = [(claim, decide(claim, out, seeds)) for claim in claims]
     write_json(
         out / "claims.json",
-        {"schema": 2, "scale": scale.name, "worth": scale.worth, "rule": RULE, "claims": _records(decided)},
+        {"schema": 2, "scale": scale.name, "worth": scale.caveat, "rule": RULE, "claims": _records(decided)},
     )
     write_text(out / "claims.md", _markdown(scale, decided))
     return decided
@@ -201,7 +201,7 @@ def _record(finding: Finding) -> dict[str, Any]:
 
 
 def _markdown(scale: Scale, decided: list[tuple[Claim, list[Finding]]]) -> str:
-    lines = ["# The paper's claims", "", f"**{scale.banner}**. {scale.worth}", "", RULE, ""]
+    lines = ["# The paper's claims", "", f"**{scale.banner}**. {scale.caveat}", "", RULE, ""]
     lines += ["| claim | where | verdict | from |", "| --- | --- | --- | --- |"]
     verdicts = [show_verdict(overall(findings), missing(findings)) for _, findings in decided]
     for (claim, _), verdict in zip(decided, verdicts, strict=True):

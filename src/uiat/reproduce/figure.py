@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from uiat.evaluation.intervals import wilson
-from uiat.report.figure import save_figure
+from uiat.report.figure_style import save_figure
 from uiat.report.panels import Panel, PanelLine, draw_panels
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.output import latex, many_seeds, weights_of, write_pages

@@ -18,15 +18,15 @@ from torch import Tensor
 from uiat.config import AnyConfig, encode
 from uiat.data import Splits
 from uiat.data.images import Images, balanced
-from uiat.engine.callbacks import Moment
+from uiat.engine.callbacks import LogEvent
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import accuracy
-from uiat.evaluation.curves import measure, plan_points
+from uiat.evaluation.curve_measurement import measure, plan_points
 from uiat.evaluation.inverses import KINDS, inverse_settings, make_inverses, read_z, shown_places
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import Ready
+from uiat.evaluation.subject import LoadedSubject
 from uiat.evaluation.suite import run_suite
-from uiat.fields import added
+from uiat.fields import optional_in_key
 from uiat.io import write_tensors
 
 RESULTS_VERSION = 2
@@ -40,7 +40,7 @@ FILE = "learning.safetensors"
 LINES = ("train natural", "train robust", "test natural", "test robust")
 
 
-def stamped(facts: Any) -> Any:
+def with_results_version(facts: Any) -> Any:
     """Return what a key is made of, with the version. Version 1 adds nothing: its runs were made without one."""
     return facts if RESULTS_VERSION == 1 else {"results": RESULTS_VERSION, "of": facts}
 
@@ -56,9 +56,9 @@ class Attacked:
     attack: str
     n: int | None = None
     weights: str = "best"
-    split: str = added("test")
+    split: str = optional_in_key("test")
     """`test`, or `unused`: training images outside the run's subset."""
-    batch_size: int = added(BATCH_SIZE)
+    batch_size: int = optional_in_key(BATCH_SIZE)
     """Images attacked at a time; AutoAttack's random numbers depend on it."""
 
     @property
@@ -66,7 +66,7 @@ class Attacked:
         """The attack's name."""
         return self.attack.replace("+", "-")
 
-    def run(self, ready: Ready, ledger: Ledger) -> Result:
+    def run(self, ready: LoadedSubject, ledger: Ledger) -> Result:
         """Measure it with the images at hand."""
         how: dict[str, Any] = {"batch_size": self.batch_size, "device": ready.device, "ledger": ledger}
         suite = run_suite(ready.fast, ready.images, [self.attack], ready.base, **how)
@@ -83,14 +83,14 @@ class Curve:
     grid: tuple[float, ...]
     n: int | None = None
     weights: str = "best"
-    batch_size: int = added(BATCH_SIZE)
+    batch_size: int = optional_in_key(BATCH_SIZE)
 
     @property
     def title(self) -> str:
         """The attack's name, as a curve."""
         return f"curve-{self.attack}"
 
-    def run(self, ready: Ready, ledger: Ledger) -> Result:
+    def run(self, ready: LoadedSubject, ledger: Ledger) -> Result:
         """Measure every point."""
         classes = ready.images.spec.num_classes
         points = plan_points(self.grid, self.attack, ready.base, num_classes=classes, seed=0)
@@ -109,9 +109,9 @@ class Inverse:
     n: int | None = None
     weights: str = "last"
     title: str = "inverse"
-    batch_size: int = added(BATCH_SIZE)
+    batch_size: int = optional_in_key(BATCH_SIZE)
 
-    def run(self, ready: Ready, ledger: Ledger) -> Result:
+    def run(self, ready: LoadedSubject, ledger: Ledger) -> Result:
         """Count for how many images each kind lowers the loss; keep what the picture shows."""
         assert ready.run is not None
         universal = read_z(ready.run)
@@ -141,7 +141,7 @@ keeps what is known so far."""
 
 def measure_key(measure: Measure) -> str:
     """Return the name of a measurement's file, which tells it from all others."""
-    text = json.dumps(stamped(encode(measure, key=True)), sort_keys=True)
+    text = json.dumps(with_results_version(encode(measure, key=True)), sort_keys=True)
     return f"{measure.title}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
 
@@ -168,7 +168,7 @@ class Watcher:
         }
         self.path, self.device, self.config = folder / FILE, device, config
 
-    def __call__(self, moment: Moment) -> None:
+    def __call__(self, moment: LogEvent) -> None:
         """Measure at the end of an epoch; one that is repeated after a kill gives the same verdicts again."""
         if moment.record["kind"] != "epoch":
             return

@@ -47,7 +47,7 @@ def caption(filled: "Filled") -> str:
     parts += [f"{column}: {attack} on {robust}." for column, attack in attacks.items() if column in columns]
     parts += weights_of(entry.reading.measure for entry in table.entries)
     parts += [f"Times of the fastest round, on {' and '.join(filled.devices)}."] if filled.devices else []
-    parts += [f"A warning: {filled.doubt}"] if filled.doubt else []
+    parts += [f"A warning: {filled.timing_warning}"] if filled.timing_warning else []
     parts += ["The best of ours in each column is bold; – is not measured."]
     return " ".join([*parts, *table.notes])
 

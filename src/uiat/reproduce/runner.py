@@ -14,19 +14,19 @@ from uuid import uuid4
 import torch
 
 from uiat import data
-from uiat.data.config import DataConfig
+from uiat.data.data_config import DataConfig
 from uiat.engine.loop import train
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.evaluation.autoattack import COMPONENTS
 from uiat.evaluation.ledger import Ledger, Stage
-from uiat.evaluation.subject import Ready, Subject, prepare
+from uiat.evaluation.subject import LoadedSubject, Subject, prepare
 from uiat.io import write_json
 from uiat.reproduce.cell import Cell, Store, helper_store, link_helper
 from uiat.reproduce.measures import Attacked, Measure, Watcher, measure_key
 from uiat.reproduce.stand_in import ensure_generated
-from uiat.runs.card import environment
-from uiat.runs.folder import RunFolder
+from uiat.runs.result_card import environment
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import DIGEST
 
 WAIT_SECONDS = 0.5
@@ -166,7 +166,7 @@ class Runner:
         splits = load(store.cell.config.data, self.data_dir, not store.trained)
         if not store.trained:
             self._train(store, splits)
-        if store.take_back():
+        if store.restore_measurements():
             self.say(f"{store.path.name} is the same run as before: what was measured on it stays")
         store.measures.mkdir(exist_ok=True)
         for measure in sorted(store.cell.measures, key=_is_autoattack):  # last: it begins with its components' verdicts
@@ -191,7 +191,7 @@ class Runner:
         if self.stop.requested or not train(cell.config, store.run, splits, self.device, watcher, self.stop):
             raise Stopped
 
-    def _prepare(self, store: Store, measure: Measure, splits: data.Splits) -> Ready:
+    def _prepare(self, store: Store, measure: Measure, splits: data.Splits) -> LoadedSubject:
         config, n = store.cell.config, measure.n
         if isinstance(measure, Attacked) and measure.split == "unused":
             splits = replace(splits, test=data.unused(config.data, n or 1, self.data_dir))

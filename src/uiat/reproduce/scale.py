@@ -56,7 +56,7 @@ class Scale:
     """The networks of Table 4, and the networks that replace them here."""
     eps: float
     """The radius that replaces ε = 8/255."""
-    worth: str
+    caveat: str
     """What its numbers say of the paper's claims."""
     seeds: int
     images: int | None

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from uiat import methods, recipes
 from uiat.config import AnyConfig, Schedule
-from uiat.data.config import Generated
+from uiat.data.data_config import Generated
 from uiat.errors import unknown
 from uiat.methods import IAT, UIAT
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
@@ -136,8 +136,8 @@ SCALES: dict[str, Scale] = {
         },
         generated_networks={"PRN-18": "PreActResNet (1, 1), width 8"},
         eps=SMOKE_EPS,
-        worth="Digits, a toy network, 8 epochs and a few images: this shows that everything works, and decides nothing "
-        "of what the paper says of its own data.",
+        caveat="Digits, a toy network, 8 epochs and a few images: this shows that everything works, and decides "
+        "nothing of what the paper says of its own data.",
         seeds=1,
         images=None,
         robust="autoattack",
@@ -163,7 +163,7 @@ SCALES: dict[str, Scale] = {
         networks={"ResNet-18": "ResNet-8, width 24", "WRN-28": "WRN-10-1", "WRN-34": "WRN-16-1"},
         generated_networks={"PRN-18": "PreActResNet-8", "WRN-28-10": "WRN-10-1"},
         eps=PAPER_EPS,
-        worth="Real images and real methods at a small size: what holds here need not hold at the paper's size, nor "
+        caveat="Real images and real methods at a small size: what holds here need not hold at the paper's size, nor "
         "the other way round.",
         seeds=3,
         images=None,
@@ -194,7 +194,7 @@ SCALES: dict[str, Scale] = {
         networks={"ResNet-18": "ResNet-18", "WRN-28": "WRN-28-10", "WRN-34": "WRN-34-10"},
         generated_networks={"PRN-18": "PRN-18", "WRN-28-10": "WRN-28-10"},
         eps=PAPER_EPS,
-        worth="The paper's own setting, but for what it leaves open (docs/decisions.md).",
+        caveat="The paper's own setting, but for what it leaves open (docs/decisions.md).",
         seeds=1,
         images=None,
         robust="autoattack",

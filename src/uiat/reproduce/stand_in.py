@@ -11,7 +11,7 @@ import torch
 from uiat import data
 from uiat.config import encode
 from uiat.data import data_folder
-from uiat.data.config import DataConfig, Generated
+from uiat.data.data_config import DataConfig, Generated
 from uiat.io import atomic
 from uiat.rng import generator
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import torch
 
-from uiat.bench.race import as_rounds, doubt
+from uiat.bench.race import as_rounds, timing_warning
 from uiat.bench.timed import passes_per_image
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.measures import Attacked, Measure
@@ -171,7 +171,7 @@ class Filled:
     seeds: int
     devices: tuple[str, ...] = ()
     """What its times were taken on."""
-    doubt: str = ""
+    timing_warning: str = ""
     """Why they cannot be trusted; empty if they can."""
 
     def rows(self) -> list[tuple[str, str]]:
@@ -227,4 +227,4 @@ def _doubt(table: Table, out: Path) -> str:
         for entry in table.entries
         if isinstance(entry.reading, EpochTime) and (seconds := entry.reading.rounds(out))
     }
-    return doubt(rounds)
+    return timing_warning(rounds)

@@ -11,17 +11,17 @@ from typing import Any
 
 import torch
 
-from uiat.bench.race import as_rounds, doubt, race
+from uiat.bench.race import as_rounds, race, timing_warning
 from uiat.bench.timed import BenchSetting, passes_per_image, phases_of, timed_method
 from uiat.config import AnyConfig, Training, encode
-from uiat.fields import added
+from uiat.fields import optional_in_key
 from uiat.io import write_json
 from uiat.methods import METHODS
 from uiat.precision import Precision
 from uiat.reproduce.budget import images_per_epoch, pace, seconds_of, sizes
 from uiat.reproduce.cell import held_here
-from uiat.runs.card import environment
-from uiat.runs.folder import read_json
+from uiat.runs.result_card import environment
+from uiat.runs.run_folder import read_json
 
 FOLDER = "timing"
 SHORT_SECONDS = 0.2
@@ -48,8 +48,8 @@ class Timing:
     """Steps of an epoch."""
     methods: tuple[str, ...]
     rounds: int
-    precision: Precision = added("fp32")
-    compile: bool = added(False)
+    precision: Precision = optional_in_key("fp32")
+    compile: bool = optional_in_key(False)
 
     @property
     def train(self) -> Training:
@@ -99,9 +99,9 @@ class Timing:
         """Return the seconds of an epoch, round by round; empty before the race."""
         return [self.steps * seconds for seconds in self.read(out).get("seconds_a_step", {}).get(method, ())]
 
-    def doubt(self, out: Path) -> str:
+    def timing_warning(self, out: Path) -> str:
         """Say why the times that are shown cannot be trusted; empty if their rounds agree, or before the race."""
-        return doubt({m: as_rounds(s) for m, s in self.read(out).get("seconds_a_step", {}).items()})
+        return timing_warning({m: as_rounds(s) for m, s in self.read(out).get("seconds_a_step", {}).items()})
 
     def device(self, out: Path) -> str:
         """Return the device of the times that are shown; empty before the race."""

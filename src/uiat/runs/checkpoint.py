@@ -23,11 +23,11 @@ from torch import Tensor
 
 from uiat.distributed import broadcast, is_main, wait
 from uiat.errors import UserError, quoted
-from uiat.io import append, digest, sealed, settled_length, write_sealed, write_tensors
+from uiat.io import append, digest, sealed, synced_size, write_sealed, write_tensors
 from uiat.methods import Method
 from uiat.progress import PipeSafeConsole
-from uiat.runs.folder import RunFolder
 from uiat.runs.provenance import Provenance
+from uiat.runs.run_folder import RunFolder
 from uiat.targets import PredictionTable
 from uiat.typed import check_record
 
@@ -117,7 +117,7 @@ class Checkpointer:
             name = f"table-{state.epoch:05d}-{state.step:07d}.safetensors"
             write_tensors(self.run.path / name, table)
             mark = digest(self.run.path / name)
-        length = settled_length(self.run.metrics)  # a checkpoint counts on these lines
+        length = synced_size(self.run.metrics)  # a checkpoint counts on these lines
         if self.provenance is not None:
             content["provenance"] = self.provenance.state_dict()
         content |= {"method": method, "table_file": name, "table_sha256": mark, "metrics_bytes": length}

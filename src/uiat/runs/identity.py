@@ -12,17 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from uiat.config import AnyConfig
-from uiat.data import SOURCES, Splits, own
-from uiat.data.config import DataConfig
+from uiat.data import SOURCES, Splits, custom
+from uiat.data.custom import is_callable
+from uiat.data.data_config import DataConfig
 from uiat.data.files import user_path
 from uiat.data.images import Images
-from uiat.data.own import is_callable
 from uiat.distributed import is_main, wait
 from uiat.errors import UserError
 from uiat.io import write_json
 from uiat.models import Imported, ModelConfig
 from uiat.plugins import unnamed
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 
 
 def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str = "") -> None:
@@ -142,7 +142,7 @@ def places(config: AnyConfig) -> dict[str, str]:
 
 
 def _is_own(path: str) -> bool:
-    return path not in SOURCES and own.is_path(path) and os.path.exists(user_path(path))
+    return path not in SOURCES and custom.is_path(path) and os.path.exists(user_path(path))
 
 
 def find_data(run: RunFolder, data: DataConfig, named: Collection[str] = ()) -> DataConfig:

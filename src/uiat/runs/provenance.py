@@ -15,9 +15,9 @@ from uiat.config import AnyConfig, from_json, to_json
 from uiat.data import Splits
 from uiat.distributed import world
 from uiat.errors import UserError
-from uiat.runs.card import environment
-from uiat.runs.folder import RunFolder
 from uiat.runs.identity import check_same, identity, known_places
+from uiat.runs.result_card import environment
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import weights_digest
 
 FREE = (

@@ -20,9 +20,9 @@ from uiat.errors import UserError
 from uiat.models import LARGEST, Imported, ModelConfig, NetworkOptions
 from uiat.plugins import unnamed
 from uiat.runs import hub
-from uiat.runs.card import EXPORT, data_facts
-from uiat.runs.folder import RunFolder, Weights, read_json
 from uiat.runs.identity import choose_data, find_data, known_facts
+from uiat.runs.result_card import EXPORT, data_facts
+from uiat.runs.run_folder import RunFolder, Weights, read_json
 from uiat.runs.weights import EXPORTED, fitting_weights
 from uiat.types import DataSpec
 

@@ -11,7 +11,7 @@ from uiat.balls import BALLS, Norm
 from uiat.crafting import crafting
 from uiat.fields import RADIUS, STEPS, WEIGHT, require
 from uiat.models.features import Features
-from uiat.objectives.inverse import Reduction, inverse_loss
+from uiat.objectives.inverse_loss import Reduction, inverse_loss
 from uiat.rng import Draws
 from uiat.targets.target import Target
 from uiat.types import Clock, View

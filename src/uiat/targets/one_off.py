@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from uiat.distributed import anywhere
+from uiat.distributed import any_rank
 from uiat.fields import WEIGHT, require
 from uiat.targets.clean import CleanTarget
 from uiat.targets.memory import PredictionTable, TablePrecision
@@ -73,4 +73,4 @@ class OneOffTarget(Target):
         # Asked of the whole table once an epoch: a full table then spares every step a look and a synchronisation.
         if self._checked_in != clock.epoch:
             self._checked_in, self._complete = clock.epoch, bool(self.table.seen.all())
-        return self._complete or not anywhere(not bool(seen.all()))[0]
+        return self._complete or not any_rank(not bool(seen.all()))[0]

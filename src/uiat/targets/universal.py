@@ -11,10 +11,10 @@ from uiat.attacks.ascent import Gradient, ascend, gradient_of
 from uiat.attacks.start import GAUSSIAN
 from uiat.balls import BALLS, PIXELS, Ball, Norm, per_row
 from uiat.crafting import crafting
-from uiat.distributed import total
+from uiat.distributed import all_reduce_sum
 from uiat.fields import RADIUS, WEIGHT, require
 from uiat.models.features import Features
-from uiat.objectives.inverse import Reduction, inverse_loss
+from uiat.objectives.inverse_loss import Reduction, inverse_loss
 from uiat.rng import generator
 from uiat.targets.target import Target
 from uiat.types import Clock, DataSpec, View
@@ -91,14 +91,14 @@ class UniversalInverseTarget(Target):
         seen = torch.zeros(len(self.z), device=self.z.device)
         for view in views:
             seen[view.batch.y[: view.batch.count]] = 1
-        return total(seen) > 0
+        return all_reduce_sum(seen) > 0
 
     def _descend(self, model: nn.Module, views: Sequence[View], z: Tensor, rows: Sequence[Tensor]) -> Tensor:
         """Return z after the step; `rows` are, for each view, the row of z that each sample has."""
         with crafting(model, views[0].mode) as network:
             shares = [self._gradient(network, view, where) for view, where in zip(views, rows, strict=True)]
             return ascend(
-                lambda at: total(reduce(torch.add, [share(at) for share in shares])),
+                lambda at: all_reduce_sum(reduce(torch.add, [share(at) for share in shares])),
                 z,
                 self._ball(z),
                 step=self.inverse.step,

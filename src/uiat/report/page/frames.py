@@ -20,7 +20,7 @@ from uiat.balls import BALLS
 from uiat.crafting import crafting
 from uiat.data.images import Images, to_unit
 from uiat.evaluation.cascade import predictions
-from uiat.objectives.inverse import inverse_loss
+from uiat.objectives.inverse_loss import inverse_loss
 from uiat.rng import SampleDraws
 
 STEPS = 4

@@ -15,11 +15,11 @@ from PIL import Image
 from torch import Tensor
 
 from uiat import __version__
-from uiat.report.figure import in_levels, show_radius, ticks
+from uiat.report.figure_style import in_levels, show_radius, ticks
 from uiat.report.page.charts import Chart, Series, epoch_ticks, percent_ticks, value_ticks
-from uiat.report.page.compare import RunComparison, cells, flatten, notes, show
+from uiat.report.page.comparison import RunComparison, cells, flatten, notes, show
 from uiat.report.page.frames import FRIENDS
-from uiat.report.page.look import GROUPS, NO_CLASS, Look, LookOptions
+from uiat.report.page.network_summary import GROUPS, NO_CLASS, NetworkSummary, SummaryOptions
 from uiat.report.page.runs import Run
 from uiat.report.page.story import STRIP, caveats, headline, hero, opponent
 
@@ -30,10 +30,10 @@ GRID_ROWS = 6
 
 def render(
     comparison: RunComparison,
-    looks: Sequence[Look],
+    looks: Sequence[NetworkSummary],
     examples: Tensor,
     easier: Tensor,
-    options: LookOptions,
+    options: SummaryOptions,
     *,
     reason: str,
 ) -> str:
@@ -130,7 +130,7 @@ def _chart(run: Run, title: str, lines: list[Series], y_ticks: Any, y_label: str
     return Chart(title, across, y_ticks or value_ticks(most), "epoch", y_label, lines, about, marks)
 
 
-def _pictures(looks: Sequence[Look], examples: Tensor, easier: Tensor) -> dict[str, Any]:
+def _pictures(looks: Sequence[NetworkSummary], examples: Tensor, easier: Tensor) -> dict[str, Any]:
     """Return everything that shows images, and the numbers that belong to them."""
     first, other = looks[0], opponent(looks)
     labels = first.images.y[examples].tolist()
@@ -152,7 +152,7 @@ def _pictures(looks: Sequence[Look], examples: Tensor, easier: Tensor) -> dict[s
     }
 
 
-def _curve(looks: Sequence[Look]) -> Chart:
+def _curve(looks: Sequence[NetworkSummary]) -> Chart:
     grid = max((look.curve.grid for look in looks), key=len)
     if len(grid) == 1:  # a single ε spans no axis
         grid = tuple(sorted({*grid, *looks[0].frames.grid}))
@@ -179,7 +179,7 @@ def mistakes(counts: Tensor, classes: tuple[str, ...]) -> list[tuple[str, str, i
 
 
 def _payload(
-    looks: Sequence[Look], examples: Tensor, easier: Tensor, labels: list[int], radii: list[str]
+    looks: Sequence[NetworkSummary], examples: Tensor, easier: Tensor, labels: list[int], radii: list[str]
 ) -> dict[str, Any]:
     """Return what the page's script needs: frames as differences of pixel levels, and probabilities as numbers."""
     natural, classes = looks[0].frames.pixels[:, FRIENDS], looks[0].images.classes
@@ -208,7 +208,7 @@ def _payload(
     }
 
 
-def _shown(looks: Sequence[Look], example: int, label: int) -> list[int]:
+def _shown(looks: Sequence[NetworkSummary], example: int, label: int) -> list[int]:
     """Return the classes whose bars an example has, in the order of the classes."""
     most = torch.stack([look.frames.p[example].amax(dim=0) for look in looks]).amax(dim=0)
     if len(most) <= MOST_CLASSES:

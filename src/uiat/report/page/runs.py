@@ -18,7 +18,7 @@ from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import unpack
 from uiat.fields import show_number
-from uiat.runs.folder import EVALUATION, RunFolder, Weights, check_types, is_line, read_json, read_record
+from uiat.runs.run_folder import EVALUATION, RunFolder, Weights, check_types, is_line, read_json, read_record
 from uiat.runs.weights import DIGEST, is_measured_on
 from uiat.types import Clock
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import torch
 
-from uiat.report.page.compare import RunComparison, show_p
+from uiat.report.page.comparison import RunComparison, show_p
 from uiat.report.page.frames import FRIENDS
-from uiat.report.page.look import Look
+from uiat.report.page.network_summary import NetworkSummary
 
 STRIP = (-8, -4, 0, 4, 8, 12, 16)
 """The frames of the strip, in eighths of ε."""
@@ -45,13 +45,13 @@ def caveats(comparison: RunComparison) -> list[str]:
     return lines
 
 
-def opponent(looks: Sequence[Look]) -> int | None:
+def opponent(looks: Sequence[NetworkSummary]) -> int | None:
     """Return the network to show beside the first: SAT, else another that was attacked in training, else any."""
     order = sorted(range(1, len(looks)), key=lambda k: (looks[k].run.kind != "SAT", looks[k].run.kind == "Natural"))
     return order[0] if order else None
 
 
-def hero(look: Look, labels: Sequence[int]) -> int:
+def hero(look: NetworkSummary, labels: Sequence[int]) -> int:
     """Return the example whose true class gains and loses most: right without a perturbation, wrong at 2ε."""
     p = look.frames.p[torch.arange(len(labels)), :, torch.tensor(labels)]
     right = look.frames.guess == torch.tensor(labels)[:, None]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from uiat.evaluation.intervals import paired
-from uiat.report.figure import in_levels, show_radius
-from uiat.report.inverse import PictureRow, draw_inverses
+from uiat.report.figure_style import in_levels, show_radius
+from uiat.report.inverse_grid import PictureRow, draw_inverses
 from uiat.report.panels import Panel, draw_panels
 from uiat.reproduce.cell import Cell, common_seeds, seed_stores
 from uiat.reproduce.figure import Figure, PlottedPoint, accuracy_point, draw_each_panel, lines_of

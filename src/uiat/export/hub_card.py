@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 from uiat.escaping import markdown, printable
-from uiat.export.card import NORMS
+from uiat.export.model_card import NORMS
 from uiat.fields import show_number
 
 DATASETS = {

@@ -11,9 +11,9 @@ import torch
 
 from uiat.config import AnyConfig, encode, to_json
 from uiat.data import Splits
-from uiat.data.own import is_callable
+from uiat.data.custom import is_callable
 from uiat.distributed import world
-from uiat.runs.folder import RunFolder
+from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import DIGEST, is_measured_on
 
 SCHEMA = 1

@@ -12,11 +12,11 @@ from uiat import data
 from uiat.config import encode
 from uiat.data.images import balanced
 from uiat.evaluation.inverses import KINDS, Inverses, InverseSettings, Universal
-from uiat.evaluation.subject import Ready, facts
+from uiat.evaluation.subject import LoadedSubject, facts
 from uiat.io import write_json, write_tensors
-from uiat.report.figure import in_levels, new_figure, save_figure, show_radius
-from uiat.runs.card import environment
+from uiat.report.figure_style import in_levels, new_figure, save_figure, show_radius
 from uiat.runs.identity import find_data
+from uiat.runs.result_card import environment
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -111,7 +111,7 @@ class InverseResult:
     shown: Tensor
 
 
-def write_inverses(folder: Path, ready: Ready, result: InverseResult) -> None:
+def write_inverses(folder: Path, ready: LoadedSubject, result: InverseResult) -> None:
     """Write inverse.json, inverse.safetensors and inverse.png."""
     inverses, z = result.inverses, result.universal.z
     content = {
@@ -137,7 +137,7 @@ def write_inverses(folder: Path, ready: Ready, result: InverseResult) -> None:
     save_figure(draw_inverses(_rows(ready, result), scale=scale, title=title), folder / "inverse.png")
 
 
-def _rows(ready: Ready, result: InverseResult) -> list[PictureRow]:
+def _rows(ready: LoadedSubject, result: InverseResult) -> list[PictureRow]:
     inverses, rows = result.inverses, []
     for place in result.shown.tolist():
         kept, label = int(torch.searchsorted(inverses.kept, place)), int(inverses.y[place])
@@ -148,7 +148,7 @@ def _rows(ready: Ready, result: InverseResult) -> list[PictureRow]:
     return rows
 
 
-def _places_in_test_set(ready: Ready) -> Tensor:
+def _places_in_test_set(ready: LoadedSubject) -> Tensor:
     """Return where each examined image is in the test set."""
     options = ready.options
     if options.n is None or options.sample == "first":

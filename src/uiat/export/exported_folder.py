@@ -14,12 +14,12 @@ from safetensors import SafetensorError
 from torch import nn
 
 from uiat.errors import UserError
-from uiat.export.card import write_card, write_readme
-from uiat.export.hub import write_config, write_model_card
+from uiat.export.hub_card import write_config, write_model_card
 from uiat.export.loaded_run import LoadedRun
+from uiat.export.model_card import write_card, write_readme
 from uiat.export.script import NETWORK, SCRIPT, requirements, write_scripts
 from uiat.io import atomic, write_json, write_tensors, write_text
-from uiat.runs.card import EXPORT
+from uiat.runs.result_card import EXPORT
 from uiat.runs.saved import CARD, CONFIG, UNFINISHED
 from uiat.runs.weights import EXPORTED
 from uiat.types import DataSpec

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uiat.distributed import is_main, total
+from uiat.distributed import all_reduce_sum, is_main
 from uiat.models.fast import FastModel
 
 
@@ -30,7 +30,7 @@ class PassCounter:
 
     def everywhere(self) -> dict[str, int]:
         """Return the counts of all processes together."""
-        return dict(zip(self.counts, total(torch.tensor(list(self.counts.values()))).tolist(), strict=True))
+        return dict(zip(self.counts, all_reduce_sum(torch.tensor(list(self.counts.values()))).tolist(), strict=True))
 
     def load(self, counts: dict[str, int]) -> None:
         """Go on from saved counts; the main process holds what all had counted."""

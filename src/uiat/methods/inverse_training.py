@@ -12,7 +12,7 @@ from torch import nn
 from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.errors import UserError
-from uiat.fields import SHARE, WEIGHT, added, require
+from uiat.fields import SHARE, WEIGHT, optional_in_key, require
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes, inverse_passes, one_off_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted, kl_to_target
@@ -51,9 +51,9 @@ class IAT(MethodConfig):
     """Whether no gradient flows through p."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and x̌."""
-    label_smoothing: float = added(0.0)
+    label_smoothing: float = optional_in_key(0.0)
     """Mass spread over all classes in CE(f(x̂), y)."""
-    target_statistics: Statistics = added("batch")
+    target_statistics: Statistics = optional_in_key("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
     def __post_init__(self) -> None:
@@ -96,9 +96,9 @@ class UIAT(MethodConfig):
     """Whether no gradient flows through p."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and z."""
-    label_smoothing: float = added(0.0)
+    label_smoothing: float = optional_in_key(0.0)
     """Mass spread over all classes in CE(f(x̂), y)."""
-    target_statistics: Statistics = added("batch")
+    target_statistics: Statistics = optional_in_key("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
     def __post_init__(self) -> None:
@@ -135,9 +135,9 @@ class UIATOneOff(MethodConfig):
     """Whether no gradient flows through p in epoch T'."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and z."""
-    label_smoothing: float = added(0.0)
+    label_smoothing: float = optional_in_key(0.0)
     """Mass spread over all classes in CE(f(x̂), y)."""
-    target_statistics: Statistics = added("batch")
+    target_statistics: Statistics = optional_in_key("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
     def __post_init__(self) -> None:

@@ -19,10 +19,10 @@ from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import Accuracy
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import Ready
+from uiat.evaluation.subject import LoadedSubject
 from uiat.evaluation.suite import SuiteResult, run_suite
 from uiat.io import write_tensors
-from uiat.runs.card import evaluation_card
+from uiat.runs.result_card import evaluation_card
 from uiat.runs.weights import DIGEST
 from uiat.types import check_logits
 
@@ -89,7 +89,9 @@ def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Ima
     return Images(x, y, tuple(str(k) for k in range(classes)))
 
 
-def evaluate_subject(ready: Ready, attacks: Sequence[str], ledger: Ledger, *, keep: bool = False) -> SuiteResult:
+def evaluate_subject(
+    ready: LoadedSubject, attacks: Sequence[str], ledger: Ledger, *, keep: bool = False
+) -> SuiteResult:
     """Measure an opened run, or opened weights; a ledger that holds an interrupted evaluation goes on with it."""
     options = ready.options
     return run_suite(
@@ -105,7 +107,7 @@ def evaluate_subject(ready: Ready, attacks: Sequence[str], ledger: Ledger, *, ke
     )
 
 
-def open_ledger(ready: Ready, attacks: Sequence[str], keep: bool, restart: bool) -> Ledger:
+def open_ledger(ready: LoadedSubject, attacks: Sequence[str], keep: bool, restart: bool) -> Ledger:
     """Return the ledger of exactly this evaluation: the same weights, images, attacks and settings.
 
     It is in the run's folder, or in the cache folder for bare weights and for a run that cannot be written. A second
@@ -123,7 +125,7 @@ def open_ledger(ready: Ready, attacks: Sequence[str], keep: bool, restart: bool)
     return Ledger(folder / f"evaluation-{key}.safetensors", key, exclusive=True, restart=restart)
 
 
-def subject_card(ready: Ready, measured: SuiteResult) -> dict[str, Any]:
+def subject_card(ready: LoadedSubject, measured: SuiteResult) -> dict[str, Any]:
     """Return the card of an evaluation of a run or of weights; every attack carries its own setting."""
     return evaluation_card(
         _results(measured, ready.images),
@@ -140,7 +142,7 @@ def subject_card(ready: Ready, measured: SuiteResult) -> dict[str, Any]:
     )
 
 
-def write_adversaries(path: Path, ready: Ready, measured: SuiteResult) -> None:
+def write_adversaries(path: Path, ready: LoadedSubject, measured: SuiteResult) -> None:
     """Write the adversarial examples and the verdicts of every attack, and the labels, as safetensors."""
     tensors = {f"{name}/x_adv": a.x_adv for name, a in measured.attacks.items() if a.x_adv is not None}
     tensors |= {f"{name}/correct": a.correct for name, a in measured.attacks.items()}

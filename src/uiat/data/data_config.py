@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from uiat.fields import COUNT, SHARE, SIDE, Range, added, require
+from uiat.fields import COUNT, SHARE, SIDE, Range, optional_in_key, require
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class DataConfig:
     """CutMix: probability that a window of a training image is filled from another image of its class; 0 is off."""
     download: bool = True
     """Download the data set when it is not found."""
-    rotation: float = added(0.0)
+    rotation: float = optional_in_key(0.0)
     """Rotate each training image about its centre by up to so many degrees either way; 0 switches it off."""
 
     def __post_init__(self) -> None:

@@ -15,7 +15,7 @@ from uiat.evaluation.verdicts import Paired, compare_verdicts
 from uiat.fields import show_number
 from uiat.progress import clock_time
 from uiat.report.page.runs import Evaluation, Run, show_threat
-from uiat.runs.folder import Weights
+from uiat.runs.run_folder import Weights
 from uiat.runs.weights import NO_DIGEST, OTHER_WEIGHTS
 
 Threat = tuple[str, float, str]

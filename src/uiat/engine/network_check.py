@@ -8,7 +8,7 @@ from uiat.data.files import first_line
 from uiat.errors import UserError
 from uiat.evaluation.subject import network_name, try_forward
 from uiat.models import ModelConfig
-from uiat.models.trial import trial_batch, untouched
+from uiat.models.probe import trial_batch, untouched
 from uiat.types import DataSpec
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from uiat.attacks import FGSM, NFGSM, RSFGSM, Attack
 from uiat.crafting import Crafting
 from uiat.fields import WEIGHT, require
-from uiat.methods.inverse import one_off_universal
+from uiat.methods.inverse_training import one_off_universal
 from uiat.methods.method import Method, MethodConfig
 from uiat.methods.passes import UPDATE, Need, attack_passes, one_off_passes
 from uiat.objectives.terms import GradientAlignment, Weighted, ce_adversarial, kl_to_target

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from uiat.models.features import Features
-from uiat.precision import widen
+from uiat.precision import to_float32
 
 Reduction = Literal["mean", "sum"]
 
@@ -37,18 +37,18 @@ def inverse_loss(
         penultimate: takes the features; one that is kept from batch to batch searches for the layer only once.
     """
     if beta == 0:
-        return lambda x_inv: F.cross_entropy(widen(model(x_inv)), y, reduction="none")
+        return lambda x_inv: F.cross_entropy(to_float32(model(x_inv)), y, reduction="none")
     penultimate = penultimate or Features()
     with torch.no_grad():
-        natural = widen(penultimate(model, x)[0])
-        adversarial = widen(penultimate(model, x_adv)[0])
+        natural = to_float32(penultimate(model, x)[0])
+        adversarial = to_float32(penultimate(model, x_adv)[0])
 
     def distance(a: Tensor, b: Tensor) -> Tensor:
         gap = (a - b).abs()
         return gap.mean(dim=1) if reduction == "mean" else gap.sum(dim=1)
 
     def loss(x_inv: Tensor) -> Tensor:
-        features, logits = map(widen, penultimate(model, x_inv))
+        features, logits = map(to_float32, penultimate(model, x_inv))
         pull = distance(features, natural) - distance(features, adversarial)
         return F.cross_entropy(logits, y, reduction="none") + beta * pull
 

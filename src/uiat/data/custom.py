@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from uiat.data import folder, npz, packed
-from uiat.data.config import DataConfig
+from uiat.data import image_folder, npz, packed
+from uiat.data.data_config import DataConfig
 from uiat.data.decode import as_image
 from uiat.data.fetch import data_folder
 from uiat.data.files import first_line, is_file, nearest, user_path
@@ -102,7 +102,7 @@ def listing(name: str) -> Listing:
     saved = is_file(path / "state.json") and is_file(path / "dataset_info.json")
     if saved or is_file(path / "dataset_dict.json"):
         raise UserError(f"{path} is a Hugging Face data set, which is no longer read by itself: {_INSTEAD}")
-    return folder.scan(path)
+    return image_folder.scan(path)
 
 
 def _from_callable(name: str) -> Listing:

@@ -7,16 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
-from uiat.evaluation.curves import CurveVerdicts
+from uiat.evaluation.curve_measurement import CurveVerdicts
 from uiat.evaluation.intervals import paired, wilson
-from uiat.evaluation.subject import Ready, facts
+from uiat.evaluation.subject import LoadedSubject, facts
 from uiat.io import atomic, write_json
-from uiat.report.figure import save_figure
+from uiat.report.figure_style import save_figure
 from uiat.report.panels import Panel, PanelLine, draw_panels
-from uiat.runs.card import environment
+from uiat.runs.result_card import environment
 
 
-def write_curves(folder: Path, ready: Ready, attack: str, curve: CurveVerdicts) -> None:
+def write_curves(folder: Path, ready: LoadedSubject, attack: str, curve: CurveVerdicts) -> None:
     """Write curves.json, curves.csv, curves.png and curves.svg."""
     lines = {name: accuracy_line(name, curve.grid, correct) for name, correct in curve.groups().items()}
     gaps = [easy - hard for easy, hard in zip(lines["easier"].values, lines["harder"].values, strict=True)]
@@ -40,7 +40,7 @@ def write_curves(folder: Path, ready: Ready, attack: str, curve: CurveVerdicts) 
 
 
 def write_difference(
-    folder: Path, pair: tuple[Ready, Ready], attack: str, curves: tuple[CurveVerdicts, CurveVerdicts]
+    folder: Path, pair: tuple[LoadedSubject, LoadedSubject], attack: str, curves: tuple[CurveVerdicts, CurveVerdicts]
 ) -> None:
     """Write difference.json, difference.png and difference.svg: the first network's accuracies − the second's."""
     first, second = (curve.correct.double() for curve in curves)
@@ -76,14 +76,14 @@ def in_percent(label: str, line: PanelLine) -> PanelLine:
     return PanelLine(label, line.x, [100 * value for value in line.values], intervals)
 
 
-def _draw(path: Path, panel: Panel, networks: Sequence[Ready], attack: str) -> None:
+def _draw(path: Path, panel: Panel, networks: Sequence[LoadedSubject], attack: str) -> None:
     names, ready = " − ".join(network.target.resolve().name for network in networks), networks[0]
     title = f"{names}: {attack} on {ready.options.data.name}, {len(ready.images)} images"
     figure = draw_panels([panel], columns=1, title=title, width=6.4, height=3.6)
     save_figure(figure, path.with_suffix(".png"), path.with_suffix(".svg"))
 
 
-def _setting(ready: Ready, attack: str, curve: CurveVerdicts) -> dict[str, Any]:
+def _setting(ready: LoadedSubject, attack: str, curve: CurveVerdicts) -> dict[str, Any]:
     return {
         "attack": attack,
         "norm": ready.base.norm,

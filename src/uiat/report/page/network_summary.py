@@ -12,16 +12,16 @@ from uiat.crafting import crafting
 from uiat.data.images import Images, to_unit
 from uiat.errors import UserError
 from uiat.evaluation.cascade import predictions
-from uiat.evaluation.curves import default_grid, easier_half, measure, natural_losses, plan_points
+from uiat.evaluation.curve_measurement import default_grid, easier_half, measure, natural_losses, plan_points
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.inverses import inverse_settings, make_inverses, make_z
-from uiat.evaluation.subject import Ready, Subject, prepare
+from uiat.evaluation.subject import LoadedSubject, Subject, prepare
 from uiat.evaluation.suite import run_suite
 from uiat.fields import COUNT, WEIGHT, Range, require
 from uiat.report.page.frames import Frames, Walk, make_frames
 from uiat.report.page.runs import Run
-from uiat.runs.folder import read_json
 from uiat.runs.identity import choose_data, find_data
+from uiat.runs.run_folder import read_json
 from uiat.runs.saved import choose_model
 from uiat.runs.weights import is_measured_on
 
@@ -35,7 +35,7 @@ FRIENDLY = ("UIAT", "UIATOneOff", "IAT")
 
 
 @dataclass(frozen=True)
-class LookOptions:
+class SummaryOptions:
     """What is looked at."""
 
     n: int = 1000
@@ -89,7 +89,7 @@ class UniversalEffect:
 
 
 @dataclass(frozen=True)
-class Look:
+class NetworkSummary:
     """All that was found for one run."""
 
     run: Run
@@ -117,14 +117,14 @@ class Look:
         return [(name, count, a / count, b / count) for name, count, a, b in right if count]
 
 
-class Looker:
+class NetworkSummarizer:
     """Looks at runs one by one; data is loaded once for all runs that share it."""
 
-    def __init__(self, options: LookOptions):
+    def __init__(self, options: SummaryOptions):
         self.options = options
         self._splits: dict[Any, data.Splits] = {}
 
-    def open(self, run: Run) -> Ready:
+    def open(self, run: Run) -> LoadedSubject:
         """Load a run's network and its test images."""
         config, options = run.config, self.options
         name, target = config.data.name, getattr(config.model, "target", "")
@@ -136,7 +136,7 @@ class Looker:
         ready = prepare(run.folder.path, subject, self._splits[config.data])
         return replace(ready, images=ready.images.part(0, min(options.n, len(ready.images))))
 
-    def choose(self, ready: Ready) -> tuple[Tensor, Tensor]:
+    def choose(self, ready: LoadedSubject) -> tuple[Tensor, Tensor]:
         """Return the places of the examples, and which of them are in the network's easier half.
 
         Classes take turns, and within each class the easier and the harder half do.
@@ -151,12 +151,12 @@ class Looker:
         places = sorted(sorted(turns, key=lambda place: turns[place])[: self.options.examples])
         return torch.tensor(places), easier[places]
 
-    def look(self, run: Run, ready: Ready, places: Tensor) -> Look:
+    def look(self, run: Run, ready: LoadedSubject, places: Tensor) -> NetworkSummary:
         """Measure a network, and make the frames of the examples at `places`."""
         options, images, base = self.options, ready.images, ready.base
         walk = Walk(base.eps, base.norm, options.beta)
         natural, attacked = _confusions(ready, options.attack)
-        return Look(
+        return NetworkSummary(
             run,
             images,
             base.eps,
@@ -170,7 +170,7 @@ class Looker:
         )
 
 
-def _curve(ready: Ready, attack: str) -> CurveLine:
+def _curve(ready: LoadedSubject, attack: str) -> CurveLine:
     classes = ready.images.spec.num_classes
     # Fewer points below 0, where every image is moved, and not only those that are classified right.
     grid = [eps for k, eps in enumerate(default_grid(ready.base.eps)) if k not in (1, 3)]
@@ -200,7 +200,7 @@ def _kept_curve(run: Run, attack: str) -> CurveLine | None:
         return None
 
 
-def _confusions(ready: Ready, attack: str) -> tuple[Tensor, Tensor]:
+def _confusions(ready: LoadedSubject, attack: str) -> tuple[Tensor, Tensor]:
     images, classes = ready.images, ready.images.spec.num_classes
     result = run_suite(ready.fast, images, [attack], ready.base, device=ready.device, keep=True)
     x_adv = result.attacks[attack].x_adv
@@ -208,14 +208,14 @@ def _confusions(ready: Ready, attack: str) -> tuple[Tensor, Tensor]:
     return tuple(_confusion(ready, x, classes) for x in (to_unit(images.x), x_adv))  # type: ignore[return-value]
 
 
-def _confusion(ready: Ready, x: Tensor, classes: int) -> Tensor:
+def _confusion(ready: LoadedSubject, x: Tensor, classes: int) -> Tensor:
     with crafting(ready.fast, "eval") as network, torch.no_grad():
         guesses = torch.cat([predictions(network(part.to(ready.device))).cpu() for part in x.split(256)])
     columns = classes + bool((guesses == classes).any())
     return (ready.images.y * columns + guesses).bincount(minlength=classes * columns).reshape(classes, columns)
 
 
-def _universal(ready: Ready, beta: float) -> UniversalEffect:
+def _universal(ready: LoadedSubject, beta: float) -> UniversalEffect:
     assert ready.run is not None
     settings = inverse_settings(ready.run.read_config().method, ready.base, beta=beta)
     universal = make_z(ready.model, ready.train, settings, passes=Z_PASSES, count=Z_IMAGES, device=ready.device)

@@ -8,7 +8,7 @@ from uiat.escaping import code_span, markdown
 from uiat.export.loaded_run import LoadedRun
 from uiat.fields import show_number
 from uiat.io import digest
-from uiat.runs.card import export_card
+from uiat.runs.result_card import export_card
 from uiat.runs.weights import EXPORTED
 
 TITLE = "The Enemy of My Enemy is My Friend: Exploring Inverse Adversaries for Improving Adversarial Training"
