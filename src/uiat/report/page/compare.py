@@ -83,9 +83,8 @@ def compare_runs(runs: Sequence[Run], attack: str | None = None, weights: Weight
         row = _row(run, threat, best, data, first=not k)
         if run.folder.path in others:
             other = "last" if weights == "best" else "best"
-            row = replace(
-                row, notes=(*row.notes, f"evaluated with the weights of the {other} epoch: --weights {other}")
-            )
+            note = f"evaluated with the weights of the {other} epoch alone: see `uiat compare --weights {other}`"
+            row = replace(row, notes=(*row.notes, note))
         rows.append(row)
     return RunComparison(tuple(rows), threat, weights, differences(order), tuple(_seeds(rows)))
 
