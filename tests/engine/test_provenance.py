@@ -243,3 +243,10 @@ def test_an_edit_after_the_training_is_marked(
     assert (found.code, fact in found.err) == (2, True)
     compared = call(capsys, "compare", str(run_copy.path))
     assert (compared.code, fact in " ".join(compared.out.split())) == (0, True)
+
+
+def test_a_network_beyond_the_checkpoint_takes_no_memory(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(run, "model.width", 9000)
+    found = call(capsys, "train", "--resume", str(run.path))
+    assert found.code == 2
+    assert "describes a network of" in found.err
