@@ -16,6 +16,7 @@ from uiat.fields import show_number
 from uiat.progress import clock_time
 from uiat.report.page.runs import Evaluation, Run, show_threat
 from uiat.runs.folder import Weights
+from uiat.runs.provenance import edited_since
 from uiat.runs.weights import NO_DIGEST, OTHER_WEIGHTS
 
 Threat = tuple[str, float, str]
@@ -121,6 +122,8 @@ def _row(run: Run, threat: Threat | None, best: Evaluation | None, data: tuple[A
         notes.append(f"{run.others} {OTHER_WEIGHTS}")
     if any(evaluation.without_digest for evaluation in (natural, robust) if evaluation):
         notes.append(f"its card {NO_DIGEST}")
+    if edited := edited_since(run.config, run.card):
+        notes.append(edited)
     if run.data != data:
         notes.append(f"other data than most ({run.data_name}): not comparable")
     if natural is None and robust is None:
