@@ -23,7 +23,7 @@ paper. `examples/uiat_in_one_file.py` is the same with every loop of the paper.
 """
 
 # %%
-# # %pip install uiat ipywidgets
+# # %pip install '..[all]' ipywidgets  # in a clone, from its folder examples
 
 import ipywidgets as widgets
 import matplotlib.pyplot as plt

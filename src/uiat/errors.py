@@ -60,7 +60,7 @@ _CAUSES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
         "(--data.subset, --data.size), a smaller batch (--train.batch-size), or --train.micro-batch.",
     ),
     (
-        (OverflowError, RuntimeError),
+        (OverflowError, RuntimeError, ValueError),
         r"without overflow|[Oo]verflow when unpacking|too large to convert|too large to fit|Numerical result out",
         "a number is too large to compute with ({}): give a smaller one.",
     ),

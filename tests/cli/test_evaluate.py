@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,10 @@ from tests.support.runs import CPU, DATA, begin, splits, tiny
 from uiat.attacks import PGD
 from uiat.engine.setup import build_model
 from uiat.evaluation.accuracy import accuracy
+from uiat.models import MODELS, Imported
 from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.weights import load_weights
+from uiat.types import DataSpec
 
 DIGITS = replace(DATA, subset=400, crop=0, flip=False)
 CONFIG = replace(tiny("sat", epochs=8), data=DIGITS)
@@ -99,6 +101,37 @@ def test_a_custom_network_is_said_to_get_images_that_nothing_normalises(
     assert found.code == 0, found.err
     assert "uiat.Normalized" in found.err
     found = call(capsys, "evaluate", str(run.path), "--attacks", "natural", "--n", "5")
+    assert "uiat.Normalized" not in found.err
+
+
+def test_so_is_one_that_an_import_registers(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @dataclass(frozen=True)
+    class Theirs:
+        def build(self, data: DataSpec) -> torch.nn.Module:
+            return LeNet()
+
+    monkeypatch.setitem(MODELS, "theirs", Theirs())
+    weights = tmp_path / "theirs.pt"
+    torch.save(LeNet().state_dict(), weights)
+    flags = ("--data", "digits", "--attacks", "natural", "--n", "5")
+    found = call(capsys, "evaluate", str(weights), "--model", "theirs", *flags)
+    assert found.code == 0, found.err
+    assert "uiat.Normalized" in found.err
+    bundled = call(capsys, "evaluate", str(run.best), "--model", "resnet8", *flags)
+    assert "uiat.Normalized" not in bundled.err
+
+
+def test_an_export_was_trained_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its network got images in [0, 1] in training, too."""
+    config = replace(tiny("sat"), model=Imported("tests.support.ordinary:LeNet"))
+    begin(config, tmp_path / "run")
+    network = ("--model", "tests.support.ordinary:LeNet")
+    exported = call(capsys, "export", str(tmp_path / "run"), *network)
+    assert exported.code == 0, exported.err
+    found = call(capsys, "evaluate", str(tmp_path / "run" / "export"), *network, "--attacks", "natural", "--n", "5")
+    assert found.code == 0, found.err
     assert "uiat.Normalized" not in found.err
 
 

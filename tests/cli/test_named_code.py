@@ -81,6 +81,8 @@ def name_code(run: RunFolder, part: str) -> None:
         run.data.write_text(json.dumps({"places": {"name": "canary:load"}}))
     elif part == "model":
         config["model"] = {"kind": "Imported", "target": "canary:build"}
+        card = read_json(run.result)  # what was edited after the training alone is not exported
+        run.result.write_text(json.dumps({**card, "config": config}))
     elif part == "imports":
         config["imports"] = [{"name": "canary.py", "folder": "/proc/self/cwd"}]
     else:

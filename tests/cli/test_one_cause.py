@@ -96,6 +96,7 @@ def test_one_message(
         (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "2.00 GiB"),
         (OverflowError("Python int too large to convert to C long"), "too large"),
         (RuntimeError("value cannot be converted to type float without overflow"), "too large"),
+        (ValueError("Overflow when unpacking long long"), "too large"),
         (PermissionError(13, "Permission denied", "/secret/x"), "/secret/x: Permission denied"),
     ],
     ids=lambda value: type(value).__name__,

@@ -134,6 +134,24 @@ def test_no_link_of_a_run_is_followed(here: Path, capsys: pytest.CaptureFixture[
     assert Path("mine").read_text() == "mine"
 
 
+@pytest.mark.parametrize("words", [TEXT["data info --json"], BINARY["bench --figure"], BINARY["curves --out"]])
+@pytest.mark.parametrize("depth", ["", "deep/er"])
+def test_no_link_of_a_run_is_on_the_way(
+    words: tuple[str, ...], depth: str, here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`run/link/x.png` with a link to a folder of somebody's choice; a link to the run's folder may be on the way."""
+    shutil.copytree("run", "other")
+    Path("mine", "deep").mkdir(parents=True)
+    Path("other", depth).mkdir(parents=True, exist_ok=True)
+    Path("other", depth, "link").symlink_to(here / "mine")
+    Path("to_other").symlink_to("other")
+    for run in ("other", "to_other"):
+        place = Path(run, depth, "link")
+        assert f"{place} is a link" in stopped(capsys, *words, str(place / "deep" / "x.png"))
+    assert sorted(path.name for path in Path("mine").rglob("*")) == ["deep"]
+    assert call(capsys, *INFO, "--json", "to_other/x.json").code == 0
+
+
 def test_files_of_a_run_replace_no_device(here: Path) -> None:
     os.mkfifo("run/fifo")
     with pytest.raises(WriteError, match="run/fifo"):

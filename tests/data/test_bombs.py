@@ -135,7 +135,7 @@ def archive(path: Path, image: bytes, repeat: int = 0, label: bytes = b"") -> Pa
 
 def test_matlab_files(tmp_path: Path) -> None:
     path = tmp_path / "train_32x32.mat"
-    for shape in ((32, 32, 3, 2_700_000), (32, 32, 3, 2), (1 << 20, 1 << 20, 1 << 20)):
+    for shape in ((32, 32, 3, 2_700_000), (32, 32, 3, 2), (1 << 20, 1 << 20, 1 << 20), (1, 1 << 29)):
         path.write_bytes(matlab(b"X", shape, 1 << 29))
         assert str(path) in refusal(lambda: svhn._read(path), tmp_path)
 

@@ -56,6 +56,16 @@ def test_a_wrong_name_would_be_noticed() -> None:
     assert "UniversalInverseTarget.prepared" not in defined
 
 
+def test_nobody_is_told_to_install_what_no_index_has() -> None:
+    """uiat is not on PyPI: it is installed from a clone or a wheel."""
+    files = [*PAGES, *(ROOT / "examples").iterdir(), *(ROOT / "src").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
+    advice = re.compile(r"pip install [^`\n]*?\buiat(\[\w+\])?(?![\w\[-]| @ )")
+    texts = {file: file.read_text(encoding="utf-8") for file in files if file.is_file()}
+    assert [(file.name, found[0]) for file, text in texts.items() if (found := advice.search(text))] == []
+    assert advice.search("pip install 'uiat[all]'")
+    assert advice.search("%pip install uiat ipywidgets")
+
+
 @pytest.mark.parametrize("label", [*(f"{k}" for k in range(1, 9)), *(f"S{k}" for k in range(1, 6))])
 def test_every_equation_has_a_row_with_code(label: str) -> None:
     part = METHOD.read_text(encoding="utf-8").split("## Equations")[1].split("\n## ")[0]

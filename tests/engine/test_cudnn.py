@@ -1,7 +1,8 @@
 """When cuDNN may choose its algorithms by trial: in training on a GPU, unless determinism is asked for."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,7 +13,6 @@ from uiat.bench import race as bench
 from uiat.bench.race import race
 from uiat.bench.timed import Phase, TimedMethod
 from uiat.engine import loop
-from uiat.engine.callbacks import LogEvent
 from uiat.engine.setup import cudnn_benchmark
 from uiat.methods.passes import Need
 from uiat.runs.run_folder import RunFolder
@@ -50,18 +50,35 @@ def test_on_a_gpu_alone_and_not_with_determinism(flags: None) -> None:
     assert within(CPU)
 
 
-def test_training_and_races_use_it(flags: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen = []
-
-    def listen(moment: LogEvent) -> None:
-        seen.append(bool(cudnn.benchmark))
-
+@pytest.fixture
+def on_a_gpu(flags: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let training and races choose as on a GPU."""
     for module in (loop, bench):
         monkeypatch.setattr(module, "cudnn_benchmark", lambda device: cudnn_benchmark(CUDA))
-    config = tiny("sat")
+
+
+def test_steps_use_it_and_measurements_do_not(on_a_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation attacks fewer and fewer images: almost every epoch has batches of shapes that none had before."""
+    seen: dict[str, set[bool]] = {"train_step": set(), "accuracy": set(), "callback": set()}
+
+    def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **options: Any) -> Any:
+            seen[name].add(bool(cudnn.benchmark))
+            return function(*args, **options)
+
+        return call
+
+    for name in ("train_step", "accuracy"):
+        monkeypatch.setattr(loop, name, noted(name, getattr(loop, name)))
+    config, listen = tiny("sat"), noted("callback", lambda moment: None)
     assert loop.train(config, RunFolder.create(tmp_path / "run", config), splits(config.data), CPU, listen)
-    assert set(seen) == {True}
-    step = Phase(1.0, Need(), lambda: seen.append(bool(cudnn.benchmark)))
+    assert seen == {"train_step": {True}, "accuracy": {False}, "callback": {False}}
+    assert not cudnn.benchmark
+
+
+def test_races_use_it(on_a_gpu: None) -> None:
+    seen = set()
+    step = Phase(1.0, Need(), lambda: seen.add(bool(cudnn.benchmark)))
     race([TimedMethod("step", (step,))], 2, CPU)
-    assert set(seen) == {True}
+    assert seen == {True}
     assert not cudnn.benchmark

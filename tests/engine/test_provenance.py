@@ -227,3 +227,26 @@ def test_every_run_has_an_id(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     first.change_config(first.read_config(), ())
     assert first.read_id() == kept
     assert "run_id" not in call(capsys, "compare", str(first.path), str(second.path)).out
+
+
+def test_an_edit_after_the_training_is_marked(
+    run_copy: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The accuracies belong to the configuration that the card has: `compare` says so, `export` refuses."""
+    words = ("export", str(run_copy.path), "--out", str(tmp_path / "export"))
+    assert call(capsys, *words).code == 0
+    edit(run_copy, "train.log_every", 7)
+    assert call(capsys, *words).code == 0, "it moves no weight"
+    lam = edit(run_copy, "method.lam", 99.0)
+    fact = f"method.lam is {lam} in result.json and 99.0 in config.json"
+    found = call(capsys, *words)
+    assert (found.code, fact in found.err) == (2, True)
+    compared = call(capsys, "compare", str(run_copy.path))
+    assert (compared.code, fact in " ".join(compared.out.split())) == (0, True)
+
+
+def test_a_network_beyond_the_checkpoint_takes_no_memory(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    edit(run, "model.width", 9000)
+    found = call(capsys, "train", "--resume", str(run.path))
+    assert found.code == 2
+    assert "describes a network of" in found.err

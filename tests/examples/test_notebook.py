@@ -46,7 +46,7 @@ def test_it_is_what_its_script_makes() -> None:
     code = [cell for cell in committed.cells if cell.cell_type == "code"]
     assert [cell.outputs for cell in code] == [[]] * len(code)
     assert {cell.execution_count for cell in code} == {None}
-    assert code[0].source.startswith("# %pip install uiat")
+    assert code[0].source.startswith("# %pip install '..[all]'")
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from tests.support.calls import call, refused, stopped
 from tests.support.export_folders import FAMILIES, GREY, make_run
@@ -116,6 +117,14 @@ def export_killed(words: tuple[str, ...], moment: int) -> bool:
             os._exit(main([*words]))
     finally:
         os._exit(3)
+
+
+def test_weights_that_are_not_finite(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    """The logits of the exported network are NaN as those of the run are: they do not differ."""
+    tensors = {name: tensor.clone() for name, tensor in load_file(run.best).items()}
+    next(tensor for name, tensor in tensors.items() if name.endswith("bias")).fill_(float("nan"))
+    save_file(tensors, run.best)
+    assert call(capsys, "export", str(run.path)).code == 0
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["first", "second"])

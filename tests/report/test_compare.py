@@ -183,6 +183,21 @@ def test_a_folder_of_reproduce_is_read(tmp_path: Path, capsys: pytest.CaptureFix
     assert "weights of the last epoch" in " ".join(out.split())
 
 
+@pytest.mark.parametrize("names", ["ab", "ba"])
+def test_of_two_batch_sizes_the_smaller_is_shown_whatever_the_files_are_called(names: str, tmp_path: Path) -> None:
+    run = copy_of("sat", tmp_path / "sat")
+    card = json.loads((run / "result.json").read_text())
+    (run / "result.json").write_text(json.dumps({**card, "evaluations": []}))
+    (run / "measures").mkdir()
+    for name, size, accuracy in zip(names, (64, 256), (0.25, 0.5), strict=True):
+        facts = {"attack": "autoattack", "weights": "best", "split": "test", "accuracy": accuracy, "n": 120}
+        facts |= {"eps": 0.2, "norm": "linf", "batch_size": size}
+        (run / "measures" / f"autoattack-{name}.json").write_text(json.dumps(facts))
+    (found,) = compare_runs(read_runs([str(run)])).rows
+    assert found.robust is not None
+    assert found.robust.accuracy == 0.25
+
+
 def test_runs_that_were_measured_at_their_last_epoch_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They are compared with each other; beside one that has its best epoch measured, a note names the flag."""
     copies = [copy_of(method, tmp_path / method) for method in ("sat", "uiat")]
@@ -195,7 +210,7 @@ def test_runs_that_were_measured_at_their_last_epoch_alone(tmp_path: Path, capsy
     assert "not evaluated" not in out
     assert f"{100 * entry('sat', 'pgd-20')['accuracy']:.2f}" in out
     out = call(capsys, "compare", str(three_runs() / "natural"), str(copies[0])).out
-    assert "note: sat: evaluated with the weights of the last epoch: --weights last" in out
+    assert "note: sat: evaluated with the weights of the last epoch alone: see `uiat compare --weights last`" in out
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """Planned passes are those that happen, for every run that was made."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import torch
 from tests.support.calls import call
 from tests.support.tiny import TINY, tiny_scale
 from uiat.bench.timed import KINDS, passes_per_image
+from uiat.cli import reproduce_output
+from uiat.cli.reproduce_job import Reproduce, plan_job
 from uiat.data import SOURCES, load
 from uiat.data.data_config import DataConfig
 from uiat.methods import METHODS, UIATOneOff
@@ -89,6 +92,13 @@ def test_a_typical_time_is_that_of_a_cascade_with_half_of_the_images() -> None:
     assert measuring_passes(alone, config) == measuring_passes(alone, config, TYPICAL) == 10_000 * 20.5
     curve = Curve("autoattack", (-0.1, 0.0, 0.1, 0.2), 10)
     assert measuring_passes(curve, config, TYPICAL) == pytest.approx(10 * (2 * 20.5) + 2 * (first + rest / 2) / 1000)
+
+
+def test_times_on_a_gpu_are_gpu_hours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reproduce_output, "seconds_left", lambda cells, out, device, share: 7_200_000.0 * share)
+    job = plan_job(Reproduce(("table6",), scale="paper", out=str(tmp_path)))
+    found = reproduce_output.total_time(replace(job, device=torch.device("cuda:1")))
+    assert found == "2,000.0 GPU-hours at most, typically 1,000.0"
 
 
 def test_a_plan_of_one_seed_has_the_time_of_three(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

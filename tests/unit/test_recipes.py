@@ -40,6 +40,7 @@ def test_what_is_taken_from_hats_code(data: str, rotation: float) -> None:
     assert (hat.method.helper_epochs, uiat.method.helper_epochs) == (50, None)
     for config in (hat, uiat):
         assert config.data.rotation == rotation
+        assert (config.model.normalize, config.model.statistics) == (False, data)  # type: ignore[attr-defined]
         assert (config.train.momentum, config.train.schedule.low_momentum) == (0.9, None)  # as A.2 states
 
 

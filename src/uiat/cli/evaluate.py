@@ -27,7 +27,7 @@ from uiat.evaluation.suite import SuiteResult
 from uiat.evaluation.verdicts import pack
 from uiat.fields import show_number
 from uiat.io import json_text, output_path, write_output
-from uiat.models import Imported
+from uiat.models import NetworkOptions
 from uiat.models.layout import keeps_channels_last
 from uiat.progress import PipeSafeConsole
 from uiat.runs.result_card import add_evaluation
@@ -87,7 +87,7 @@ def _evaluate(target: Path, options: Evaluate[Any]) -> None:
     ready = prepare(target, options.subject)
     notices = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
     notices.print(_network_line(ready), markup=False, soft_wrap=True)
-    if ready.run is None and isinstance(ready.options.model, Imported):
+    if _may_lack_normalization(ready):
         notices.print(f"note: {UNNORMALIZED}", markup=False, soft_wrap=True)
     with open_ledger(ready, options.attacks, bool(options.save_adversaries), options.restart) as ledger:
         _measure(ready, options, ledger, notices)
@@ -116,6 +116,12 @@ def _measure(ready: LoadedSubject, options: Evaluate[Any], ledger: Ledger, notic
         notices.print(f"note: {notice}", markup=False, soft_wrap=True)
     wait()  # an interrupted evaluation can go on until its result is written
     ledger.close()
+
+
+def _may_lack_normalization(ready: LoadedSubject) -> bool:
+    """Whether weights that were not trained here are in a network whose options do not say if it normalises."""
+    trained_elsewhere = not ready.target.is_dir()
+    return trained_elsewhere and not isinstance(ready.options.model, NetworkOptions)
 
 
 def _network_line(ready: LoadedSubject) -> str:

@@ -212,14 +212,13 @@ SubjectField = Annotated[Subject[ModelT], tyro.conf.arg(name="")]
 def check_file(place: str | None, *, text: bool = False) -> None:
     """Refuse a place where no file can be written, before hours of work and not after; nothing is left there.
 
-    A link to a file is followed (`output_path`), but not in a run folder, which may come from somebody else. A device
-    or a FIFO takes `text` alone.
+    A link to a file is followed (`output_path`), but not in a run folder (`check_run_links`). A device or a FIFO takes
+    `text` alone.
     """
     if place is None:
         return
     path = output_path(place)
-    if os.path.islink(place) and RunFolder(Path(place).parent).config.is_file():
-        RunFolder(Path(place).parent).check_links()
+    check_run_links(Path(place))
     if text and is_stream(path) and os.access(path, os.W_OK):
         return
     if not Path(place).name or place.endswith(os.sep) or os.path.isdir(path):
@@ -229,6 +228,14 @@ def check_file(place: str | None, *, text: bool = False) -> None:
     if os.path.lexists(path) and not os.path.isfile(path):
         raise UserError(f"cannot write {place}: it is a device, a FIFO or the like; give the path of a file.")
     _try_writing(path, f"cannot write {place}", "choose another place")
+
+
+def check_run_links(path: Path) -> None:
+    """Refuse a path to write that leads through a link within a run folder, which may come from somebody else."""
+    parts = (path, *path.absolute().parents)
+    for k, part in enumerate(parts):
+        if part.is_symlink() and any(RunFolder(folder).config.is_file() for folder in parts[k + 1 :]):
+            raise UserError(f"{part} is a link in a run folder, and nothing is written through it: give another path.")
 
 
 def out_folder(ready: LoadedSubject, out: str | None, name: str) -> Path:
@@ -243,6 +250,7 @@ def out_folder(ready: LoadedSubject, out: str | None, name: str) -> Path:
 
 def check_folder(folder: Path) -> None:
     """Refuse a folder for files that cannot be made or written; nothing is made yet."""
+    check_run_links(folder)
     existing = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
     what = f"cannot write the folder {folder}"
     if not os.path.isdir(existing):

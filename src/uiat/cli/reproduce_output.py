@@ -72,8 +72,10 @@ def print_plan(job: Job) -> None:
 
 
 def total_time(job: Job) -> str:
-    """Write the time that is left: the worst case and a typical one."""
+    """Write the time that is left, on a GPU in hours of one: the worst case and a typical one."""
     worst, typical = (seconds_left(job.cells, job.out, job.device, share) for share in (1.0, TYPICAL))
+    if job.device.type == "cuda":
+        return f"{worst / 3600:,.1f} GPU-hours at most, typically {typical / 3600:,.1f}"
     return f"{clock_time(worst)} at most, typically {clock_time(typical)}, for one process on {job.device}"
 
 

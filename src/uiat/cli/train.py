@@ -29,7 +29,7 @@ from uiat.progress import PipeSafeConsole
 from uiat.runs.checkpoint import known_identity
 from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity, known_data
 from uiat.runs.run_folder import RunFolder
-from uiat.runs.saved import check_model
+from uiat.runs.saved import check_model, check_network_size
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
@@ -189,6 +189,7 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         find_network(run, config.model)
         images = replace(config.data, name=choose_data(config.data.name, chosen.data or None, run.path))
         splits = _load(replace(config, data=find_data(run, images)), chosen)
+        check_network_size(run, config.model, splits.spec)
         check_same(run.path, known_data(run) or known_identity(run), identity(splits), images.name)
         keep_identity(run, splits, config, moved=chosen.data)
         if (chosen.on_nonfinite is not None or imports) and is_main():

@@ -27,6 +27,8 @@ _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f
 _NUMERIC_CLASSES = range(6, 16)
 """Classes of arrays (mxDOUBLE … mxUINT64) that hold plain numbers; the others are structures, text and objects."""
 _COMPLEX = 0x0800
+_MOST_RATIO = 100
+"""How much larger than packed a large array is at most; photographs shrink by less than half."""
 _HEAD = 1024
 """More bytes than an array has before its numbers."""
 _MOST_BYTES = 2 * MOST_BYTES
@@ -84,6 +86,8 @@ def _unpack(packed: memoryview, order: str, names: tuple[str, ...]) -> tuple[int
         return kind, start[:0]
     numbers = math.prod(np.frombuffer(shape, f"{order}i4").tolist())
     check_size(max(size, numbers), min(_MOST_BYTES, 8 * numbers + _HEAD))
+    if size > MOST_BYTES // 4 and size > _MOST_RATIO * len(packed):
+        raise ValueError(f"a packed array would grow from {len(packed):,} bytes to {size:,}")
     unpacker = zlib.decompressobj()
     content = unpacker.decompress(packed, 8 + size + -size % 8)
     if unpacker.decompress(unpacker.unconsumed_tail, 1) or not unpacker.eof:

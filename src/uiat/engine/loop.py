@@ -66,7 +66,7 @@ def train(
     `StopSignal`, entered already.
     """
     lock, stopping = run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal()
-    with lock, stopping as signal, cudnn_benchmark(device):  # all batches but the last of an epoch have one shape
+    with lock, stopping as signal:
         return _train(config, run, splits, device, callback, signal)
 
 
@@ -119,16 +119,17 @@ def _train(
                 lr = plan.schedule.at(now, plan.epochs * steps)
                 skip = plan.on_nonfinite == "skip"
                 momentum = plan.schedule.momentum_at(now, plan.epochs * steps, plan.momentum)
-                fault = train_step(
-                    state,
-                    batch,
-                    clock,
-                    lr=lr,
-                    momentum=momentum,
-                    micro_batch=plan.micro_batch,
-                    undo=skip,
-                    awp=plan.awp,
-                )
+                with cudnn_benchmark(device):  # all batches but the last of an epoch have one shape
+                    fault = train_step(
+                        state,
+                        batch,
+                        clock,
+                        lr=lr,
+                        momentum=momentum,
+                        micro_batch=plan.micro_batch,
+                        undo=skip,
+                        awp=plan.awp,
+                    )
                 if fault is not None:
                     respond(fault, state, steps, run.path, skip=skip)
                 state.step = step + 1

@@ -8,8 +8,9 @@ from typing import Any
 from torch import nn
 
 from uiat.config import AnyConfig
-from uiat.errors import quoted
+from uiat.errors import UserError, quoted
 from uiat.runs.identity import find_network
+from uiat.runs.provenance import edited_since
 from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, check_model, trained_on
 from uiat.runs.weights import DIGEST, NO_DIGEST, OTHER_WEIGHTS, is_measured_on
@@ -85,8 +86,11 @@ def load_run(path: Path, weights: Weights, data_dir: str | None, model: str = ""
     run = RunFolder.open(path)
     config = run.read_config()
     check_model(config.model, model, run.path)
+    card = run.read_card()
+    if edited := edited_since(config, card):
+        raise UserError(f"{run.path}: {edited}. Restore it: its weights were trained with the values of result.json.")
     file = run.find_weights(weights)
     facts, spec = trained_on(run, config, data_dir)
     find_network(run, config.model)
     network = build(config.model, spec, file).requires_grad_(False)
-    return LoadedRun(run, config, weights, network, spec, facts, run.read_card())
+    return LoadedRun(run, config, weights, network, spec, facts, card)

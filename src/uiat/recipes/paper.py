@@ -29,7 +29,8 @@ def cifar10(model: str, method: str) -> AnyConfig:
 def cifar100(model: str, method: str) -> AnyConfig:
     """CIFAR-100: as CIFAR-10, and rotations of up to 15 degrees."""
     config = _with_short_helper(_multi_step("cifar100", model, method, epochs=100))
-    return replace(config, data=replace(config.data, rotation=CIFAR100_ROTATION))
+    network = replace(config.model, statistics="cifar100")  # type: ignore[type-var]  # for --model.normalize
+    return replace(config, model=network, data=replace(config.data, rotation=CIFAR100_ROTATION))
 
 
 def _with_short_helper(config: AnyConfig) -> AnyConfig:

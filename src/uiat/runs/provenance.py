@@ -88,13 +88,9 @@ class Provenance:
                 f"{path} belongs to another run than {run.config} (run id {before['run_id']} and {now['run_id']}): "
                 "bring back the file that belongs to the other."
             )
-        changes = _changes(config, _leaves(now["config"]))
-        fixed = {name: pair for name, pair in changes.items() if name not in FREE}
-        if fixed:
-            values = [f"{name} is {a!r} in the checkpoint and {b!r} in config.json" for name, (a, b) in fixed.items()]
-            more = f"; and {len(values) - NAMED} more" if len(values) > NAMED else ""
+        if values := _differing(config, _leaves(now["config"]), "the checkpoint"):
             raise UserError(
-                f"{run.config} changed since {path} was written: {'; '.join(values[:NAMED])}{more}. These are fixed "
+                f"{run.config} changed since {path} was written: {values}. These are fixed "
                 "within a run: restore the values of the checkpoint, or train with the new ones in another --out."
             )
         check_same(run.path, before["data"], now["data"], self.config.data.name)
@@ -103,6 +99,24 @@ class Provenance:
                 f"the helper of {run.path} has other weights than when {path} was written: bring it back, "
                 "or start a new run."
             )
+
+
+def edited_since(config: AnyConfig, card: dict[str, Any]) -> str:
+    """Say what of a run's configuration was edited after its card was written; nothing where there is no such card."""
+    try:
+        before = _normal(card["config"])
+    except (KeyError, UserError, RecursionError):  # not finished, or of a version with other fields
+        return ""
+    values = _differing(before, _leaves(to_json(config)), "result.json")
+    return f"config.json was edited after the training: {values}" if values else ""
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any], file: str) -> str:
+    """Name the fields that decide a result and differ from those in a file, with both values."""
+    fixed = {name: pair for name, pair in _changes(before, now).items() if name not in FREE}
+    values = [f"{name} is {a!r} in {file} and {b!r} in config.json" for name, (a, b) in fixed.items()]
+    more = f"; and {len(values) - NAMED} more" if len(values) > NAMED else ""
+    return f"{'; '.join(values[:NAMED])}{more}"
 
 
 def _normal(saved: dict[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ CARD: dict[str, Any] = {
 EVALUATION: dict[str, Any] = {
     **dict.fromkeys(("weights", "data", "sample", "attack", "split", "verdicts", "version"), str),
     **dict.fromkeys(("eps", "step", "accuracy", "seconds"), float),
-    **dict.fromkeys(("n", "steps", "restarts", "seed", "processes"), int),
+    **dict.fromkeys(("n", "steps", "restarts", "seed", "processes", "batch_size"), int),
     **{"exact": bool, "norm": Norm, "interval95": tuple[float, float], "per_class": dict[str, float]},
     **{"environment": _DICT},
 }

@@ -199,3 +199,18 @@ def build(model: ModelConfig, spec: DataSpec, file: Path) -> nn.Module:
     # `fitting_weights` has compared all tensors; one without memory is a counter that old files lack.
     network.load_state_dict({name: tensor for name, tensor in tensors.items() if not tensor.is_meta}, strict=False)
     return network.eval()
+
+
+def check_network_size(run: RunFolder, model: ModelConfig, spec: DataSpec) -> None:
+    """Refuse to resume a run whose config.json describes a network far larger than its checkpoints, which hold it."""
+    files = [file for file in (run.checkpoint, run.previous) if file.is_file()]
+    if not isinstance(model, NetworkOptions) or not files:
+        return
+    with torch.random.fork_rng([]), torch.device("meta"):
+        weights = sum(tensor.nbytes for tensor in model.build(spec).state_dict().values())
+    largest = max(file.stat().st_size for file in files)
+    if weights > 10 * largest + MOST_BYTES:  # damaged checkpoints are noticed where they are read
+        raise UserError(
+            f"{run.config} describes a network of {weights:,} bytes, and {files[0]} has {largest:,}: "
+            "restore the values that the run was made with."
+        )

@@ -15,6 +15,7 @@ from uiat.evaluation.verdicts import Paired, compare_verdicts
 from uiat.fields import show_number
 from uiat.progress import clock_time
 from uiat.report.page.runs import Evaluation, Run, show_threat
+from uiat.runs.provenance import edited_since
 from uiat.runs.run_folder import Weights
 from uiat.runs.weights import NO_DIGEST, OTHER_WEIGHTS
 
@@ -83,9 +84,8 @@ def compare_runs(runs: Sequence[Run], attack: str | None = None, weights: Weight
         row = _row(run, threat, best, data, first=not k)
         if run.folder.path in others:
             other = "last" if weights == "best" else "best"
-            row = replace(
-                row, notes=(*row.notes, f"evaluated with the weights of the {other} epoch: --weights {other}")
-            )
+            note = f"evaluated with the weights of the {other} epoch alone: see `uiat compare --weights {other}`"
+            row = replace(row, notes=(*row.notes, note))
         rows.append(row)
     return RunComparison(tuple(rows), threat, weights, differences(order), tuple(_seeds(rows)))
 
@@ -122,6 +122,8 @@ def _row(run: Run, threat: Threat | None, best: Evaluation | None, data: tuple[A
         notes.append(f"{run.others} {OTHER_WEIGHTS}")
     if any(evaluation.without_digest for evaluation in (natural, robust) if evaluation):
         notes.append(f"its card {NO_DIGEST}")
+    if edited := edited_since(run.config, run.card):
+        notes.append(edited)
     if run.data != data:
         notes.append(f"other data than most ({run.data_name}): not comparable")
     if natural is None and robust is None:

@@ -236,9 +236,10 @@ def _from_card(run: Run) -> Iterable[Evaluation | None]:
 def _from_measures(run: Run) -> Iterable[Evaluation | None]:
     """Return the test accuracies that `uiat reproduce` keeps beside a run, those on the most images first.
 
+    Of several on as many images, that with the smallest batches is first: the order of file names is that of hashes.
     `None` stands for one of other weights.
     """
-    found: list[Evaluation | None] = []
+    found: list[tuple[int, int, Evaluation | None]] = []
     for path in sorted((run.folder.path / "measures").glob("*.json")):
         entry = read_record(path, {})
         if "attack" not in entry or entry.get("split") != "test":  # there are measurements of other kinds
@@ -249,8 +250,9 @@ def _from_measures(run: Run) -> Iterable[Evaluation | None]:
             verdicts = file.get_tensor("correct").bool()
         with suppress(KeyError, TypeError, ValueError):
             images = (run.data, "reproduce", entry["n"])
-            found.append(_evaluation(run, entry, entry["attack"], entry["weights"], images, verdicts))
-    return sorted(found, key=lambda evaluation: -evaluation.n if evaluation else 0)
+            evaluation = _evaluation(run, entry, entry["attack"], entry["weights"], images, verdicts)
+            found.append((-entry["n"], entry.get("batch_size", 0), evaluation))
+    return [evaluation for *_, evaluation in sorted(found, key=lambda each: each[:2])]
 
 
 def _evaluation(
