@@ -1,4 +1,4 @@
-"""What `make docs` adds to MkDocs: pages made of files outside docs/, links that lead to them, the demo's report."""
+"""MkDocs hooks of `make docs`: pages from files outside docs/, links to them, and the demo report."""
 
 import re
 from pathlib import Path
@@ -13,13 +13,13 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[1]
 EXAMPLES = {f"examples/{path.name}": f"examples/{path.stem}.md" for path in (ROOT / "examples").glob("*.py")}
 PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGELOG.md": "changelog.md", **EXAMPLES}
-"""Files of the repository outside docs/, and the page that each becomes."""
+"""Files of the repository outside docs/, and the page generated from each."""
 SOURCES = {page: source for source, page in PAGES.items()}
 FENCED = re.compile(r"(^(?:```|~~~~).*?^(?:```|~~~~)$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r'(?:\[(?P<text>[^\]]*)\]\(|src=")(?P<path>[^)#":\s]+)(?P<anchor>#[^)\s]*)?[)"]')
-REPORT = """<a class="md-button" href="report.html" target="_blank">Open the report alone</a>
+REPORT = """<a class="md-button" href="report.html" target="_blank">Open the report in a new tab</a>
 
-<iframe class="report" src="report.html" title="The report of the demo"></iframe>
+<iframe class="report" src="report.html" title="Demo report"></iframe>
 """
 
 
@@ -27,7 +27,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files outside docs/ as pages, and the report beside them."""
     report = ROOT / config.extra["report"]
     if not report.is_file():
-        raise PluginError(f"there is no report at {report}: `make docs` makes it, and `make demo` does.")
+        raise PluginError(f"no report at {report}: run `make demo` (`make docs` does so if it is missing).")
     files.append(File.generated(config, "report.html", abs_src_path=str(report)))
     for source, page in PAGES.items():
         files.append(File.generated(config, page, content=as_page(ROOT / source), inclusion=InclusionLevel.NOT_IN_NAV))
@@ -49,10 +49,10 @@ def as_page(path: Path) -> str:
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Turn the links of a page, which hold in the repository, into links that hold in the site."""
+    """Rewrite the links of a page, which are valid in the repository, to links of the site."""
     uri = page.file.src_uri
     if uri == "index.md":
-        page.meta["hide"] = ["navigation"]  # there is nothing beside it but the tabs above
+        page.meta["hide"] = ["navigation"]  # the tabs above are all of it
     source = ROOT / SOURCES.get(uri, f"docs/{uri}")
     parts = FENCED.split(markdown)
     parts[::2] = [LINK.sub(lambda match: link(match, source, uri), part) for part in parts[::2]]
@@ -60,15 +60,15 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 
 def link(match: re.Match[str], source: Path, uri: str) -> str:
-    """Return a link of the repository as one of the site, or as a plain name where the site lacks the file.
+    """Return a repository link as a site link, or as a plain name if the file is not part of the site.
 
-    A link to nothing stays as it is, so that MkDocs warns of it.
+    A link to a missing file is returned unchanged, so that MkDocs warns about it.
     """
     path = (source.parent / match["path"]).resolve()
     if not path.exists() or not path.is_relative_to(ROOT):
         return match[0]
     name = path.relative_to(ROOT).as_posix()
-    script = name.replace(".ipynb", ".py")  # a notebook is shown by the page of its script
+    script = name.replace(".ipynb", ".py")  # the page of a notebook is generated from its script
     if path.is_relative_to(ROOT / "docs"):
         found = path.relative_to(ROOT / "docs").as_posix()
     elif script in PAGES:

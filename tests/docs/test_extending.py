@@ -1,4 +1,4 @@
-"""Every example of docs/extending.md is saved under its name and run as a script."""
+"""Every example of docs/extending.md, saved under its name and run as a script."""
 
 import json
 import runpy
@@ -44,7 +44,7 @@ BEFORE = [dict(registry) for registry in REGISTRIES]
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Save all examples in one folder, as they import each other, and put the registries back afterwards."""
+    """Save all examples in one folder, since they import each other; restore the registries afterwards."""
     for name, text in EXAMPLES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.chdir(tmp_path)
@@ -54,7 +54,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def forget() -> None:
-    """Be as a process that has imported no example."""
+    """Restore the registries, and forget the imported examples."""
     for registry, content in zip(REGISTRIES, BEFORE, strict=True):
         registry.clear()
         registry.update(content)
@@ -107,7 +107,7 @@ def test_the_run_is_trained_and_evaluated(script: str, run: str, kind: dict[str,
     assert [evaluation["attack"] for evaluation in evaluations] == ["natural", "pgd-20"]
 
 
-def test_a_script_passes_on_how_its_command_ended() -> None:
+def test_a_script_returns_the_exit_code_of_its_command() -> None:
     Path("runs").write_text("a file where a folder should be")
     with pytest.raises(SystemExit) as ended:
         runpy.run_path("mixed.py", run_name="__main__")
@@ -115,22 +115,22 @@ def test_a_script_passes_on_how_its_command_ended() -> None:
 
 
 def test_the_commands_work_for_the_example(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every command of the page; those that need the method name its file."""
+    """Every command of the page; those that require the method name its file."""
     (block,) = [b for b in blocks(ROOT / "docs" / "extending.md") if b.language == "bash"]
     tiny = ["--validate.steps", "2", "--model.width", "4"]
-    said = {}
-    for program, *words in block.commands():
+    output = {}
+    for program, *args in block.commands():
         assert program == "uiat"
-        small = tiny if "digits-resnet8-mixed" in words else []
-        if "--processes" in words:  # its processes are new ones: they are told what to import
-            found = Call(*finish(spawn("uiat", *words, cwd=folder)))
+        small = tiny if "digits-resnet8-mixed" in args else []
+        if "--processes" in args:  # new processes, which import the file themselves
+            found = Call(*finish(spawn("uiat", *args, cwd=folder)))
         else:
-            found = call(capsys, *words, *small)
+            found = call(capsys, *args, *small)
         forget()
         assert found.code == 0, found.err
-        said[words[0]] = found.out
-    assert "runs/mine, mixed: passes were counted" in said["bench"]
-    assert "UIAT's loss, p half clean" in said["list"]
+        output[args[0]] = found.out
+    assert "runs/mine, mixed: passes were counted" in output["bench"]
+    assert "UIAT's loss, p half clean" in output["list"]
     made = json.loads((folder / "runs/mine/inverse/inverse.json").read_text())
     trained = RunFolder("runs/mine").read_config().method
     assert trained.inverse is not None
@@ -139,20 +139,20 @@ def test_the_commands_work_for_the_example(folder: Path, capsys: pytest.CaptureF
     assert json.loads((folder / "handover" / "card.json").read_text())["method"]["kind"] == "Mixed"
 
 
-def test_the_registries_are_as_they_were() -> None:
+def test_the_registries_are_restored() -> None:
     assert "mixed" not in methods.METHODS
     assert "stripes" not in data.SOURCES
 
 
-def test_a_table_of_ones_own_is_reproduced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its method has a name, a budget and a plan like those of the package."""
+def test_a_custom_table_is_reproduced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its method has a name, a cost and a plan like those of the package."""
     import_module("mixed")
     scale = scales.get("smoke")
     cell = Cell(replace(scale.config("uiat"), method=at_radius(methods.get("mixed"), SMOKE_EPS)))
     entry = Entry("Mixed", "digits", "Natural", cell, Percent(scale.attacked("Natural")))
-    monkeypatch.setitem(EXPERIMENTS, "mine", lambda scale: Table("mine", "A method of my own", scale, (entry,)))
-    for words in (["--plan"], []):
-        assert main(["reproduce", "mine", "--only", "mixed", "--jobs", "0", "--out", "out", *words]) == 0
+    monkeypatch.setitem(EXPERIMENTS, "mine", lambda scale: Table("mine", "A custom method", scale, (entry,)))
+    for flags in (["--plan"], []):
+        assert main(["reproduce", "mine", "--only", "mixed", "--jobs", "0", "--out", "out", *flags]) == 0
     (run,) = (folder / "out" / "runs").glob("digits-mixed-s0-*")
     assert RunFolder(run).is_finished
     assert main(["reproduce", "table1", "--only", "mixed", "--out", "out"]) == 2

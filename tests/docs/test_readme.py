@@ -1,4 +1,4 @@
-"""Commands and blocks of the README and of the pages it leads to, run as they stand; runs are only made tiny."""
+"""Commands and code blocks of the README and of the pages it links to, run with smaller runs."""
 
 import re
 import sys
@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tests.support.doc_pages import README, ROOT, blocks
+from tests.support.flags import known_flags
 from uiat import METHODS, recipes
 from uiat.cli import main
 from uiat.cli import train as train_command
@@ -18,37 +19,40 @@ from uiat.data import SOURCES
 from uiat.models import MODELS
 
 TINY = ["--train.epochs", "1", "--data.subset", "200", "--validate.steps", "2"]
-RUN = [README, *(ROOT / "docs" / f"{name}.md" for name in ("plugin", "cli", "runs", "data"))]
+RUN = [README, *(ROOT / "docs" / f"{name}.md" for name in ("quickstart", "plugin", "cli", "runs", "data"))]
+CHECKED = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("install", "gpu", "evaluation", "performance", "sharing"))]
+"""Pages whose commands have only known flags."""
 MADE = {
     "README.md": {"sat", "uiat"},
+    "quickstart.md": {"first"},
     "plugin.md": set[str](),
     "cli.md": {"digits-resnet8-uiat-s0", "b", "c", "d"},
     "runs.md": {"logged", "sat", "uiat"},
     "data.md": {"mine"},
 }
-"""The runs that the blocks of each page make."""
+"""The runs that the blocks of each page create."""
 DOWNLOADED = ("cifar10", "cifar100", "svhn", "fashion-mnist")
 
 
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
 def test_the_blocks_run_in_their_order(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One folder, from top to bottom, as a reader would do it."""
+    """In one folder, from top to bottom."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
     for block in blocks(page):
         if any(name in block.text for name in ("photos", "my_net.py", "my_arrays", "my_data")):
-            continue  # in tests/docs/test_own_example.py, without anything made tiny
+            continue  # in tests/docs/test_data_page.py, unmodified
         if block.language == "python" and not block.text.startswith("# log_"):
             exec(compile(block.text, page.name, "exec"), yours())
         elif block.language == "bash":
-            for words in block.commands():
-                run(words)
+            for command in block.commands():
+                run(command)
     runs = {path.name for path in Path("runs").iterdir()} if Path("runs").is_dir() else set()
     assert runs >= MADE[page.name]
 
 
 def test_the_logger_of_the_page_about_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ten lines for Weights & Biases, run with a stand-in for its package."""
+    """Ten lines for Weights & Biases, with a stub for its package."""
     (block,) = [b for b in blocks(ROOT / "docs" / "runs.md") if b.text.startswith("# log_wandb.py")]
     assert len([line for line in block.text.splitlines() if line.strip()]) <= 12
     logged: list[tuple[dict[str, object], int]] = []
@@ -70,7 +74,7 @@ def test_the_logger_of_the_page_about_runs(tmp_path: Path, monkeypatch: pytest.M
 
 
 def yours() -> dict[str, object]:
-    """Return the names that the README leaves to the reader."""
+    """Return the names that the README does not define."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(900, 10))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -79,15 +83,15 @@ def yours() -> dict[str, object]:
     return {"model": model, "optimizer": optimizer, "loader": loader, "device": "cpu", "epochs": 2, **images}
 
 
-def run(words: list[str]) -> None:
-    """Run one command: a `make` target exists, and `uiat` ends well."""
-    program, *args = words
+def run(command: list[str]) -> None:
+    """Run one command: a `make` target exists, and `uiat` succeeds."""
+    program, *args = command
     if program == "make":
         assert args[0] in make_targets()
         return
-    if words == ["source", ".venv/bin/activate"]:
+    if command == ["source", ".venv/bin/activate"]:
         return
-    assert program == "uiat", f"no rule for the command {words}"
+    assert program == "uiat", f"no rule for the command {command}"
     if args[0] == "train" and "--resume" not in args and not {"--help", "--help-all"} & set(args):
         config = parsed(args[1:])
         if config.data.name in DOWNLOADED:
@@ -96,11 +100,11 @@ def run(words: list[str]) -> None:
         args = [*args, *TINY, *width]
     if args[0] == "report":
         args = [*args, "--n", "20", "--examples", "4", "--attack", "pgd-2"]
-    assert main(args) == 0, words
+    assert main(args) == 0, command
 
 
 def parsed(args: list[str]) -> AnyConfig:
-    """Return what the words after `uiat train` ask for."""
+    """Return the configuration of the arguments of `uiat train`."""
     name, rest = train_command.name_recipe(args)
     config, rest = train_command._choose(recipes.get(name), rest)
     return train_command.parse(config, rest)[0]
@@ -112,7 +116,7 @@ def make_targets() -> set[str]:
 
 def test_it_opens_with_the_two_commands() -> None:
     first = blocks(README)[0]
-    assert [words[:2] for words in first.commands()] == [["make", "demo"], ["make", "test"]]
+    assert [command[:2] for command in first.commands()] == [["make", "demo"], ["make", "test"]]
 
 
 def test_overrides_do_what_the_page_says() -> None:
@@ -124,10 +128,19 @@ def test_overrides_do_what_the_page_says() -> None:
 
 
 @pytest.mark.parametrize("name", [*METHODS, *MODELS, *SOURCES])
-def test_everything_there_is_has_a_place_in_a_table(name: str) -> None:
-    pages = [(ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("cli", "data")]
+def test_every_registered_part_is_in_a_table(name: str) -> None:
+    pages = [(ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8") for page in ("methods", "data")]
     rows = [line for page in pages for line in page.splitlines() if line.startswith("| `")]
-    assert any(f"`{name}`" in row.split(" | ")[0] for row in rows), f"neither docs/cli.md nor docs/data.md names {name}"
+    assert any(f"`{name}`" in row.split(" | ")[0] for row in rows), f"{name} is neither in methods.md nor in data.md"
+
+
+@pytest.mark.parametrize("page", CHECKED, ids=lambda page: page.name)
+def test_commands_have_known_flags(page: Path) -> None:
+    known = known_flags()
+    for block in blocks(page):
+        for program, *args in block.commands() if block.language == "bash" else ():
+            flags = {arg for arg in args if arg.startswith("--") and program == "uiat"}
+            assert flags <= known, f"no such flags: {sorted(flags - known)}"
 
 
 def test_contributing_shows_commands_that_exist() -> None:
@@ -143,7 +156,7 @@ def test_contributing_shows_commands_that_exist() -> None:
 
 
 def test_the_readme_fits_its_first_screens() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 130
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 135
     pictures = sorted((ROOT / "docs" / "pictures").glob("*.png"))
     assert {path.name for path in pictures} == {"friend-to-enemy.png", "phone.png", "slider.png"}
     assert all(path.stat().st_size < 300_000 for path in pictures)

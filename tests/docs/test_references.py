@@ -1,4 +1,4 @@
-"""What the documentation names exists: files, classes and functions, flags, links."""
+"""Files, classes, functions, flags and links in the documentation exist."""
 
 import ast
 import re
@@ -20,7 +20,7 @@ def source(path: str) -> Path:
 
 
 def names(body: list[ast.stmt], prefix: str = "") -> set[str]:
-    """Return all that a module defines: functions, classes, their methods and fields, constants."""
+    """Return the names a module defines: functions, classes, their methods and fields, constants."""
     found: set[str] = set()
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):

@@ -1,4 +1,4 @@
-"""The site of `make docs`, built with a stub for the demo's report: complete, strict, and alone on the disk."""
+"""The site of `make docs`, built with a stub for the demo report: complete, strict and self-contained."""
 
 import json
 import os
@@ -22,7 +22,7 @@ API = ROOT / "docs" / "api.md"
 
 
 class Page(HTMLParser):
-    """The anchors of a page, what it loads, and where it leads."""
+    """The anchors, resources and links of a page."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page], site: Path) -
 
 
 def test_every_link_leads_somewhere(pages: dict[Path, Page]) -> None:
-    """Those in HTML as it stands, which MkDocs does not follow, as well."""
+    """Also links in raw HTML, which MkDocs does not check."""
     dead = []
     for path, page in pages.items():
         for lead in page.leads + page.loads:
@@ -137,7 +137,7 @@ def test_a_dead_link_a_missing_anchor_and_a_page_outside_the_menu_end_the_build(
     assert done.returncode == 1
     warnings = [line for line in done.stdout.splitlines() if "WARNING" in line or "  - " in line]
     for name in ("'nowhere.md'", "'cli.md#nothing'", "'../CITATION.txt'", "- new.md"):
-        assert any(name in line for line in warnings), f"nobody warns of {name}: {done.stdout}"
+        assert any(name in line for line in warnings), f"no warning about {name}: {done.stdout}"
     assert not any("README" in line or "LICENSE" in line for line in warnings)
 
 
@@ -156,7 +156,7 @@ def browser() -> Iterator[Any]:
 @pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_it_works_from_the_disk_with_the_network_off(browser: Any, site: Path, width: int) -> None:
-    """No page is too wide or asks for anything, the search finds a page, the frame holds the report."""
+    """No page is too wide or requests anything, the search finds a page, the frame holds the report."""
     context = browser.new_context(offline=True, viewport={"width": width, "height": 900})
     page, complaints = context.new_page(), []
     page.on("console", lambda message: complaints.append(message.text) if message.type == "error" else None)

@@ -56,7 +56,7 @@ LINES = {"epoch": {"epoch", "val_natural", "val_robust"}, "step": {"epoch", "ste
 
 
 class RunFolder:
-    """The files of one run (see docs/method.md for what each holds)."""
+    """The files of one run (docs/runs.md lists their content)."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)

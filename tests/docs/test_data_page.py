@@ -1,4 +1,4 @@
-"""The examples with one's own images and network, copied from the documentation and run as they stand."""
+"""The examples of docs/data.md with custom images and a custom network, run unmodified."""
 
 import json
 import sys
@@ -22,7 +22,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(page: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    """Save files and run commands of the blocks about photos, in their order; return what was run."""
+    """Save the files and run the commands of the blocks about photos, in order; return the commands."""
     done = []
     for block in blocks(page):
         if block.text.startswith("# my_net.py"):
@@ -60,7 +60,7 @@ def test_arrays_of_numpy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     """The function and the command of the page, on arrays of two classes."""
     page = blocks(ROOT / "docs" / "data.md")
     (code,) = (block.text for block in page if block.text.startswith("# my_arrays.py"))
-    words, again = next(block for block in page if "my_arrays:load" in block.text).commands()
+    first, again = next(block for block in page if "my_arrays:load" in block.text).commands()
     Path("my_arrays.py").write_text(code, encoding="utf-8")
     for split, count in (("train", 60), ("test", 12)):
         label = np.arange(count) % 2
@@ -69,7 +69,7 @@ def test_arrays_of_numpy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
         )
         np.save(f"y_{split}.npy", label)
     monkeypatch.delitem(sys.modules, "my_arrays", raising=False)
-    assert call(capsys, *words[1:]).code == 0
+    assert call(capsys, *first[1:]).code == 0
     assert call(capsys, *again[1:]).code == 0
     monkeypatch.delitem(sys.modules, "my_arrays", raising=False)
     card = json.loads(Path("runs/arrays/result.json").read_text(encoding="utf-8"))
