@@ -117,7 +117,7 @@ def test_an_interrupted_measurement_goes_on(
         assert call(capsys, *words).code == 130
     assert len(list(run.path.glob("evaluation-*"))) == 1
     found = call(capsys, *words)
-    assert "going on with an interrupted measurement" in found.err
+    assert "resuming an interrupted measurement" in found.err
     assert read_json(run.path / "curves" / "curves.json")["accuracy"] == whole["accuracy"]
     assert list(run.path.glob("evaluation-*")) == []
 

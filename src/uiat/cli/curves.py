@@ -13,7 +13,7 @@ from uiat.errors import UserError
 from uiat.evaluation.curve_measurement import CurveVerdicts, check_count, default_grid, measure, plan_points
 from uiat.evaluation.evaluator import open_ledger
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import LoadedSubject, prepare
+from uiat.evaluation.subject import LoadedSubject, load_subject
 from uiat.fields import check_radius
 from uiat.progress import PipeSafeConsole
 from uiat.report.curve_plot import write_curves, write_difference
@@ -46,7 +46,7 @@ class Curves(Generic[ModelT]):
 def main(args: list[str]) -> int:
     """Run the command."""
     target, options = parse(Curves, args, "uiat curves")
-    subjects = [prepare(target, options.subject)]
+    subjects = [load_subject(target, options.subject)]
     if options.against is not None:
         subjects.append(_other(subjects[0], options.against, options.against_model))
     first = subjects[0]
@@ -92,7 +92,7 @@ def _other(ready: LoadedSubject, against: str, named: str) -> LoadedSubject:
     model = config.model
     if model != ready.options.model:
         model = choose_model(model, named, Path(against), "--against-model")
-    compared = prepare(Path(against), replace(ready.options, model=model))
+    compared = load_subject(Path(against), replace(ready.options, model=model))
     return replace(compared, base=ready.base)
 
 
@@ -105,7 +105,7 @@ def _show(ready: LoadedSubject, curve: CurveVerdicts, folder: Path) -> None:
     for k, point in enumerate(curve.points):
         values = [float(group[k]) for group in groups.values()]
         shown = [f"{value:.2%}" for value in (*values, values[1] - values[2])]
-        table.add_row(show_radius(point.eps, levels), point.kind, *shown)
+        table.add_row(show_radius(point.eps, levels), point.name, *shown)
     console = PipeSafeConsole()
     console.print(table)
     console.print(f"written: {folder}", markup=False, highlight=False, soft_wrap=True)

@@ -12,7 +12,7 @@ from uiat.cli.options import SubjectField, out_folder, parse, same_subject, sugg
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.inverses import LOSSES, find_z, inverse_settings, make_inverses, shown_places
-from uiat.evaluation.subject import LoadedSubject, prepare
+from uiat.evaluation.subject import LoadedSubject, load_subject
 from uiat.progress import PipeSafeConsole
 from uiat.report.inverse_grid import InverseResult, write_inverses
 
@@ -51,7 +51,7 @@ def main(args: list[str]) -> int:
     ):
         if value < least:
             raise UserError(f"--{flag} is {value}: give at least {least}.")
-    ready = prepare(target, options.subject)
+    ready = load_subject(target, options.subject)
     method = ready.run.read_config().method if ready.run is not None else None
     settings = inverse_settings(method, ready.base, eps=options.inverse_eps, beta=options.beta)
     folder = out_folder(ready, options.out, "inverse")

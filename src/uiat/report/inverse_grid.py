@@ -12,7 +12,7 @@ from uiat import data
 from uiat.config import encode
 from uiat.data.images import balanced
 from uiat.evaluation.inverses import KINDS, Inverses, InverseSettings, Universal
-from uiat.evaluation.subject import LoadedSubject, facts
+from uiat.evaluation.subject import LoadedSubject, subject_facts
 from uiat.io import write_json, write_tensors
 from uiat.report.figure_style import in_levels, new_figure, save_figure, show_radius
 from uiat.runs.identity import find_data
@@ -115,7 +115,7 @@ def write_inverses(folder: Path, ready: LoadedSubject, result: InverseResult) ->
     """Write inverse.json, inverse.safetensors and inverse.png."""
     inverses, z = result.inverses, result.universal.z
     content = {
-        **facts(ready),
+        **subject_facts(ready),
         **{name: encode(getattr(result.settings, name)) for name in ("attack", "instance", "universal")},
         "z": result.universal.source,
         **inverses.table(ready.images.classes),

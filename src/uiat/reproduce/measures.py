@@ -70,9 +70,9 @@ class Attacked:
         """Measure it with the images at hand."""
         how: dict[str, Any] = {"batch_size": self.batch_size, "device": ready.device, "ledger": ledger}
         suite = run_suite(ready.fast, ready.images, [self.attack], ready.base, **how)
-        accuracy = suite.attacks[self.attack]
+        accuracy = suite[self.attack]
         what = {"attack": self.attack, "weights": self.weights, "split": self.split}
-        return {**what, **accuracy.to_json(), "notices": suite.notices}, {"correct": accuracy.correct}
+        return {**what, **accuracy.to_dict(), "notices": suite.notices}, {"correct": accuracy.correct}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.evaluation.autoattack import COMPONENTS
 from uiat.evaluation.ledger import Ledger, Stage
-from uiat.evaluation.subject import LoadedSubject, Subject, prepare
+from uiat.evaluation.subject import LoadedSubject, Subject, load_subject
 from uiat.io import write_json
 from uiat.reproduce.cell import Cell, Store, helper_store, link_helper
 from uiat.reproduce.measures import Attacked, Measure, Watcher, measure_key
@@ -205,4 +205,4 @@ class Runner:
             device=str(self.device),
             data_dir=self.data_dir,
         )
-        return prepare(store.path, subject, splits)
+        return load_subject(store.path, subject, splits)

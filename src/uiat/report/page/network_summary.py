@@ -15,7 +15,7 @@ from uiat.evaluation.cascade import predictions
 from uiat.evaluation.curve_measurement import default_grid, easier_half, measure, natural_losses, plan_points
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.inverses import inverse_settings, make_inverses, make_z
-from uiat.evaluation.subject import LoadedSubject, Subject, prepare
+from uiat.evaluation.subject import LoadedSubject, Subject, load_subject
 from uiat.evaluation.suite import run_suite
 from uiat.fields import COUNT, WEIGHT, Range, require
 from uiat.report.page.frames import Frames, Walk, make_frames
@@ -133,7 +133,7 @@ class NetworkSummarizer:
         if config.data not in self._splits:
             self._splits[config.data] = data.load(find_data(run.folder, config.data, options.data), options.data_dir)
         subject = Subject(config.data, config.model, device=options.device, data_dir=options.data_dir)
-        ready = prepare(run.folder.path, subject, self._splits[config.data])
+        ready = load_subject(run.folder.path, subject, self._splits[config.data])
         return replace(ready, images=ready.images.part(0, min(options.n, len(ready.images))))
 
     def choose(self, ready: LoadedSubject) -> tuple[Tensor, Tensor]:
