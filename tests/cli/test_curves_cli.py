@@ -167,7 +167,7 @@ def test_bad_places(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtur
     config = read_json(other.config)
     config["data"]["name"] = "svhn"
     other.config.write_text(json.dumps(config))
-    assert "give one like it" in refused(capsys, "curves", str(run.path), "--against", str(other.path))
+    assert "give a run with data." in refused(capsys, "curves", str(run.path), "--against", str(other.path))
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

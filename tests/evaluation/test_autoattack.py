@@ -78,7 +78,7 @@ def test_runs_on_few_classes(classes: int, left_out: list[str], norm: str) -> No
     base = PGD(eps=0.2 if norm == "linf" else 1.2, norm=norm)  # type: ignore[arg-type]
     found = run_suite(model, images, ["autoattack"], base, keep=True)
     result = found["autoattack"]
-    assert [name for name in autoattack.COMPONENTS["standard"] if name not in result.setting["components"]] == left_out
+    assert [name for name in autoattack.CASCADES["standard"] if name not in result.setting["components"]] == left_out
     assert all(any(name in notice for notice in found.notices) for name in left_out)
     assert result.accuracy < 1
     assert result.x_adv is not None

@@ -16,7 +16,7 @@ from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.evaluator import evaluate_subject, open_ledger, subject_card, write_adversaries
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject, load_subject
-from uiat.evaluation.verdicts import pack
+from uiat.evaluation.verdicts import pack_verdicts
 from uiat.fields import show_number
 from uiat.io import json_text, output_path, write_output
 from uiat.models import Imported
@@ -105,7 +105,7 @@ def _write(subject: LoadedSubject, options: Evaluate[Any], result: EvaluationRes
         note = f"note: {run.path} cannot be written; the result is only in {options.json}"
         notices.print(note, markup=False, soft_wrap=True)
     elif run is not None:
-        add_evaluation(run, card, {found.attack: pack(found.correct) for found in result.values()})
+        add_evaluation(run, card, {found.attack: pack_verdicts(found.correct) for found in result.values()})
     if options.json:
         write_output(options.json, json_text(card))
     if options.save_adversaries:

@@ -96,8 +96,8 @@ def plan_attack(name: str, base: PGD, *, num_classes: int, seed: int) -> Plan:
         return _ours(name, attack, int(match[3] or 1), threat)
     version: autoattack.Version = "plus" if name == "autoattack-plus" else "standard"
     whole = name in ("autoattack", "autoattack-plus")
-    names = autoattack.COMPONENTS[version] if whole else tuple(name.split("+"))
-    if not set(names) <= set(autoattack.NAMES):
+    names = autoattack.CASCADES[version] if whole else tuple(name.split("+"))
+    if not set(names) <= set(autoattack.COMPONENT_NAMES):
         raise unknown(
             "attack", name, [*(n for n in DESCRIPTIONS if n.islower()), "pgd-20", "pgd-50-10", "pgd-margin-20"]
         )
