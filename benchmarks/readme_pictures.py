@@ -10,10 +10,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from uiat.cli import main as uiat
-from uiat.cli.report import look_at
 from uiat.report.figure_style import GREEN, VERMILLION, in_levels, new_figure, save_figure, show_radius
-from uiat.report.page.frames import FRIENDS
-from uiat.report.page.network_summary import NetworkSummary, SummaryOptions, chosen_runs
+from uiat.report.page.frames import INVERSE_FRAMES
+from uiat.report.page.network_summary import NetworkSummary, SummaryOptions, chosen_runs, summarize_runs
 from uiat.report.page.runs import read_runs
 from uiat.report.page.story import STRIP, hero
 
@@ -25,8 +24,8 @@ def draw_strip(looks: list[NetworkSummary], example: int, label: int, out: Path)
     for row, look in zip(axes, looks, strict=True):
         levels = in_levels(look.frames.grid)
         for place, k in zip(row, STRIP, strict=True):
-            guess, p, right = look.verdict(example, FRIENDS + k, label)
-            pixels = look.frames.pixels[example, FRIENDS + k].permute(1, 2, 0).squeeze()
+            guess, p, right = look.verdict(example, INVERSE_FRAMES + k, label)
+            pixels = look.frames.pixels[example, INVERSE_FRAMES + k].permute(1, 2, 0).squeeze()
             place.imshow(pixels.numpy(), cmap="gray", vmin=0, vmax=255, interpolation="nearest")
             place.set_xticks([])
             place.set_yticks([])
@@ -35,7 +34,7 @@ def draw_strip(looks: list[NetworkSummary], example: int, label: int, out: Path)
             color = GREEN if right else VERMILLION
             place.set_xlabel(f"{'✓' if right else '✗'} {guess}, {p:.2f}", fontsize=8, color=color, parse_math=False)
             if look is looks[0]:
-                eps = show_radius(look.frames.grid[FRIENDS + k], levels)
+                eps = show_radius(look.frames.grid[INVERSE_FRAMES + k], levels)
                 side = "natural" if k == 0 else f"{'friend' if k < 0 else 'enemy'}\nε = {eps}"
                 place.set_title(side, fontsize=8.5)
         row[0].set_ylabel(look.run.method, fontsize=9)
@@ -70,7 +69,7 @@ def main() -> None:
     given = words.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     runs = chosen_runs(read_runs(given.runs), 3)
-    looks, places, _ = look_at(runs, SummaryOptions(attack="fgsm", n=400))
+    looks, places, _ = summarize_runs(runs, SummaryOptions(attack="fgsm", n=400))
     labels = looks[0].images.y[places].tolist()
     example = hero(looks[0], labels)
     draw_strip(looks, example, labels[example], given.out / "friend-to-enemy.png")

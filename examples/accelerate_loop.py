@@ -59,10 +59,10 @@ def main(epochs: int = 8) -> dict[str, Any]:
             accelerator.clip_grad_norm_(model.parameters(), 1.0)
             optimizer.step()
             optimizer.zero_grad()
-    card = evaluate(model, x[TRAIN:], y[TRAIN:], attacks=("natural", "pgd-20"), eps=EPS)
-    accelerator.print("  ".join(f"{name} {found['accuracy']:.1%}" for name, found in card["attacks"].items()))
+    result = evaluate(model, x[TRAIN:], y[TRAIN:], attacks=("natural", "pgd-20"), eps=EPS)
+    accelerator.print("  ".join(f"{attack} {found.accuracy:.1%}" for attack, found in result.items()))
     accelerator.end_training()
-    return card
+    return result.to_dict()
 
 
 if __name__ == "__main__":

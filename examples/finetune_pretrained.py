@@ -47,8 +47,8 @@ def main(epochs: int = 6, seed: int = 0, out: Path | None = None) -> list[dict[s
     loader = DataLoader(indexed(TensorDataset(x[:TRAIN], y[:TRAIN])), batch_size=64, shuffle=True)
 
     def measure(name: str) -> dict[str, float]:
-        card = evaluate(model, x[TRAIN:], y[TRAIN:], attacks=("natural", "pgd-20"), eps=EPS)
-        accuracies = {attack: result["accuracy"] for attack, result in card["attacks"].items()}
+        result = evaluate(model, x[TRAIN:], y[TRAIN:], attacks=("natural", "pgd-20"), eps=EPS)
+        accuracies = {str(attack): found.accuracy for attack, found in result.items()}
         print(name, *(f" {attack} {accuracy:.1%}" for attack, accuracy in accuracies.items()))
         return accuracies
 

@@ -301,7 +301,7 @@ the place of `uiat_loss`: `examples/plug_in.py`.
 
 # %%
 for name, model in NETWORKS.items():
-    card = evaluate(model, x_test, y_test, attacks=("natural", "pgd-20"), eps=EPS)
-    for attack, result in card["attacks"].items():
-        low, high = result["interval95"]
-        print(f"{name:16}  {attack:8}{result['accuracy']:7.1%}  ({low:.1%} to {high:.1%})")
+    result = evaluate(model, x_test, y_test, attacks=("natural", "pgd-20"), eps=EPS)
+    for attack, found in result.items():
+        low, high = found.interval
+        print(f"{name:16}  {attack:8}{found.accuracy:7.1%}  ({low:.1%} to {high:.1%})")

@@ -60,9 +60,9 @@ def main(epochs: int = 8) -> dict[str, Any]:
     module = RobustClassifier(network(), DataSpec(num_classes=10, num_samples=TRAIN, shape=(1, 8, 8)))
     trainer = Trainer(max_epochs=epochs, gradient_clip_val=1.0, logger=False, enable_checkpointing=False)
     trainer.fit(module, loader)
-    card = evaluate(module.model, x[TRAIN:], y[TRAIN:], attacks=("natural", "pgd-20"), eps=EPS)
-    print("  ".join(f"{name} {found['accuracy']:.1%}" for name, found in card["attacks"].items()))
-    return card
+    result = evaluate(module.model, x[TRAIN:], y[TRAIN:], attacks=("natural", "pgd-20"), eps=EPS)
+    print("  ".join(f"{attack} {found.accuracy:.1%}" for attack, found in result.items()))
+    return result.to_dict()
 
 
 if __name__ == "__main__":

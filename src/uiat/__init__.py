@@ -5,9 +5,9 @@ The plug-in use, in anyone's own loop:
     method = UIAT(lam=3.5).build(DataSpec(num_classes=10, num_samples=50_000, shape=(3, 32, 32)))
     loss = method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total
 
-and a card of what a network stands up to:
+and the natural and robust accuracy of a network:
 
-    card = evaluate(model, x, y, attacks=("natural", "pgd-20", "autoattack"), eps=8 / 255)
+    result = evaluate(model, x, y, attacks=("natural", "pgd-20", "autoattack"), eps=8 / 255)
 
 and a trained network, from a run, an export, or a name on the Hub:
 

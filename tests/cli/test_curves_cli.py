@@ -117,7 +117,7 @@ def test_an_interrupted_measurement_goes_on(
         assert call(capsys, *words).code == 130
     assert len(list(run.path.glob("evaluation-*"))) == 1
     found = call(capsys, *words)
-    assert "going on with an interrupted measurement" in found.err
+    assert "resuming an interrupted measurement" in found.err
     assert read_json(run.path / "curves" / "curves.json")["accuracy"] == whole["accuracy"]
     assert list(run.path.glob("evaluation-*")) == []
 
@@ -167,7 +167,7 @@ def test_bad_places(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtur
     config = read_json(other.config)
     config["data"]["name"] = "svhn"
     other.config.write_text(json.dumps(config))
-    assert "give one like it" in refused(capsys, "curves", str(run.path), "--against", str(other.path))
+    assert "give a run with data." in refused(capsys, "curves", str(run.path), "--against", str(other.path))
 
 
 def test_help(capsys: pytest.CaptureFixture[str]) -> None:

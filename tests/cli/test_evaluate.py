@@ -76,7 +76,7 @@ def test_the_numbers_are_those_of_the_weights(weights: str, run: RunFolder, caps
     model = build_model(CONFIG, splits(DIGITS).spec, CPU)
     load_weights(model, run.path / f"{weights}.safetensors")
     fgsm = PGD(eps=0.2, step=0.2, steps=1, start="none")
-    expected = [accuracy(model, splits(DIGITS).test, enemy).value for enemy in (None, fgsm)]
+    expected = [accuracy(model, splits(DIGITS).test, enemy).accuracy for enemy in (None, fgsm)]
     assert [entry["accuracy"] for entry in entries] == expected
     assert expected[0] > expected[1] > 0.1  # better than chance, so that the test can tell
 
@@ -166,8 +166,8 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
         ("--attacks pdg-20", "unknown attack 'pdg-20': did you mean 'pgd-20'?"),
         ("--attacks natral", "unknown attack 'natral': did you mean 'natural'?"),
         ("--attacks autoatack", "unknown attack 'autoatack': did you mean 'autoattack'?"),
-        ("--batch-size 0", "batch size is 0"),
-        ("--device gpu", "the device 'gpu' cannot be used here: give --device cpu, or leave it out."),
+        ("--batch-size 0", "--batch-size is 0"),
+        ("--device gpu", "the device 'gpu'"),
     ],
 )
 def test_bad_options(words: str, sentence: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -32,7 +32,7 @@ def here(finished_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 MISTAKES = {
-    "evaluate run --attacks": "--attacks names none: give some of natural, fgsm, pgd-K",
+    "evaluate run --attacks": "--attacks is empty: give one or more of natural, fgsm, pgd-K",
     "evaluate run --json photos": "cannot write photos: give the path of a file, not of a folder.",
     "evaluate run --json new/": "cannot write new/: give the path of a file, not of a folder.",
     "evaluate run --json no/x.json": "cannot write no/x.json: there is no such folder, make it first.",

@@ -174,7 +174,7 @@ def test_the_averaged_network_is_watched_selected_and_saved(tmp_path: Path) -> N
         model.load_state_dict(load_file(file))
         seed = derive(config.seed, "validation")
         for name, attack in (("val_natural", None), ("val_robust", watch)):
-            found = accuracy(model, splits().validation, attack, seed=seed).value
+            found = accuracy(model, splits().validation, attack, seed=seed).accuracy
             assert lines[-1][prefix + name] == found, (file.name, name)
 
 

@@ -13,7 +13,7 @@ from tests.support.runs import STEPS, begin, go_on, tiny
 from uiat.attacks import FGSM, PGD
 from uiat.engine import loop
 from uiat.engine.overfitting import Overfitting, is_single_step, one_step
-from uiat.evaluation.accuracy import Accuracy
+from uiat.evaluation.evaluation_result import AttackResult
 from uiat.methods import METHODS, SAT
 from uiat.runs.run_folder import RunFolder, read_json
 
@@ -80,11 +80,11 @@ def stub(monkeypatch: pytest.MonkeyPatch, robust: tuple[float, ...], weak: tuple
         epoch[0] = state.epoch
         return original(config, state, *rest)
 
-    def accuracy(model: Any, images: Any, attack: PGD | None, **_: Any) -> Accuracy:
+    def accuracy(model: Any, images: Any, attack: PGD | None, **_: Any) -> AttackResult:
         name = "natural" if attack is None else "pgd" if attack.steps > 1 else "fgsm"
         measured.append(name)
         value = {"natural": 1.0, "pgd": robust[epoch[0] - 1], "fgsm": weak[epoch[0] - 1]}[name]
-        return Accuracy(torch.arange(100) < 100 * value, 0.0)
+        return AttackResult("attack", 0.0, torch.arange(100) < 100 * value, 0.0)
 
     monkeypatch.setattr(loop, "_validate", validate)
     monkeypatch.setattr(loop, "accuracy", accuracy)

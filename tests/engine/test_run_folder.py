@@ -101,7 +101,7 @@ def test_the_best_weights_measure_what_the_card_says(run: RunFolder) -> None:
     attack, seed = CONFIG.validate.attack(CONFIG.method), derive(CONFIG.seed, "validation")
     for name, enemy in (("val_natural", None), ("val_robust", attack)):
         found = accuracy(model, splits().validation, enemy, batch_size=CONFIG.validate.batch_size, seed=seed)
-        assert found.value == card["best"][name]
+        assert found.accuracy == card["best"][name]
 
 
 def test_the_card(run: RunFolder) -> None:

@@ -11,7 +11,8 @@ from uiat.attacks import PGD
 from uiat.data.data_config import DataConfig
 from uiat.data.images import Images
 from uiat.evaluation import curve_measurement
-from uiat.evaluation.accuracy import Accuracy, accuracy
+from uiat.evaluation.accuracy import accuracy
+from uiat.evaluation.evaluation_result import AttackResult
 from uiat.evaluation.inverses import inverse_settings, make_inverses
 from uiat.evaluation.subject import LoadedSubject, Subject
 from uiat.evaluation.suite import run_suite
@@ -50,7 +51,7 @@ def test_it_is_a_plain_loops(name: str, batch_size: int, model: nn.Sequential) -
     found = accuracy(model, IMAGES, ATTACKS[name], batch_size=batch_size)
     expected = plain_loop(model, ATTACKS[name])
     assert found.correct.tolist() == expected
-    assert found.value == sum(expected) / len(expected)
+    assert found.accuracy == sum(expected) / len(expected)
     assert 0 < sum(expected) < len(expected)
 
 
@@ -95,7 +96,7 @@ def test_batches_decide_nothing(model: nn.Sequential) -> None:
 
 
 def test_the_record() -> None:
-    found = Accuracy(torch.tensor([True, True, False, True]), 1.23456).to_json()
+    found = AttackResult("pgd-2", 0.1, torch.tensor([True, True, False, True]), 1.23456).to_dict()
     assert (found["accuracy"], found["n"], found["seconds"]) == (0.75, 4, 1.235)
     assert found["interval95"] == pytest.approx([0.3006, 0.9544], abs=1e-4)
 
@@ -111,8 +112,8 @@ def test_logits_that_are_no_numbers_are_wrong_answers() -> None:
     x = torch.tensor([0, 255], dtype=torch.uint8).repeat_interleave(5).view(10, 1, 1, 1).expand(10, 1, 8, 8)
     images = Images(x.contiguous(), torch.zeros(10, dtype=torch.long), ("a", "b"))
     measured = run_suite(Broken(), images, ["natural", "fgsm"], PGD(eps=0.0))
-    for accuracy_ in measured.attacks.values():
-        assert accuracy_.correct.tolist() == [True] * 5 + [False] * 5
+    for found in measured.values():
+        assert found.correct.tolist() == [True] * 5 + [False] * 5
     assert any("5 of 10 images have NaN logits" in notice for notice in measured.notices)
 
 
@@ -142,9 +143,9 @@ def _blank_accuracies() -> dict[str, float]:
     frames = make_frames(model, model, images, Walk(0.1), CPU)
     confusion = network_summary._confusion(ready, images.x / 255, 3)
     return {
-        "natural": accuracy(model, images, None).value,
-        "attacked": accuracy(model, images, base).value,
-        "suite": run_suite(model, images, ["pgd-2"], base).attacks["pgd-2"].value,
+        "natural": accuracy(model, images, None).accuracy,
+        "attacked": accuracy(model, images, base).accuracy,
+        "suite": run_suite(model, images, ["pgd-2"], base)["pgd-2"].accuracy,
         "curve": float(curve.correct.double().mean()),
         **{kind: float(verdicts.double().mean()) for kind, verdicts in inverses.correct.items()},
         "frames": float((frames.guess == 0).double().mean()),

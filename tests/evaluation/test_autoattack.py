@@ -47,14 +47,12 @@ def test_verdicts_equal_the_authors_driver(
         shorten(theirs)
     _, predicted = theirs.run_standard_evaluation(x, images.y, batch_size=BATCH)
     base = PGD(eps=EPS)
-    ours = run_suite(model, images, ["autoattack"], base, batch_size=BATCH, seed=SEED).attacks["autoattack"]
+    ours = run_suite(model, images, ["autoattack"], base, batch_size=BATCH, seed=SEED)["autoattack"]
     assert torch.equal(ours.correct, predicted == images.y)
-    assert 0.05 < ours.value < 0.6, "the comparison should have examples of both kinds"
+    assert 0.05 < ours.accuracy < 0.6, "the comparison should have examples of both kinds"
     folded = speed_up(model, x)
     assert folded.folds > 0
-    fast = run_suite(folded.crafting_network(), images, ["autoattack"], base, batch_size=BATCH, seed=SEED).attacks[
-        "autoattack"
-    ]
+    fast = run_suite(folded.crafting_network(), images, ["autoattack"], base, batch_size=BATCH, seed=SEED)["autoattack"]
     assert (fast.correct != ours.correct).sum() <= 1
     assert list(ours.after) == ["apgd-ce", "apgd-t", "fab-t", "square"]
     assert list(ours.after.values()) == sorted(ours.after.values(), reverse=True)
@@ -79,10 +77,10 @@ def test_runs_on_few_classes(classes: int, left_out: list[str], norm: str) -> No
     model, images = classifier(classes)
     base = PGD(eps=0.2 if norm == "linf" else 1.2, norm=norm)  # type: ignore[arg-type]
     found = run_suite(model, images, ["autoattack"], base, keep=True)
-    result = found.attacks["autoattack"]
-    assert [name for name in autoattack.COMPONENTS["standard"] if name not in result.setting["components"]] == left_out
+    result = found["autoattack"]
+    assert [name for name in autoattack.CASCADES["standard"] if name not in result.setting["components"]] == left_out
     assert all(any(name in notice for notice in found.notices) for name in left_out)
-    assert result.value < 1
+    assert result.accuracy < 1
     assert result.x_adv is not None
     x, broken = images.x.float() / 255, ~result.correct
     assert (model(result.x_adv[broken]).argmax(dim=1) != images.y[broken]).all()

@@ -11,7 +11,6 @@ from uiat.attacks import PGD
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.curve_measurement import (
-    Point,
     default_grid,
     easier_half,
     measure,
@@ -19,6 +18,7 @@ from uiat.evaluation.curve_measurement import (
     plan_points,
 )
 from uiat.evaluation.ledger import Ledger
+from uiat.evaluation.suite import Plan
 from uiat.rng import SampleDraws
 from uiat.targets import InstanceInverse
 
@@ -26,7 +26,7 @@ BASE = PGD(eps=EPS, step=None, steps=20)
 GRID = (-EPS, 0.0, EPS / 2, EPS)
 
 
-def points(grid: tuple[float, ...] = GRID, attack: str = "pgd-4", base: PGD = BASE) -> tuple[Point, ...]:
+def points(grid: tuple[float, ...] = GRID, attack: str = "pgd-4", base: PGD = BASE) -> tuple[Plan, ...]:
     return plan_points(grid, attack, base, num_classes=10, seed=3)
 
 
@@ -61,7 +61,7 @@ def test_the_grid_of_the_paper() -> None:
 
 def test_what_happens_at_each_radius() -> None:
     found = points((0.1, 0.0, -0.2, 0.1), base=PGD(eps=0.2, step=0.1))
-    assert [(p.eps, p.kind) for p in found] == [(-0.2, "inverse"), (0.0, "natural"), (0.1, "pgd-4")]
+    assert [(p.eps, p.name) for p in found] == [(-0.2, "inverse"), (0.0, "natural"), (0.1, "pgd-4")]
     inverse, natural, attack = (p.setting for p in found)
     assert natural == {}
     assert (inverse["eps"], inverse["step"], inverse["steps"], inverse["beta"]) == (0.2, 0.05, 20, 0.0)

@@ -11,7 +11,7 @@ from tests.support.uiat_run import CONFIG, EPS, INNER, images, precise
 from uiat.attacks import PGD
 from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
-from uiat.evaluation.inverses import KINDS, Inverses, inverse_settings, make_inverses
+from uiat.evaluation.inverses import IMAGE_KINDS, Inverses, inverse_settings, make_inverses
 from uiat.methods import METHODS
 from uiat.models import penultimate
 from uiat.rng import SampleDraws
@@ -64,7 +64,7 @@ def test_settings_on_demand() -> None:
 
 def test_examples_stay_near_and_among_images() -> None:
     found = make()
-    for kind in KINDS:
+    for kind in IMAGE_KINDS:
         assert 0 <= float(found.x[kind].min()) <= float(found.x[kind].max()) <= 1
         assert float((found.x[kind] - found.x["natural"]).abs().max()) <= INNER + 1e-6
     assert torch.equal(found.x["natural"], images().test.x.float() / 255)
@@ -74,18 +74,25 @@ def test_examples_stay_near_and_among_images() -> None:
 
 
 def test_losses_and_shares_are_those_of_a_plain_loop() -> None:
-    found, model, lowered, right = make(beta=0.0), precise(), dict.fromkeys(KINDS, 0), dict.fromkeys(KINDS, 0)
+    found, model, lowered, right = (
+        make(beta=0.0),
+        precise(),
+        dict.fromkeys(IMAGE_KINDS, 0),
+        dict.fromkeys(IMAGE_KINDS, 0),
+    )
     for place, y in enumerate(found.y):
         natural = float(F.cross_entropy(model(found.x["natural"][place, None]), y[None]))
-        for kind in KINDS:
+        for kind in IMAGE_KINDS:
             logits = model(found.x[kind][place, None])
             lowered[kind] += float(F.cross_entropy(logits, y[None])) < natural - 1e-7
             right[kind] += bool(logits.argmax() == y)
     whole = found.table(images().test.classes)["overall"]
     assert whole["n"] == 120
-    assert whole["accuracy"] == {kind: right[kind] / 120 for kind in KINDS}
+    assert whole["accuracy"] == {kind: right[kind] / 120 for kind in IMAGE_KINDS}
     for loss in ("cross_entropy", "l_inv"):  # the same, as β = 0
-        assert whole["lowered"][loss] == {kind: pytest.approx(lowered[kind] / 120, abs=0.01) for kind in KINDS[1:]}
+        assert whole["lowered"][loss] == {
+            kind: pytest.approx(lowered[kind] / 120, abs=0.01) for kind in IMAGE_KINDS[1:]
+        }
     low, high = whole["lowered_interval95"]["cross_entropy"]["inverse"]
     assert (low, high) == wilson(round(120 * whole["lowered"]["cross_entropy"]["inverse"]), 120)
 
@@ -95,7 +102,7 @@ def test_classes_add_up() -> None:
     assert list(found["classes"]) == list(images().test.classes)
     assert sum(row["n"] for row in found["classes"].values()) == found["overall"]["n"]
     for loss in ("cross_entropy", "l_inv"):
-        for kind in KINDS[1:]:
+        for kind in IMAGE_KINDS[1:]:
             count = sum(row["n"] * row["lowered"][loss][kind] for row in found["classes"].values())
             assert count == pytest.approx(120 * found["overall"]["lowered"][loss][kind])
 
@@ -116,8 +123,8 @@ def test_the_inverse_loss_is_that_of_equation_4() -> None:
 
 def test_the_feature_term_is_least_at_the_image_itself() -> None:
     found = make()
-    term = {kind: found.losses["l_inv"][kind] - found.losses["cross_entropy"][kind] for kind in KINDS}
-    for kind in KINDS[1:]:
+    term = {kind: found.losses["l_inv"][kind] - found.losses["cross_entropy"][kind] for kind in IMAGE_KINDS}
+    for kind in IMAGE_KINDS[1:]:
         assert bool((term[kind] >= term["natural"] - 1e-5).all())
 
 
@@ -131,6 +138,6 @@ def test_instance_wise_inverses_lower_the_loss_of_most() -> None:
 def test_batches_and_what_is_kept_change_no_example() -> None:
     whole, few = make(), make(torch.tensor([3, 77, 118]), batch_size=33)
     assert few.kept.tolist() == [3, 77, 118]
-    for kind in KINDS:
+    for kind in IMAGE_KINDS:
         assert torch.allclose(few.x[kind], whole.x[kind][few.kept], atol=1e-5)
         assert torch.equal(few.correct[kind], whole.correct[kind])

@@ -28,9 +28,7 @@ class Killed(BaseException):
 
 def measure(model: nn.Module, digits: Splits, ledger: Ledger | None = None) -> dict[str, Tensor]:
     images = digits.test.take(torch.arange(32))
-    found = run_suite(
-        model, images, ATTACKS, PGD(eps=0.15, step=None), batch_size=16, seed=4, ledger=ledger, keep=True
-    ).attacks
+    found = run_suite(model, images, ATTACKS, PGD(eps=0.15, step=None), batch_size=16, seed=4, ledger=ledger, keep=True)
     kept = {f"{name}/x_adv": a.x_adv for name, a in found.items() if a.x_adv is not None}
     return {**{name: a.correct for name, a in found.items()}, **kept}
 
@@ -178,7 +176,7 @@ def test_a_killed_command_goes_on(robust_run: Path, tmp_path: Path) -> None:
     assert list(robust_run.glob("evaluation-*.safetensors"))
     resumed = evaluate("broken")
     assert resumed.returncode == 0
-    assert "going on with an interrupted evaluation" in resumed.stderr
+    assert "resuming an interrupted evaluation" in resumed.stderr
     assert not list(robust_run.glob("evaluation-*.safetensors"))
     one, two = load_file(tmp_path / "unbroken"), load_file(tmp_path / "broken")
     assert one.keys() == two.keys()

@@ -37,28 +37,28 @@ def test_verdicts_equal_a_plain_loop(robust_run: Path, load: Load, digits: Split
     )
     cw = PGD(eps=0.15, step=0.01 * 0.15 / (8 / 255), steps=40, loss="margin")
     for name, attack in {"natural": None, "pgd-5": PGD(eps=0.15, step=None, steps=5), "cw": cw}.items():
-        assert torch.equal(found.attacks[name].correct, plain_loop(model, images, attack, 2)), name
+        assert torch.equal(found[name].correct, plain_loop(model, images, attack, 2)), name
     assert torch.equal(
-        accuracy(model, images, PGD(eps=0.15, step=None, steps=5), seed=2).correct, found.attacks["pgd-5"].correct
+        accuracy(model, images, PGD(eps=0.15, step=None, steps=5), seed=2).correct, found["pgd-5"].correct
     )
 
 
 def test_restarts_only_add_to_what_is_broken(robust_run: Path, load: Load, digits: Splits) -> None:
     model = load(robust_run)
-    found = run_suite(model, digits.test, ["pgd-5", "pgd-5-4"], PGD(eps=0.2, step=None)).attacks
+    found = run_suite(model, digits.test, ["pgd-5", "pgd-5-4"], PGD(eps=0.2, step=None))
     once, often = found["pgd-5"].correct, found["pgd-5-4"].correct
     assert not (often & ~once).any()
     assert often.sum() < once.sum()
     after = list(found["pgd-5-4"].after.values())
     assert len(after) == 4
     assert after == sorted(after, reverse=True)
-    assert after[0] == found["pgd-5"].value
+    assert after[0] == found["pgd-5"].accuracy
 
 
 def test_broken_examples_are_not_attacked_again(robust_run: Path, load: Load, digits: Splits) -> None:
     model, seen = load(robust_run), []
     handle = model.register_forward_hook(lambda module, args, output: seen.append(len(output)))
-    result = run_suite(model, digits.test, ["pgd-5-3"], PGD(eps=0.2, step=None)).attacks["pgd-5-3"]
+    result = run_suite(model, digits.test, ["pgd-5-3"], PGD(eps=0.2, step=None))["pgd-5-3"]
     handle.remove()
     n, natural = len(digits.test), accuracy(model, digits.test, None).correct.sum()
     standing = [int(natural), *(round(n * share) for share in list(result.after.values())[:-1])]
@@ -68,8 +68,8 @@ def test_broken_examples_are_not_attacked_again(robust_run: Path, load: Load, di
 def test_cw_is_about_as_strong_as_pgd(robust_run: Path, load: Load, many: Images) -> None:
     """On 602 examples of a TRADES model, CW leaves at most one point more than PGD-20."""
     assert len(many) >= 500
-    found = run_suite(load(robust_run), many, ["cw", "pgd-20"], PGD(eps=0.2, step=None)).attacks
-    assert found["cw"].value <= found["pgd-20"].value + 0.01
+    found = run_suite(load(robust_run), many, ["cw", "pgd-20"], PGD(eps=0.2, step=None))
+    assert found["cw"].accuracy <= found["pgd-20"].accuracy + 0.01
 
 
 @pytest.mark.usefixtures("short_autoattack")
@@ -80,8 +80,7 @@ def test_strengths_are_ordered_and_tell_robust_from_natural(
     base = PGD(eps=0.15, step=None)
     assert len(digits.test) >= 300
     robust, natural = (
-        run_suite(load(run), digits.test, names, base, batch_size=len(digits.test)).attacks
-        for run in (robust_run, natural_run)
+        run_suite(load(run), digits.test, names, base, batch_size=len(digits.test)) for run in (robust_run, natural_run)
     )
     for found in (robust, natural):
         for weaker, stronger in [
@@ -90,9 +89,9 @@ def test_strengths_are_ordered_and_tell_robust_from_natural(
             ("pgd-20", "autoattack"),
             ("cw", "autoattack"),
         ]:
-            assert found[weaker].value >= found[stronger].value - 0.01, (weaker, stronger)
+            assert found[weaker].accuracy >= found[stronger].accuracy - 0.01, (weaker, stronger)
     for name in names[1:]:
-        assert robust[name].value > natural[name].value + 0.1, name
+        assert robust[name].accuracy > natural[name].accuracy + 0.1, name
 
 
 def test_names() -> None:

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from tests.support.calls import Call, call
 from tests.support.moments import STEP, Killed, at_call, die
 from tests.support.runs import STEPS, begin, go_on, tiny
-from uiat.evaluation.subject import Subject, prepare
+from uiat.evaluation.subject import Subject, load_subject
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import Attacked
 from uiat.runs.run_folder import RunFolder, read_json
@@ -113,7 +113,7 @@ def test_a_measurement_of_reproduce_belongs_to_its_weights(tmp_path: Path) -> No
     measure = Attacked("natural")
     store = Store(Cell(tiny("natural"), (measure,)), tmp_path)
     begin(store.cell.config, store.path)
-    ready = prepare(store.path, Subject(store.cell.config.data, store.cell.config.model, device="cpu"))
+    ready = load_subject(store.path, Subject(store.cell.config.data, store.cell.config.model, device="cpu"))
     store.measures.mkdir()
     for facts, there in (({DIGEST: ready.digest}, True), ({}, True), ({DIGEST: "of others"}, False)):
         store.keep(measure, (facts, {"correct": torch.ones(2)}))

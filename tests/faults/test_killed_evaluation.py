@@ -46,7 +46,7 @@ def test_killed_again_and_again(number: int, warm: Warm, trained: Path, tally: T
     run = shutil.copytree(trained, tmp_path / "run0")
     while deaths < (3 if number == 0 else 8):
         end = warm.run(evaluate(run, attacks), cause=random_cause(chance, seconds, EVALUATION, 9000))
-        tally.add("resumes", int("going on with an interrupted evaluation" in end.words))
+        tally.add("resumes", int("resuming an interrupted evaluation" in end.words))
         count(end, tally)
         deaths += end.killed
         if end.finished:

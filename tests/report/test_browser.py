@@ -210,7 +210,7 @@ def test_pages_of_runs_that_lack_something(browser: Any, tmp_path: Path) -> None
         assert main(["report", str(going), *FLAGS, "-o", str(tmp_path / "page.html")]) == 0
     found = Opened(browser, tmp_path / "page.html")
     assert found.page.locator(".flag", has_text="still training: 0 of 4 epochs").count() >= 1
-    assert found.page.locator(".flag", has_text="no epoch is finished yet").count() == 2
+    assert found.page.locator(".flag", has_text="no epoch has finished yet").count() == 2
     assert found.errors == []
     found.context.close()
     assert len(payload(report())["examples"]) == EXAMPLES

@@ -17,7 +17,7 @@ from scipy.stats import chi2
 from tests.support.calls import call, refused
 from tests.support.report_runs import METHODS, copy_of, paths, three_runs
 from uiat.evaluation.intervals import wilson
-from uiat.evaluation.verdicts import compare_verdicts, pack, unpack
+from uiat.evaluation.verdicts import compare_verdicts, pack_verdicts, unpack_verdicts
 from uiat.report.page.comparison import compare_runs, strength
 from uiat.report.page.runs import read_runs
 from uiat.runs.weights import DIGEST, file_digest
@@ -112,11 +112,11 @@ def test_markdown_has_the_same_rows(capsys: pytest.CaptureFixture[str]) -> None:
 def test_verdicts_survive_a_round_trip() -> None:
     for n in (1, 7, 8, 9, 120):
         correct = torch.arange(n) % 3 == 0
-        found = unpack(pack(correct), n)
+        found = unpack_verdicts(pack_verdicts(correct), n)
         assert found is not None
         assert torch.equal(found, correct)
-    assert unpack("zz", 4) is None
-    assert unpack(pack(torch.ones(9, dtype=torch.bool)), 40) is None
+    assert unpack_verdicts("zz", 4) is None
+    assert unpack_verdicts(pack_verdicts(torch.ones(9, dtype=torch.bool)), 40) is None
     same = torch.ones(5, dtype=torch.bool)
     assert compare_verdicts(same, same).p == 1.0
 
@@ -217,4 +217,4 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "needs run folders" in refused(capsys, "compare")
     assert "holds no run" in refused(capsys, "compare", str(tmp_path))
     assert "no run was measured with 'cw'" in refused(capsys, "compare", *paths(), "--attack", "cw")
-    assert "cannot be given together" in refused(capsys, "compare", *paths(), "--csv", "--markdown")
+    assert "--csv and --markdown" in refused(capsys, "compare", *paths(), "--csv", "--markdown")

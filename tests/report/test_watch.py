@@ -6,7 +6,7 @@ import pytest
 
 from tests.support.calls import call, refused
 from tests.support.report_runs import copy_of, paths
-from uiat.cli.watch import LEVELS, curve
+from uiat.cli.watch import LEVELS, sparkline
 from uiat.runs.run_folder import RunFolder
 
 
@@ -23,13 +23,13 @@ def test_a_finished_and_an_unfinished_run(tmp_path: Path, capsys: pytest.Capture
     for name in ("metrics.jsonl", "checkpoint.pt"):
         (going / name).unlink()
     out = call(capsys, "watch", str(going), "--once").out
-    assert "no epoch is finished yet" in out
+    assert "no epoch has finished yet" in out
     assert "no checkpoint yet" in out
 
 
 def test_curves_are_blocks() -> None:
-    assert curve([0, 0.5, 1], 10, 1.0) == LEVELS[0] + LEVELS[4] + LEVELS[7]
-    assert curve([2.0, 4.0], 1, 0.0) == LEVELS[7]
+    assert sparkline([0, 0.5, 1], 10, 1.0) == LEVELS[0] + LEVELS[4] + LEVELS[7]
+    assert sparkline([2.0, 4.0], 1, 0.0) == LEVELS[7]
 
 
 def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

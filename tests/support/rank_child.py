@@ -74,7 +74,7 @@ def run(name: str, micro_batch: int | None) -> dict[str, Any]:
     if average is not None:
         tensors |= {f"average.{name}": tensor for name, tensor in average.weights.items()}
     passes = state.passes.everywhere()
-    found = accuracy(model.float(), images(), PGD(eps=0.02, steps=2)).value
+    found = accuracy(model.float(), images(), PGD(eps=0.02, steps=2)).accuracy
     state.parallel.close()
     return {"tensors": tensors, "losses": losses, "seen": seen, "passes": passes, "robust": found}
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from tests.support.report_runs import copy_of, paths, three_runs
 from uiat.cli import main
 from uiat.data.images import to_unit
-from uiat.evaluation.subject import LoadedSubject, Subject, prepare
+from uiat.evaluation.subject import LoadedSubject, Subject, load_subject
 from uiat.runs.run_folder import RunFolder
 
 EXAMPLES = 12
@@ -63,7 +63,7 @@ def frames(data: dict[str, Any], run: int, example: int) -> Tensor:
 def opened(run: Path) -> LoadedSubject:
     """Return a run's network and test images."""
     config = RunFolder.open(run).read_config()
-    return prepare(run, Subject(config.data, config.model, device="cpu"))
+    return load_subject(run, Subject(config.data, config.model, device="cpu"))
 
 
 def folder(name: str) -> Path:

@@ -216,8 +216,8 @@ def test_logits_are_taken_out() -> None:
     assert torch.equal(model(X), inner(X))
     assert set(model.state_dict()) == {f"model.inner.{name}" for name in inner.state_dict()}
     assert speed_up(model, X[:2]).folds == 2
-    card = evaluate(model, X, Y, attacks=("natural",))
-    assert card["attacks"]["natural"]["accuracy"] == pytest.approx(float((inner(X).argmax(1) == Y).double().mean()))
+    result = evaluate(model, X, Y, attacks=("natural",))
+    assert result.natural == pytest.approx(float((inner(X).argmax(1) == Y).double().mean()))
 
 
 def test_an_output_without_logits_is_named() -> None:

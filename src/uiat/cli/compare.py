@@ -12,13 +12,21 @@ from rich.table import Table
 from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError
 from uiat.progress import PipeSafeConsole
-from uiat.report.page.comparison import HEADINGS, RunComparison, cells, compare_runs, notes, to_csv, to_markdown
+from uiat.report.page.comparison import (
+    HEADINGS,
+    RunComparison,
+    cells,
+    compare_runs,
+    comparison_csv,
+    comparison_markdown,
+    notes,
+)
 from uiat.report.page.runs import read_runs
 
 MOST_COLUMNS = 5
-"""Runs that the table of differing settings shows side by side; more are listed one below the other."""
-WIDTH = 100
-"""Columns that the whole table needs; a narrower terminal gets fewer columns of it."""
+"""Largest number of runs that the table of differing settings shows side by side; more get a line each."""
+TABLE_WIDTH = 100
+"""Characters that the whole table needs; a narrower terminal gets fewer of its columns."""
 
 
 @dataclass(frozen=True)
@@ -28,9 +36,9 @@ class Compare:
     runs: Annotated[tuple[str, ...], tyro.conf.Positional]
     """Run folders, or folders that `uiat reproduce` wrote."""
     attack: str | None = None
-    """The attack to sort by; else the strongest one that most runs were measured with."""
+    """The attack to sort by; by default the strongest one with which most runs were evaluated."""
     weights: Literal["best", "last"] | None = None
-    """Compare accuracies of the best epoch's weights, or of the last epoch's; else the best, if any was measured."""
+    """Compare the weights of the best epoch or of the last; by default the best, if any were evaluated."""
     csv: bool = False
     """Print CSV with every digit."""
     markdown: bool = False
@@ -44,24 +52,24 @@ def main(args: list[str]) -> int:
     if not options.runs:
         raise UserError("uiat compare needs run folders: uiat compare RUN RUN.")
     if options.csv and options.markdown:
-        raise UserError("--csv and --markdown cannot be given together: choose one.")
+        raise UserError("--csv and --markdown exclude each other: give one of them.")
     comparison = compare_runs(read_runs(options.runs), options.attack, options.weights)
     if options.csv or options.markdown:
-        print(to_csv(comparison) if options.csv else to_markdown(comparison), end="")
+        print(comparison_csv(comparison) if options.csv else comparison_markdown(comparison), end="")
         return 0
-    _show(comparison)
+    _print_comparison(comparison)
     suggest("done; next:", "uiat", "report", *options.runs)
     return 0
 
 
-def _show(comparison: RunComparison) -> None:
+def _print_comparison(comparison: RunComparison) -> None:
     console = PipeSafeConsole(highlight=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
-        console.width = WIDTH
+        console.width = TABLE_WIDTH
     table = _table(f"robust: {comparison.title}")
     # The method is among the settings that differ, which are shown below.
-    left_out = ("method",) if console.width >= WIDTH else ("method", "minus best")
-    shown = [k for k, heading in enumerate(HEADINGS) if heading not in left_out]
+    omitted = ("method",) if console.width >= TABLE_WIDTH else ("method", "minus best")
+    shown = [k for k, heading in enumerate(HEADINGS) if heading not in omitted]
     for k in shown:
         table.add_column(HEADINGS[k], justify="right" if k else "left", no_wrap=k > 0, overflow="fold")
     for row in comparison.rows:
@@ -70,12 +78,12 @@ def _show(comparison: RunComparison) -> None:
     table.caption = "[…]: 95 % intervals; minus best: on the same images, in points; p: McNemar"
     console.print(table)
     if comparison.differences:
-        _show_differences(console, comparison)
+        _print_differences(console, comparison)
     for note in notes(comparison):
         console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
-def _show_differences(console: PipeSafeConsole, comparison: RunComparison) -> None:
+def _print_differences(console: PipeSafeConsole, comparison: RunComparison) -> None:
     names = [row.run.name for row in comparison.rows]
     if len(names) > MOST_COLUMNS:
         for k, name in enumerate(names):

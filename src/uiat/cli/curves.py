@@ -13,7 +13,7 @@ from uiat.errors import UserError
 from uiat.evaluation.curve_measurement import CurveVerdicts, check_count, default_grid, measure, plan_points
 from uiat.evaluation.evaluator import open_ledger
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import LoadedSubject, prepare
+from uiat.evaluation.subject import LoadedSubject, load_subject
 from uiat.fields import check_radius
 from uiat.progress import PipeSafeConsole
 from uiat.report.curve_plot import write_curves, write_difference
@@ -29,26 +29,26 @@ class Curves(Generic[ModelT]):
     subject: SubjectField[ModelT]
     """The network and the images."""
     attack: str = "pgd-20"
-    """The attack at ε above 0; `uiat list attacks` names them."""
+    """The attack at ε above 0, as in `uiat list attacks`."""
     grid: tuple[float, ...] | None = None
-    """The values of ε, such as `--grid -8/255 0 8/255`: below 0 the inverse perturbation of radius |ε|, 0 natural,
-    above 0 the attack; else −ε to 2ε in steps of ε/4."""
+    """The values of ε, such as `--grid -8/255 0 8/255`: below 0 the inverse perturbation of radius |ε|, at 0 natural
+    images, above 0 the attack; by default −ε to 2ε in steps of ε/4."""
     against: str | None = None
-    """Another run: draw how much more accurate TARGET is, at each ε."""
+    """Another run: also draw the difference of accuracies, TARGET minus this run, at each ε."""
     against_model: str = ""
-    """The network of the other run, as `module:callable`, where it is a custom one that TARGET does not have."""
+    """The network of the other run, as `module:callable`, if it is custom and not that of TARGET."""
     out: str | None = None
-    """The folder to write; else `curves` in the run's folder, or here for a weights file."""
+    """The folder to write; by default `curves` in the run's folder, or in the current folder for a weights file."""
     restart: bool = False
-    """Measure anew, also where an interrupted measurement of the same kind could go on."""
+    """Start from scratch instead of resuming an interrupted measurement with the same options."""
 
 
 def main(args: list[str]) -> int:
     """Run the command."""
     target, options = parse(Curves, args, "uiat curves")
-    subjects = [prepare(target, options.subject)]
+    subjects = [load_subject(target, options.subject)]
     if options.against is not None:
-        subjects.append(_other(subjects[0], options.against, options.against_model))
+        subjects.append(_load_other(subjects[0], options.against, options.against_model))
     first = subjects[0]
     grid = default_grid(first.base.eps) if options.grid is None else options.grid
     for eps in options.grid or ():
@@ -60,13 +60,15 @@ def main(args: list[str]) -> int:
     notices = PipeSafeConsole(stderr=True, highlight=False)
     curves: list[CurveVerdicts] = []
     ledgers: list[Ledger] = []
-    for ready in subjects:
-        ledger = open_ledger(ready, ("curves", options.attack, *map(repr, grid)), False, options.restart)
+    for subject in subjects:
+        ledger = open_ledger(subject, ("curves", options.attack, *map(repr, grid)), False, options.restart)
         if ledger.resumed:
-            notices.print("going on with an interrupted measurement (--restart measures anew)", markup=False)
+            notices.print("resuming an interrupted measurement (--restart starts from scratch)", markup=False)
         ledgers.append(ledger)
         size = options.subject.batch_size
-        curves.append(measure(ready.fast, ready.images, points, batch_size=size, device=ready.device, ledger=ledger))
+        curves.append(
+            measure(subject.fast, subject.images, points, batch_size=size, device=subject.device, ledger=ledger)
+        )
     folder.mkdir(parents=True, exist_ok=True)
     write_curves(folder, first, options.attack, curves[0])
     if len(subjects) > 1:
@@ -75,29 +77,30 @@ def main(args: list[str]) -> int:
         ledger.close()
     for notice in dict.fromkeys(notice for curve in curves for notice in curve.notices):
         notices.print(f"note: {notice}", markup=False, soft_wrap=True)
-    _show(first, curves[0], folder)
+    _print_table(first, curves[0], folder)
     suggest("done; next:", "uiat", "inverse", *same_subject(args))
     return 0
 
 
-def _other(ready: LoadedSubject, against: str, named: str) -> LoadedSubject:
-    """Load the run to compare with: on the same images, in the same threat model, with its own network."""
-    config, data = RunFolder.open(against).read_config(), ready.options.data
+def _load_other(subject: LoadedSubject, against: str, named: str) -> LoadedSubject:
+    """Load the network of the run to compare with, for the images and the threat model of `subject`."""
+    config, data = RunFolder.open(against).read_config(), subject.options.data
     for part in ("name", "size"):
         mine, other = getattr(data, part), getattr(config.data, part)
         if mine != other:
             raise UserError(
-                f"{against} was trained with data.{part} {other}, {ready.target} with {mine}: give one like it."
+                f"{against} was trained with data.{part} {other}, {subject.target} with {mine}: "
+                f"give a run with data.{part} {mine}."
             )
     model = config.model
-    if model != ready.options.model:
+    if model != subject.options.model:
         model = choose_model(model, named, Path(against), "--against-model")
-    compared = prepare(Path(against), replace(ready.options, model=model))
-    return replace(compared, base=ready.base)
+    compared = load_subject(Path(against), replace(subject.options, model=model))
+    return replace(compared, base=subject.base)
 
 
-def _show(ready: LoadedSubject, curve: CurveVerdicts, folder: Path) -> None:
-    table = Table(title=escape(f"{ready.weights_file}, {len(ready.images)} images"))
+def _print_table(subject: LoadedSubject, curve: CurveVerdicts, folder: Path) -> None:
+    table = Table(title=escape(f"{subject.weights_file}, {len(subject.images)} images"))
     for heading in ("ε", "", "all", "easier", "harder", "gap"):
         table.add_column(heading, justify="left" if not heading else "right")
     groups: dict[str, Any] = {name: verdicts.double().mean(dim=1) for name, verdicts in curve.groups().items()}
@@ -105,7 +108,7 @@ def _show(ready: LoadedSubject, curve: CurveVerdicts, folder: Path) -> None:
     for k, point in enumerate(curve.points):
         values = [float(group[k]) for group in groups.values()]
         shown = [f"{value:.2%}" for value in (*values, values[1] - values[2])]
-        table.add_row(show_radius(point.eps, levels), point.kind, *shown)
+        table.add_row(show_radius(point.eps, levels), point.name, *shown)
     console = PipeSafeConsole()
     console.print(table)
     console.print(f"written: {folder}", markup=False, highlight=False, soft_wrap=True)

@@ -19,7 +19,7 @@ from uiat.fields import check_numbers, unchecked
 from uiat.io import json_text, write_output
 from uiat.progress import PipeSafeConsole
 from uiat.recipes import RECIPES
-from uiat.report.data_files import describe, write_npz
+from uiat.report.data_files import describe_data, write_npz
 
 _MOST_CLASSES = 20
 """How many classes a table shows; the JSON has all."""
@@ -102,7 +102,7 @@ def _info(options: Info) -> None:
     check_file(options.json, text=True)
     parts = data.read(config, options.data_dir, quiet=True)  # the table has its notes
     splits = data.split(parts, config)
-    facts = describe(options.source, parts, splits)
+    facts = describe_data(options.source, parts, splits)
     facts["notes"] = [*facts["notes"], *filter(None, [data.empty_classes(splits, options.source)])]
     if options.json:
         write_output(options.json, json_text(facts))
@@ -137,7 +137,7 @@ def _fetch(options: Fetch) -> None:
         raise unknown("data set", options.name, data.SOURCES)
     parts = data.read(DataConfig(name=options.name), options.data_dir)
     splits = data.split(parts, DataConfig(name=options.name))
-    _show(describe(options.name, parts, splits))
+    _show(describe_data(options.name, parts, splits))
     mine = [name for name in RECIPES if name.startswith(f"{options.name}-") and name.endswith("-uiat")]
     place = ["--data-dir", options.data_dir] if options.data_dir else []
     suggest("done; next:", "uiat", "train", *(mine[:1] or ["--data", options.name]), *place)

@@ -1,4 +1,4 @@
-"""`uiat inverse TARGET`: inverse and universal inverse examples, their perturbations, and how often they help."""
+"""`uiat inverse TARGET`: inverse and universal inverse examples, and how often they lower the loss."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,33 +12,33 @@ from uiat.cli.options import SubjectField, out_folder, parse, same_subject, sugg
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.inverses import LOSSES, find_z, inverse_settings, make_inverses, shown_places
-from uiat.evaluation.subject import LoadedSubject, prepare
+from uiat.evaluation.subject import LoadedSubject, load_subject
 from uiat.progress import PipeSafeConsole
 from uiat.report.inverse_grid import InverseResult, write_inverses
 
 
 @dataclass(frozen=True)
 class InverseOptions(Generic[ModelT]):
-    """Make inverse and universal inverse examples of test images, and count how often they lower the loss."""
+    """Generate inverse and universal inverse examples of test images, and count how often they lower the loss."""
 
     subject: SubjectField[ModelT]
     """The network and the images."""
     rows: int = 5
-    """How many classes the picture shows: the first ones that have an image."""
+    """Number of classes in the picture: the first ones that have an image."""
     per_class: int = 1
-    """How many images of each class the picture shows."""
+    """Number of images of each class in the picture."""
     save: int = 1000
-    """How many of the images, the first ones, go to inverse.safetensors, beside those of the picture."""
+    """Number of images, the first ones, that are written to inverse.safetensors in addition to those of the picture."""
     passes: int = 3
-    """Passes over the training images, where z is made anew."""
+    """Passes over the training images, if z is computed again."""
     z_images: int = 2000
-    """How many training images z is made from, at most."""
+    """Largest number of training images from which z is computed."""
     inverse_eps: float | None = None
-    """ε': the inverse radius; else the run's own, or half of ε."""
+    """ε': the inverse radius; by default that of the run, or ε/2."""
     beta: float | None = None
-    """β of Eq. 4; else the run's own, or 1; 0 for a network whose features cannot be found."""
+    """β of Eq. 4; by default that of the run, or 1; 0 for a network whose features cannot be found."""
     out: str | None = None
-    """The folder to write; else `inverse` in the run's folder, or here for a weights file."""
+    """The folder to write; by default `inverse` in the run's folder, or in the current folder for a weights file."""
 
 
 def main(args: list[str]) -> int:
@@ -51,38 +51,38 @@ def main(args: list[str]) -> int:
     ):
         if value < least:
             raise UserError(f"--{flag} is {value}: give at least {least}.")
-    ready = prepare(target, options.subject)
-    method = ready.run.read_config().method if ready.run is not None else None
-    settings = inverse_settings(method, ready.base, eps=options.inverse_eps, beta=options.beta)
-    folder = out_folder(ready, options.out, "inverse")
-    universal = find_z(ready, settings, passes=options.passes, count=options.z_images)
-    shown = shown_places(ready.images.y, options.rows, options.per_class)
+    subject = load_subject(target, options.subject)
+    method = subject.run.read_config().method if subject.run is not None else None
+    settings = inverse_settings(method, subject.base, eps=options.inverse_eps, beta=options.beta)
+    folder = out_folder(subject, options.out, "inverse")
+    universal = find_z(subject, settings, passes=options.passes, count=options.z_images)
+    shown = shown_places(subject.images.y, options.rows, options.per_class)
     inverses = make_inverses(
-        ready.model,
-        ready.fast,
-        ready.images,
+        subject.model,
+        subject.fast,
+        subject.images,
         settings,
         universal.z,
-        torch.cat([shown, torch.arange(min(options.save, len(ready.images)))]).unique(),
+        torch.cat([shown, torch.arange(min(options.save, len(subject.images)))]).unique(),
         batch_size=options.subject.batch_size,
         seed=options.subject.seed,
-        device=ready.device,
+        device=subject.device,
     )
     result = InverseResult(settings, universal, inverses, shown)
     folder.mkdir(parents=True, exist_ok=True)
-    write_inverses(folder, ready, result)
-    _show(ready, result, folder)
-    subject = same_subject(args)
-    again = ["evaluate", *subject, "--attacks", "natural", "autoattack"]
-    pairs = zip(subject[1::2], subject[2::2], strict=True)
+    write_inverses(folder, subject, result)
+    _print_table(subject, result, folder)
+    words = same_subject(args)
+    again = ["evaluate", *words, "--attacks", "natural", "autoattack"]
+    pairs = zip(words[1::2], words[2::2], strict=True)
     code = [word for flag, name in pairs if ":" in name for word in (flag, name)]
-    suggest("done; next:", "uiat", *(again if ready.run is None else ["report", subject[0], *code]))
+    suggest("done; next:", "uiat", *(again if subject.run is None else ["report", words[0], *code]))
     return 0
 
 
-def _show(ready: LoadedSubject, result: InverseResult, folder: Path) -> None:
-    """Print accuracies and shares, by class and overall, and which z was used."""
-    table = Table(title=escape(f"{ready.weights_file}, {len(ready.images)} images"))
+def _print_table(subject: LoadedSubject, result: InverseResult, folder: Path) -> None:
+    """Print accuracies and shares, by class and overall, and where z comes from."""
+    table = Table(title=escape(f"{subject.weights_file}, {len(subject.images)} images"))
     table.caption = (
         "natural, inverse and universal inverse examples; ↓: share of images whose cross-entropy (CE) "
         f"or loss of Eq. 4 (L_Inv) they lower\nz: {result.universal.source}"
@@ -91,7 +91,7 @@ def _show(ready: LoadedSubject, result: InverseResult, folder: Path) -> None:
     both = "inv. / univ."
     for heading in ("images", f"accuracy (%)\nnat. / {both}", f"CE ↓ (%)\n{both}", f"L_Inv ↓ (%)\n{both}"):
         table.add_column(heading, justify="right", no_wrap=True)
-    content = result.inverses.table(ready.images.classes)
+    content = result.inverses.table(subject.images.classes)
     for name, row in content["classes"].items():
         table.add_row(escape(name), *_cells(row))
     table.add_section()

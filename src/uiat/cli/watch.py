@@ -1,4 +1,4 @@
-"""`uiat watch RUN`: a run in the terminal while it trains."""
+"""`uiat watch RUN`: progress of a run in the terminal while it trains."""
 
 import time
 from dataclasses import dataclass
@@ -18,20 +18,20 @@ from uiat.report.page.runs import Run, read_runs
 
 LEVELS = "▁▂▃▄▅▆▇█"
 BAR = 60
-"""Columns of the bar."""
+"""Characters of the progress bar."""
 SHOWN = {"val_natural": "natural", "val_robust": "attacked", "train_accuracy": "training", "loss": "loss"}
 
 
 @dataclass(frozen=True)
 class WatchOptions:
-    """Watch a run: how far it is, its curves, and its last checkpoint; Ctrl-C ends the watching, not the run."""
+    """Show the progress, learning curves and last checkpoint of a run; Ctrl-C ends this command, not the run."""
 
     run: Annotated[str, tyro.conf.Positional]
     """The run's folder."""
     every: float = 2.0
-    """Seconds between two looks."""
+    """Seconds between updates."""
     once: bool = False
-    """Look once and end."""
+    """Print once and exit."""
 
 
 def main(args: list[str]) -> int:
@@ -42,21 +42,21 @@ def main(args: list[str]) -> int:
         raise UserError(f"--every is {options.every}: give 0.1 to 3600 seconds.")
     (run, *others) = read_runs([options.run])
     if others:
-        raise UserError(f"{options.run} holds {1 + len(others)} runs: name one of them.")
+        raise UserError(f"{options.run} has {1 + len(others)} runs: give one of them.")
     console = PipeSafeConsole(highlight=False)
     if options.once or not console.is_terminal:
-        console.print(picture(run, console.width))
+        console.print(render_run(run, console.width))
         return 0
-    with Live(picture(run, console.width), console=console, auto_refresh=False) as live:
+    with Live(render_run(run, console.width), console=console, auto_refresh=False) as live:
         while run.state == "training" and not console.quiet:
             time.sleep(options.every)
             (run,) = read_runs([options.run])
-            live.update(picture(run, console.width), refresh=True)
+            live.update(render_run(run, console.width), refresh=True)
     return 0
 
 
-def picture(run: Run, width: int) -> Group:
-    """Return what is shown of a run at this moment."""
+def render_run(run: Run, width: int) -> Group:
+    """Return the progress of a run, rendered for the terminal."""
     total = run.config.train.epochs
     steps = [line for line in run.steps if line["epoch"] > len(run.epochs)]
     per_epoch = max((int(line["step"]) for line in run.steps), default=0)
@@ -69,10 +69,10 @@ def picture(run: Run, width: int) -> Group:
         values = [float(line[name]) for line in run.epochs if name in line]
         if values:
             last = f"{values[-1]:.3f}" if name == "loss" else f"{values[-1]:.1%}"
-            table.add_row(label, last, curve(values, max(10, width - 30), 0.0 if name == "loss" else 1.0))
+            table.add_row(label, last, sparkline(values, max(10, width - 30), 0.0 if name == "loss" else 1.0))
     filled = round(BAR * done / total)
     lines: list[Text | Table] = [title, Text("━" * filled + "─" * (BAR - filled))]
-    lines += [table] if run.epochs else [Text("no epoch is finished yet")]
+    lines += [table] if run.epochs else [Text("no epoch has finished yet")]
     best = max(run.epochs, key=lambda line: line[f"val_{run.config.train.select}"], default=None)
     if best is not None:
         accuracies = f"{best['val_natural']:.1%} natural, {best['val_robust']:.1%} attacked"
@@ -80,8 +80,8 @@ def picture(run: Run, width: int) -> Group:
     return Group(*lines, Text(_checkpoint(run.folder.checkpoint)))
 
 
-def curve(values: list[float], width: int, top: float) -> str:
-    """Return values as a line of blocks, from 0 to `top` or to the largest; of more than fit, the last ones."""
+def sparkline(values: list[float], width: int, top: float) -> str:
+    """Return values as a line of blocks, scaled from 0 to `top` or to the largest; the last ones if not all fit."""
     most = top or max(values) or 1.0
     return "".join(LEVELS[int(min(7, max(0, 8 * value / most)))] for value in values[-width:])
 

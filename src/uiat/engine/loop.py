@@ -205,7 +205,7 @@ def _accuracies(config: AnyConfig, state: State, splits: Splits, device: torch.d
         enemies["val_fgsm"] = one_step(attack)
     seed, size = derive(config.seed, "validation"), config.validate.batch_size
     return {
-        name: accuracy(state.network, splits.validation, enemy, batch_size=size, seed=seed, device=device).value
+        name: accuracy(state.network, splits.validation, enemy, batch_size=size, seed=seed, device=device).accuracy
         for name, enemy in enemies.items()
     }
 

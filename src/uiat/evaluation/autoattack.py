@@ -19,11 +19,11 @@ from uiat.errors import UserError, unknown
 
 Version = Literal["standard", "plus"]
 
-COMPONENTS: dict[Version, tuple[str, ...]] = {
+CASCADES: dict[Version, tuple[str, ...]] = {
     "standard": ("apgd-ce", "apgd-t", "fab-t", "square"),
     "plus": ("apgd-ce", "apgd-dlr", "fab", "square", "apgd-t", "fab-t"),
 }
-NAMES = COMPONENTS["plus"]
+COMPONENT_NAMES = CASCADES["plus"]
 TARGETS = 9
 """Target classes of the targeted attacks, where there are as many."""
 FEWEST_CLASSES = {"apgd-dlr": 3, "apgd-t": 4}
@@ -91,8 +91,8 @@ def build_components(
 ) -> tuple[list[AutoAttackComponent], list[str]]:
     """Return the components that can run on so many classes, and a notice for each that is left out."""
     for name in names:
-        if name not in NAMES:
-            raise unknown("AutoAttack component", name, NAMES)
+        if name not in COMPONENT_NAMES:
+            raise unknown("AutoAttack component", name, COMPONENT_NAMES)
     if find_spec("pyautoattack") is None:
         raise UserError("AutoAttack needs the package pyautoattack: pip install pyautoattack.")
     possible = [name for name in names if num_classes >= FEWEST_CLASSES.get(name, 2)]

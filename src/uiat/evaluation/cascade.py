@@ -1,4 +1,4 @@
-"""Runs attacks one after another on the examples that still stand, batch by batch, so that it can stop anywhere."""
+"""A cascade of attacks, each on the examples that the ones before it did not fool, batch by batch and resumable."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -19,19 +19,19 @@ class Component(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called in results."""
+        """The name in results."""
 
     @property
     def cost(self) -> float:
         """Rough cost of one example, in passes, for the remaining time."""
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, index: tuple[int, ...]) -> Tensor:
-        """Return adversarial examples for x, whose places in the data set are `index`."""
+        """Return adversarial examples for x, whose positions in the data set are `index`."""
 
 
 @dataclass(frozen=True)
 class Restart:
-    """One random restart of an attack of ours; its start belongs to the example, not to the batch."""
+    """One random restart of an attack; its random start depends on the example, not on the batch."""
 
     attack: Attack
     steps: int
@@ -45,7 +45,7 @@ class Restart:
 
     @property
     def cost(self) -> float:
-        """One forward and backward a step, and a look at the result."""
+        """One forward and backward a step, and a forward to classify the result."""
         return self.steps + 0.5
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, index: tuple[int, ...]) -> Tensor:
@@ -53,55 +53,55 @@ class Restart:
         return self.attack(model, x, y, SampleDraws(self.seed, restart=self.restart, index=index))
 
 
-Advance = Callable[[float, str, bool], object]
-"""Called with the work done, its label, and whether it took no time."""
+Advance = Callable[[str, float, bool], object]
+"""Called with the name of the component, the work done, and whether it took no time."""
 
 
 def run_cascade(
     model: nn.Module,
     images: Images,
-    name: str,
+    stage: Stage,
     components: Sequence[Component],
     *,
     batch_size: int,
     device: torch.device | str,
     ledger: Ledger,
     keep: bool = False,
-    advance: Advance = lambda work, label, free: None,
-) -> Stage:
-    """Attack the examples that the stage `name` says are standing; none but those are touched again.
+    advance: Advance | None = None,
+) -> None:
+    """Attack the examples that a stage of the ledger says are still standing, one component after another.
 
-    The stage must be in the ledger with the examples that are classified right without an attack. The ledger is saved
-    after every batch; an interrupted stage goes on with its next one.
+    An example that a component fools is not attacked again. The ledger is saved after every batch; an interrupted stage
+    resumes at its next one.
     """
-    stage = ledger.stages[name]
+    advance = advance or (lambda component, work, free: None)
     if stage.finished:
-        advance(sum(component.cost for component in components) * len(images), name, True)
-        return stage
+        for component in components:
+            advance(component.name, component.cost * len(images), True)
+        return
     began = time.perf_counter() - stage.seconds
     for position, component in enumerate(components):
         if position < stage.component:
-            advance(component.cost * len(images), f"{name}: {component.name}", True)
+            advance(component.name, component.cost * len(images), True)
             continue
         if stage.batch == 0:
             stage.queue = stage.standing.nonzero().flatten()
         done = min(len(stage.queue), stage.batch * batch_size)
-        advance(component.cost * (len(images) - len(stage.queue) + done), f"{name}: {component.name}", True)
+        advance(component.name, component.cost * (len(images) - len(stage.queue) + done), True)
         for start in range(done, len(stage.queue), batch_size):
             members = stage.queue[start : start + batch_size]
-            x_adv, right = _attack(model, images, component, members, device)
-            stage.standing[members[~right]] = False
+            x_adv, correct = _attack(model, images, component, members, device)
+            stage.standing[members[~correct]] = False
             if keep:
-                stage.keep(members[~right], x_adv[~right])
+                stage.keep(members[~correct], x_adv[~correct])
             stage.batch += 1
             stage.seconds = time.perf_counter() - began
             ledger.save()
-            advance(component.cost * len(members), f"{name}: {component.name}", False)
+            advance(component.name, component.cost * len(members), False)
         stage.after[component.name] = float(stage.standing.double().mean())
         stage.component, stage.batch = position + 1, 0
     stage.finished, stage.seconds = True, time.perf_counter() - began
     ledger.save()
-    return stage
 
 
 def natural_stage(
@@ -110,11 +110,10 @@ def natural_stage(
     *,
     batch_size: int,
     device: torch.device | str,
-    members: Tensor | None = None,
+    members: Tensor,
 ) -> Stage:
-    """Return which of the members (all examples) are classified right without an attack; the others do not stand."""
+    """Return the verdicts without an attack on the examples at `members`; all others count as misclassified."""
     began = time.perf_counter()
-    members = torch.arange(len(images)) if members is None else members
     standing = torch.zeros(len(images), dtype=torch.bool)
     invalid = 0
     for part in members.split(batch_size):
@@ -124,16 +123,16 @@ def natural_stage(
         standing[part] = is_correct(logits, y).cpu()
         invalid += int(logits.isnan().any(dim=1).sum())
     seconds = time.perf_counter() - began
-    return Stage(standing, torch.empty(0, dtype=torch.long), seconds=seconds, finished=True, invalid=invalid)
+    return Stage(standing, seconds=seconds, finished=True, invalid=invalid)
 
 
 def is_correct(logits: Tensor, y: Tensor) -> Tensor:
-    """Return whether the largest logit is the label's; logits with a NaN are wrong, though `argmax` returns a class."""
+    """Return whether the largest logit is that of the label; logits with a NaN count as misclassified."""
     return predictions(logits) == y
 
 
 def predictions(logits: Tensor) -> Tensor:
-    """Return the class of the largest logit; the number of classes, which is that of none, where one is NaN."""
+    """Return the class of the largest logit; the number of classes, which is no class, where a logit is NaN."""
     return torch.where(logits.isnan().any(dim=-1), logits.shape[-1], logits.argmax(dim=-1))
 
 
@@ -143,8 +142,8 @@ def _attack(
     x, y = _pixels(images, members, device)
     with torch.no_grad():
         x_adv = component(model, x, y, tuple(members.tolist()))
-        right = is_correct(model(x_adv), y)
-    return x_adv.detach().cpu(), right.cpu()
+        correct = is_correct(model(x_adv), y)
+    return x_adv.detach().cpu(), correct.cpu()
 
 
 def _pixels(images: Images, members: Tensor, device: torch.device | str) -> tuple[Tensor, Tensor]:

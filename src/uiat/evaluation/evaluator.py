@@ -1,8 +1,9 @@
-"""Evaluating a network: `uiat.evaluate` for anyone's in memory, and what `uiat evaluate` does with a run or weights."""
+"""Evaluation of a network: `uiat.evaluate` for one in memory, and the parts of `uiat evaluate` for runs and weights."""
 
 import hashlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,11 @@ from uiat.data.fetch import cache_folder
 from uiat.data.images import Images, to_unit
 from uiat.distributed import rank, world
 from uiat.errors import UserError
-from uiat.evaluation.accuracy import Accuracy
+from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject
-from uiat.evaluation.suite import SuiteResult, run_suite
+from uiat.evaluation.suite import plan_attack, run_plans, run_suite
 from uiat.io import write_tensors
-from uiat.runs.result_card import evaluation_card
 from uiat.runs.weights import DIGEST
 from uiat.types import check_logits
 
@@ -33,39 +33,67 @@ def evaluate(
     y: Tensor,
     attacks: Sequence[str] = ("natural", "pgd-20"),
     *,
-    eps: float = 8 / 255,
+    eps: float | Sequence[float] = 8 / 255,
     step: float | None = None,
     norm: Norm = "linf",
     batch_size: int = 256,
     seed: int = 0,
-) -> dict[str, Any]:
-    """Measure the accuracy of a classifier, natural and attacked, and return a card of the results.
+) -> EvaluationResult:
+    """Measure natural and robust accuracy of a classifier, with 95 % confidence intervals.
 
-    The network is used as it is, in eval mode, on the device of its parameters, and left as it was. A card has, under
-    `attacks`, each attack with its accuracy, 95 % interval, accuracy by class and setting.
+    The network is evaluated in eval mode on the device of its parameters; its modes and flags are restored afterwards.
 
-    >>> card = evaluate(model, x, y, attacks=("natural", "pgd-20"), eps=8 / 255)
-    >>> sorted(card["attacks"])
-    ['natural', 'pgd-20']
+    >>> result = evaluate(model, x, y, attacks=("natural", "pgd-20"), eps=8 / 255)
+    >>> print(result)
+    attack...
+    >>> 0 <= result["pgd-20"].accuracy <= result.natural <= 1
+    True
+    >>> low, high = result["pgd-20"].interval  # 95 % confidence interval
+    >>> result["pgd-20"].correct.shape  # one verdict an image
+    torch.Size([4])
+
+    With several ε, natural images are classified once, and results are looked up by attack and ε:
+
+    >>> result = evaluate(model, x, y, attacks=("natural", "pgd-20"), eps=[2 / 255, 8 / 255])
+    >>> for (attack, eps), found in result.items():
+    ...     print(f"{attack} at {eps:.3f} on {len(found.correct)} images")
+    natural at 0.000 on 4 images
+    pgd-20 at 0.008 on 4 images
+    pgd-20 at 0.031 on 4 images
+    >>> result["pgd-20", 8 / 255].setting["steps"]
+    20
 
     Args:
         model: returns logits for images in [0, 1]; normalisation belongs inside it.
         x: images (N, C, H, W), floats in [0, 1] or bytes.
         y: labels (N,), int64.
         attacks: names as in `uiat list attacks`, such as "autoattack".
-        eps: the radius.
-        step: length of a PGD step; `None` is ε/4.
+        eps: the radius, or several.
+        step: step size of PGD; `None` is ε/4.
         norm: "linf" or "l2".
         batch_size: images attacked at a time.
-        seed: decides the random starts.
+        seed: of the random starts.
+
+    Returns:
+        A mapping from attacks to results with `accuracy`, `interval`, `correct`, `per_class` and `setting`; its
+        `natural` is the natural accuracy, and its `to_dict()` a card for JSON.
     """
     device = next((parameter.device for parameter in model.parameters()), x.device)
-    base = PGD(eps=eps, step=step, steps=20, norm=norm)
+    several = not isinstance(eps, int | float)
+    radii = [eps] if isinstance(eps, int | float) else list(dict.fromkeys(eps))
+    if not radii:
+        raise UserError("eps is empty: give one radius or more, such as eps=[2/255, 8/255].")
+    bases = [PGD(eps=radius, step=step, steps=20, norm=norm) for radius in radii]
     if batch_size < 1:
-        raise UserError(f"the batch size is {batch_size}: give at least 1.")
+        raise UserError(f"batch_size is {batch_size}: give at least 1.")
     images = _images(model, x.cpu(), y.cpu(), device)
-    measured = run_suite(model, images, attacks, base, batch_size=batch_size, seed=seed, device=device)
-    return evaluation_card(_results(measured, images), measured.notices, device)
+    classes = len(images.classes)
+    plans = [
+        replace(plan_attack(name, base, num_classes=classes, seed=seed), several_eps=several)
+        for name in dict.fromkeys(attacks)
+        for base in (bases if name != "natural" else bases[:1])
+    ]
+    return run_plans(model, images, plans, batch_size=batch_size, device=device, progress="evaluating")
 
 
 def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Images:
@@ -90,74 +118,58 @@ def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Ima
 
 
 def evaluate_subject(
-    ready: LoadedSubject, attacks: Sequence[str], ledger: Ledger, *, keep: bool = False
-) -> SuiteResult:
-    """Measure an opened run, or opened weights; a ledger that holds an interrupted evaluation goes on with it."""
-    options = ready.options
+    subject: LoadedSubject, attacks: Sequence[str], ledger: Ledger, *, keep: bool = False
+) -> EvaluationResult:
+    """Evaluate the network of a run, an export or a weights file; resume an evaluation that the ledger holds."""
+    options = subject.options
     return run_suite(
-        ready.fast,
-        ready.images,
+        subject.fast,
+        subject.images,
         attacks,
-        ready.base,
+        subject.base,
         batch_size=options.batch_size,
         seed=options.seed,
-        device=ready.device,
+        device=subject.device,
         ledger=ledger,
         keep=keep,
     )
 
 
-def open_ledger(ready: LoadedSubject, attacks: Sequence[str], keep: bool, restart: bool) -> Ledger:
+def open_ledger(subject: LoadedSubject, attacks: Sequence[str], keep: bool, restart: bool) -> Ledger:
     """Return the ledger of exactly this evaluation: the same weights, images, attacks and settings.
 
-    It is in the run's folder, or in the cache folder for bare weights and for a run that cannot be written. A second
-    process with it is refused.
+    It is in the run's folder; in the cache folder for bare weights and for a run that cannot be written. A second
+    process that opens it is refused.
     """
-    facts = encode([ready.options, ready.base, list(attacks), keep, torch.__version__, rank(), world()])
+    facts = encode([subject.options, subject.base, list(attacks), keep, torch.__version__, rank(), world()])
     digest = hashlib.sha256(json.dumps(facts).encode())
-    for tensor in [*ready.model.state_dict().values(), ready.images.x, ready.images.y]:
+    for tensor in [*subject.model.state_dict().values(), subject.images.x, subject.images.y]:
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     key = digest.hexdigest()[:32]
     folder = cache_folder() / "evaluations"
-    if ready.run is not None and ready.run.is_writable():
-        ready.run.check_links()
-        folder = ready.run.path
+    if subject.run is not None and subject.run.is_writable():
+        subject.run.check_links()
+        folder = subject.run.path
     return Ledger(folder / f"evaluation-{key}.safetensors", key, exclusive=True, restart=restart)
 
 
-def subject_card(ready: LoadedSubject, measured: SuiteResult) -> dict[str, Any]:
+def subject_card(subject: LoadedSubject, result: EvaluationResult) -> dict[str, Any]:
     """Return the card of an evaluation of a run or of weights; every attack carries its own setting."""
-    return evaluation_card(
-        _results(measured, ready.images),
-        measured.notices,
-        ready.device,
-        weights=ready.weights_file.name,
-        data=ready.options.data.name,
+    options = subject.options
+    return result.to_dict(
+        weights=subject.weights_file.name,
+        data=options.data.name,
         split="test",
-        sample=ready.options.sample if ready.options.n is not None else "all",
-        exact=ready.options.exact,
-        folded_batchnorms=ready.folds,
+        sample=options.sample if options.n is not None else "all",
+        exact=options.exact,
+        folded_batchnorms=subject.folds,
         processes=world(),
-        **{DIGEST: ready.digest},
+        **{DIGEST: subject.digest},
     )
 
 
-def write_adversaries(path: Path, ready: LoadedSubject, measured: SuiteResult) -> None:
+def write_adversaries(path: Path, result: EvaluationResult, y: Tensor) -> None:
     """Write the adversarial examples and the verdicts of every attack, and the labels, as safetensors."""
-    tensors = {f"{name}/x_adv": a.x_adv for name, a in measured.attacks.items() if a.x_adv is not None}
-    tensors |= {f"{name}/correct": a.correct for name, a in measured.attacks.items()}
-    write_tensors(path, {**tensors, "y": ready.images.y})
-
-
-def _results(measured: SuiteResult, images: Images) -> dict[str, dict[str, Any]]:
-    return {name: {**a.to_json(), "per_class": per_class(a, images)} for name, a in measured.attacks.items()}
-
-
-def per_class(accuracy: Accuracy, images: Images) -> dict[str, float]:
-    """Return the accuracy of each class that has an example."""
-    return {name: float(accuracy.correct[images.y == c].double().mean()) for c, name in present(images)}
-
-
-def present(images: Images) -> list[tuple[int, str]]:
-    """Return the number and name of each class that has an example."""
-    return [(c, name) for c, name in enumerate(images.classes) if bool((images.y == c).any())]
+    tensors = {f"{name}/x_adv": found.x_adv for name, found in result.items() if found.x_adv is not None}
+    tensors |= {f"{name}/correct": found.correct for name, found in result.items()}
+    write_tensors(path, {**tensors, "y": y})

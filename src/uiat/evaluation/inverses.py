@@ -32,7 +32,7 @@ from uiat.targets import InstanceInverse, UniversalInverse, UniversalInverseTarg
 from uiat.targets.universal import add_clipped
 from uiat.types import Batch, Clock
 
-STEPS = 5
+INSTANCE_STEPS = 5
 """Steps of ε'/2 of an instance-wise inverse (A.2), where a run has no number of its own."""
 ATTACK_STEPS = 10
 
@@ -69,7 +69,7 @@ def inverse_settings(
     check_radius("the inverse radius ε'", radius, shared["norm"])
     if trained is not None:
         shared["reduction"] = trained.reduction
-    instance = InstanceInverse(step=radius / 2, steps=STEPS, **shared)
+    instance = InstanceInverse(step=radius / 2, steps=INSTANCE_STEPS, **shared)
     universal = UniversalInverse(step=radius, **shared)
     if trained is not None and trained.eps:
         step = trained.step * (radius / trained.eps)
@@ -135,7 +135,7 @@ def make_z(
     return Universal(target.z.cpu(), f"made anew for these weights, in {times} over {len(chosen)} training images")
 
 
-KINDS = ("natural", "inverse", "universal")
+IMAGE_KINDS = ("natural", "inverse", "universal")
 LOSSES = ("cross_entropy", "l_inv")
 
 
@@ -168,10 +168,10 @@ class Inverses:
     def shares(self, members: Tensor) -> dict[str, Any]:
         """Return accuracies, and the shares of images whose losses the inverse examples lower, among some images."""
         n = int(members.sum())
-        lowered = {loss: {k: v[k] < v["natural"] for k in KINDS[1:]} for loss, v in self.losses.items()}
+        lowered = {loss: {k: v[k] < v["natural"] for k in IMAGE_KINDS[1:]} for loss, v in self.losses.items()}
         return {
             "n": n,
-            "accuracy": {kind: _share(self.correct[kind], members) for kind in KINDS},
+            "accuracy": {kind: _share(self.correct[kind], members) for kind in IMAGE_KINDS},
             "lowered": {loss: {k: _share(v, members) for k, v in by.items()} for loss, by in lowered.items()},
             "lowered_interval95": {
                 loss: {k: list(wilson(int(v[members].sum()), n)) for k, v in by.items()} for loss, by in lowered.items()
@@ -203,7 +203,7 @@ def make_inverses(
     on the seed and on its place alone.
     """
     parts: list[dict[str, Tensor]] = []
-    x: dict[str, list[Tensor]] = {kind: [] for kind in KINDS}
+    x: dict[str, list[Tensor]] = {kind: [] for kind in IMAGE_KINDS}
     z = z.to(device)
     ticker = Ticker(len(images), "making inverse examples")
     with crafting(model, "eval"), crafting(fast, "eval"), torch.no_grad(), ticker:
@@ -218,8 +218,8 @@ def make_inverses(
     joined = {name: torch.cat([part[name] for part in parts]).cpu() for name in parts[0]}
     return Inverses(
         images.y.cpu(),
-        {kind: joined[f"{kind}/correct"] for kind in KINDS},
-        {loss: {kind: joined[f"{kind}/{loss}"] for kind in KINDS} for loss in LOSSES},
+        {kind: joined[f"{kind}/correct"] for kind in IMAGE_KINDS},
+        {loss: {kind: joined[f"{kind}/{loss}"] for kind in IMAGE_KINDS} for loss in LOSSES},
         keep.unique(),
         {kind: torch.cat(batches) for kind, batches in x.items()},
     )

@@ -30,8 +30,8 @@ class Stage:
 
     standing: Tensor
     """(examples,) of bool: classified right so far."""
-    queue: Tensor
-    """The examples that the component at hand attacks, in order: those that stood when it began."""
+    queue: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
+    """The examples that the current component attacks, in order: those still classified correctly when it began."""
     component: int = 0
     batch: int = 0
     seconds: float = 0.0
@@ -81,6 +81,12 @@ class Ledger:
     def resumed(self) -> bool:
         """Whether there is work of an earlier process in it."""
         return bool(self.stages)
+
+    def begin(self, name: str, standing: Tensor) -> Stage:
+        """Return the stage of this name, if there is one; else add one that starts from these verdicts."""
+        if name not in self.stages:
+            self.stages[name] = Stage(standing.clone())
+        return self.stages[name]
 
     def save(self) -> None:
         """Write all stages; either the old file or the new one is there, never half of one."""

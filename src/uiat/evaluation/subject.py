@@ -1,4 +1,4 @@
-"""The subject of an evaluation: a run's network, an export's or anyone's, the images, and the copy for attacks."""
+"""The subject of an evaluation: a network from a run, an export or a weights file, and the images."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,36 +30,36 @@ from uiat.types import DataSpec, check_logits
 
 @dataclass(frozen=True)
 class Subject(Generic[ModelT]):
-    """The network and the images."""
+    """The network and the images of an evaluation."""
 
     data: DataConfig
-    """The data set, whose test images are used."""
+    """The data set, of which the test images are used."""
     model: ModelT
     """The network."""
     weights: Weights = "best"
     """Of a run: the weights of the best epoch on the validation split, or of the last epoch; averaged where the run
     averages, unless `-raw`."""
     n: int | None = None
-    """How many test images; else all."""
+    """Number of test images; all by default."""
     sample: Literal["first", "balanced"] = "first"
-    """Which test images, with --n: the first ones, or equally many of each class, drawn by the seed."""
+    """Which test images, with --n: the first ones, or equally many of each class, drawn with the seed."""
     eps: float | None = None
-    """Radius of the attacks; else the one a run was watched with, 8/255 for bare weights."""
+    """Radius of the attacks; by default that of the validation attack of a run, or 8/255 for bare weights."""
     step: float | None = None
-    """Length of a PGD step; else the one a run was watched with, or ε/4."""
+    """Step size of PGD; by default that of the validation attack of a run, or ε/4."""
     norm: Norm | None = None
-    """Norm of the attacks, linf or l2; else the one a run was watched with, linf for bare weights."""
+    """Norm of the attacks, linf or l2; by default that of the validation attack of a run, or linf for bare weights."""
     exact: bool = False
-    """Use the network as it is; else BatchNorm is folded and memory is channels_last, which is faster and rounds
-    differently."""
+    """Use the unmodified network; by default BatchNorm is folded and memory is channels_last, which is faster and
+    rounds differently."""
     batch_size: int = 256
-    """Images attacked at a time; AutoAttack's random numbers depend on it."""
+    """Images per batch; AutoAttack's random numbers depend on it."""
     seed: int = 0
-    """Decides the random starts, and the choice of a balanced sample."""
+    """Seed of the random starts and of a balanced sample."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
-    """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
+    """Folder of data sets and downloads; by default $UIAT_DATA, or a cache folder."""
 
 
 @dataclass(frozen=True)
@@ -72,21 +72,22 @@ class LoadedSubject:
     """The file the weights came from."""
     options: Subject[Any]
     model: nn.Module
-    """As it is, in eval mode, parameters frozen."""
+    """The unmodified network, in eval mode with frozen parameters."""
     fast: nn.Module
-    """The copy that attacks use: folded, or the model itself."""
+    """The network to attack: an accelerated copy, or `model` itself."""
     images: Images
     train: Images
     base: PGD
-    """The threat model: norm, ε and the step of PGD."""
+    """The threat model: norm, ε and the step size of PGD."""
     device: torch.device
     folds: int
+    """How many BatchNorms are folded in `fast`."""
     digest: str
-    """Of the weights."""
+    """Digest of the weights."""
 
 
-def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None = None) -> LoadedSubject:
-    """Load the network and the images (unless they are given), and choose the threat model."""
+def load_subject(target: Path, options: Subject[Any], splits: data_sets.Splits | None = None) -> LoadedSubject:
+    """Load the network and the images (unless `splits` are given), and choose the threat model."""
     export = read_export(target) if target.is_dir() else None
     run = RunFolder.open(target) if target.is_dir() and export is None else None
     base = PGD(step=None, steps=20) if export is None else export.base
@@ -101,7 +102,7 @@ def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None
     check_numbers(base, "--")
     check_numbers(options.data, "data.")
     if options.batch_size < 1:
-        raise UserError(f"the batch size is {options.batch_size}: give at least 1.")
+        raise UserError(f"--batch-size is {options.batch_size}: give at least 1.")
     device = local_device(pick_device(options.device))
     if run is not None:
         find_network(run, options.model)
@@ -112,31 +113,31 @@ def prepare(target: Path, options: Subject[Any], splits: data_sets.Splits | None
     images = _sample(splits.test, options)
     file = target if run is None else run.find_weights(options.weights)
     file = file if export is None else export.weights_file(options.weights)
-    digest = file_digest(file) if file.is_file() else ""  # before they are loaded: others, at worst, are never claimed
+    digest = file_digest(file) if file.is_file() else ""  # before loading: weights replaced in between have another
     model = build(options.model, splits.spec, file).to(device).requires_grad_(False)
-    ready = LoadedSubject(target, run, file, options, model, model, images, splits.train, base, device, 0, digest)
+    subject = LoadedSubject(target, run, file, options, model, model, images, splits.train, base, device, 0, digest)
     trial = trial_batch(splits.spec, device)
     with untouched(model), torch.no_grad():
         try_forward(model, trial, splits.spec, network_name(options.model))
     if options.exact:
-        return ready
+        return subject
     fast = speed_up(to_channels_last(model, trial), trial)
-    return replace(ready, fast=fast.crafting_network(), folds=fast.folds)
+    return replace(subject, fast=fast.crafting_network(), folds=fast.folds)
 
 
 def network_name(config: ModelConfig) -> str:
-    """Return what messages call a network."""
+    """Return the name of a network in messages."""
     return f"the network {config.target if isinstance(config, Imported) else type(config).__name__}"
 
 
 def try_forward(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> Tensor:
-    """Return the logits of x; raise a `UserError` that says why there are none, if the network gives none."""
+    """Return the logits of x; raise a `UserError` with the cause if the forward fails or returns no logits."""
     mode = "training" if model.training else "evaluation"
     try:
         output = model(x)
     except UserError:
         raise
-    except Exception as error:  # anyone's own forward may raise anything
+    except Exception as error:  # a custom forward may raise anything
         raise UserError(
             f"{name} fails in {mode} mode on a batch of shape {tuple(x.shape)} ({first_line(error)}): "
             "let it take images of this size, or resize them with --data.size."
@@ -145,9 +146,9 @@ def try_forward(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> Tenso
 
 
 def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
-    """Load the data; data that the run was trained on, and that was moved since, is split as the run has split it.
+    """Load the data; the run's own data, given under a new path, is split as it was for the run.
 
-    Split under its new path, some of the images that the run was trained on would become test images.
+    Split under the new path, some of the run's training images would become test images.
     """
     given = options.data
     if run is None:
@@ -156,7 +157,7 @@ def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
     if given.name not in (trained.name, *data_sets.SOURCES) and given == DataConfig(
         given.name, size=trained.size, download=trained.download
     ):
-        with suppress(UserError):  # other data need not have the run's parts
+        with suppress(UserError):  # other data may not have the run's splits
             splits = data_sets.load(find_data(run, replace(trained, name=given.name)), options.data_dir)
             if is_own_data(run, splits):
                 return splits
@@ -172,21 +173,21 @@ def _sample(images: Images, options: Subject[Any]) -> Images:
     return images.take(first if options.sample == "first" else balanced(images.y, options.n, options.seed))
 
 
-def facts(ready: LoadedSubject) -> dict[str, Any]:
-    """Return what the numbers in a file were measured on."""
-    options = ready.options
+def subject_facts(subject: LoadedSubject) -> dict[str, Any]:
+    """Return the description of a subject for a JSON file."""
+    options = subject.options
     return {
         "schema": 1,
-        "target": ready.target.name,
-        "weights": ready.weights_file.name,
-        DIGEST: ready.digest,
+        "target": subject.target.name,
+        "weights": subject.weights_file.name,
+        DIGEST: subject.digest,
         "model": encode(options.model),
         "data": options.data.name,
         "split": "test",
-        "n": len(ready.images),
+        "n": len(subject.images),
         "sample": options.sample if options.n is not None else "all",
         "exact": options.exact,
-        "folded_batchnorms": ready.folds,
+        "folded_batchnorms": subject.folds,
         "batch_size": options.batch_size,
         "seed": options.seed,
     }

@@ -1,8 +1,10 @@
-"""Evaluation by name: which attacks, in which setting, with which result."""
+"""Attacks by name, and the loop that runs them on a set of images."""
 
 import re
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,8 +16,8 @@ from uiat.data.images import Images, to_unit
 from uiat.distributed import all_reduce_sum, rank, world
 from uiat.errors import unknown
 from uiat.evaluation import autoattack
-from uiat.evaluation.accuracy import Accuracy
 from uiat.evaluation.cascade import Component, Restart, natural_stage, run_cascade
+from uiat.evaluation.evaluation_result import AttackResult, EvaluationResult, Key
 from uiat.evaluation.ledger import Ledger, Stage
 from uiat.progress import Ticker
 
@@ -43,21 +45,44 @@ CW_STEP = 0.01 / (8 / 255)
 
 @dataclass(frozen=True)
 class Plan:
-    """An attack by name: the components it runs, what a card says of it, and what a person should know."""
+    """An attack by name, its components and its setting."""
 
     name: str
     components: tuple[Component, ...]
+    """Run one after another; empty for natural images."""
     setting: dict[str, Any]
+    """What a result card says of the attack."""
     notices: tuple[str, ...] = ()
+    eps: float = 0.0
+    """Radius; below 0 for an inverse perturbation."""
+    several_eps: bool = False
+    """Whether attacks are run at several ε, so that ε is part of the key of the result."""
+    every_image: bool = False
+    """Whether misclassified images are perturbed, too."""
 
     @property
     def cost(self) -> float:
         """Passes for one example, roughly."""
         return sum(component.cost for component in self.components)
 
+    @property
+    def key(self) -> Key:
+        """The key of the result."""
+        return (self.name, self.eps) if self.several_eps else self.name
+
+    @property
+    def stage(self) -> str:
+        """The name of the stage in a ledger."""
+        return f"{self.name} at ε = {self.eps!r}" if self.several_eps else self.name
+
+    @property
+    def label(self) -> str:
+        """What a progress bar shows."""
+        return f"{self.name} at ε = {self.eps:.3g}" if self.several_eps else self.name
+
 
 def plan_attack(name: str, base: PGD, *, num_classes: int, seed: int) -> Plan:
-    """Return the plan of a name in the threat model of `base` (its norm, ε and step)."""
+    """Return the plan of an attack in the threat model of `base` (its norm, ε and step size)."""
     threat = {"norm": base.norm, "eps": base.eps, "seed": seed}
     if name == "natural":
         return Plan(name, (), {})
@@ -71,8 +96,8 @@ def plan_attack(name: str, base: PGD, *, num_classes: int, seed: int) -> Plan:
         return _ours(name, attack, int(match[3] or 1), threat)
     version: autoattack.Version = "plus" if name == "autoattack-plus" else "standard"
     whole = name in ("autoattack", "autoattack-plus")
-    names = autoattack.COMPONENTS[version] if whole else tuple(name.split("+"))
-    if not set(names) <= set(autoattack.NAMES):
+    names = autoattack.CASCADES[version] if whole else tuple(name.split("+"))
+    if not set(names) <= set(autoattack.COMPONENT_NAMES):
         raise unknown(
             "attack", name, [*(n for n in DESCRIPTIONS if n.islower()), "pgd-20", "pgd-50-10", "pgd-margin-20"]
         )
@@ -80,22 +105,14 @@ def plan_attack(name: str, base: PGD, *, num_classes: int, seed: int) -> Plan:
         names, eps=base.eps, norm=base.norm, num_classes=num_classes, seed=seed, version=version
     )
     facts = {**threat, "version": version, "components": [part.name for part in parts]}
-    return Plan(name, tuple(parts), facts, tuple(notices))
+    return Plan(name, tuple(parts), facts, tuple(notices), base.eps)
 
 
 def _ours(name: str, attack: PGD, restarts: int, threat: dict[str, Any]) -> Plan:
     step = attack.eps / 4 if attack.step is None else attack.step
     facts = {"steps": attack.steps, "step": step, "start": attack.start, "loss": attack.loss, "restarts": restarts}
     parts = tuple(Restart(attack, attack.steps, int(threat["seed"]), k) for k in range(restarts))
-    return Plan(name, parts, {**threat, **facts})
-
-
-@dataclass
-class SuiteResult:
-    """The verdicts by attack, and what a person should know of them."""
-
-    attacks: dict[str, Accuracy]
-    notices: list[str]
+    return Plan(name, parts, {**threat, **facts}, eps=attack.eps)
 
 
 def run_suite(
@@ -109,23 +126,43 @@ def run_suite(
     device: torch.device | str = "cpu",
     ledger: Ledger | None = None,
     keep: bool = False,
-) -> SuiteResult:
-    """Measure accuracy under each attack; an attack touches only what is classified right without one.
+) -> EvaluationResult:
+    """Measure accuracy under each named attack, in the threat model of `base`; see `run_plans`."""
+    plans = [plan_attack(name, base, num_classes=len(images.classes), seed=seed) for name in dict.fromkeys(names)]
+    how: dict[str, Any] = {"batch_size": batch_size, "device": device, "ledger": ledger, "keep": keep}
+    return run_plans(model, images, plans, progress="evaluating", **how)
 
-    With a ledger on disk, a killed suite goes on with the next batch and ends with the same verdicts. Several processes
-    share the images between them, and all get the whole result.
+
+def run_plans(
+    model: nn.Module,
+    images: Images,
+    plans: Sequence[Plan],
+    *,
+    batch_size: int = 256,
+    device: torch.device | str = "cpu",
+    ledger: Ledger | None = None,
+    keep: bool = False,
+    progress: str = "",
+) -> EvaluationResult:
+    """Run attacks one after another; an attack sees only images that are classified correctly without it.
+
+    With a ledger on disk, an interrupted evaluation resumes at its next batch and returns the same verdicts. Several
+    processes share the images between them, and each returns the whole result. `keep` keeps the adversarial examples;
+    `progress` labels the progress bar, and no bar is shown without it.
     """
     ledger = ledger or Ledger()
-    classes = images.spec.num_classes
-    plans = [plan_attack(name, base, num_classes=classes, seed=seed) for name in dict.fromkeys(names)]
     work = sum(plan.cost for plan in plans) * len(images)
     mine = torch.arange(rank(), len(images), world())
-    setting = {"batch_size": batch_size}
     notices = [notice for plan in plans for notice in plan.notices]
-    attacks: dict[str, Accuracy] = {}
-    with crafting(model, "eval"), autoattack.collected_warnings() as warnings, Ticker(work, "evaluating") as ticker:
+    how: dict[str, Any] = {"batch_size": batch_size, "device": device}
+    results: dict[Key, AttackResult] = {}
+    with (
+        crafting(model, "eval"),
+        autoattack.collected_warnings() as warnings,
+        Ticker(work, progress) if progress else nullcontext() as ticker,
+    ):
         if "natural" not in ledger.stages:
-            ledger.stages["natural"] = natural_stage(model, images, batch_size=batch_size, device=device, members=mine)
+            ledger.stages["natural"] = natural_stage(model, images, members=mine, **how)
         natural = ledger.stages["natural"]
         if invalid := int(all_reduce_sum(torch.tensor(natural.invalid))):
             notices.append(f"{invalid} of {len(images)} images have NaN logits, and count as misclassified")
@@ -133,31 +170,36 @@ def run_suite(
             x = to_unit(images.x[:batch_size].to(device))
             notices += autoattack.check_pitfalls(model, x, images.y[:batch_size].to(device))
         for plan in plans:
-            if plan.name != "natural" and plan.name not in ledger.stages:
-                ledger.stages[plan.name] = Stage(natural.standing.clone(), natural.queue)
-            stage = natural
+            stage, setting = natural, plan.setting
             if plan.components:
-                stage = run_cascade(
-                    model,
-                    images,
-                    plan.name,
-                    plan.components,
-                    batch_size=batch_size,
-                    device=device,
-                    ledger=ledger,
-                    keep=keep,
-                    advance=lambda work, label, free: ticker.advance(work, label, free=free),
-                )
+                attacked = torch.isin(torch.arange(len(images)), mine) if plan.every_image else natural.standing
+                stage, setting = ledger.begin(plan.stage, attacked), {**plan.setting, "batch_size": batch_size}
+                advance = partial(_advance, ticker, plan.label) if ticker else None
+                run_cascade(model, images, stage, plan.components, ledger=ledger, keep=keep, advance=advance, **how)
             x_adv = _adversaries(stage, images, mine) if keep and plan.components else None
-            stage = _together(stage)
+            stage = _gathered(stage)
             notices += autoattack.square_warning(stage.after)
-            facts = {**plan.setting, **(setting if plan.components else {})}
-            attacks[plan.name] = Accuracy(stage.standing, stage.seconds, facts, stage.after, x_adv)
-    return SuiteResult(attacks, list(dict.fromkeys([*notices, *warnings])))
+            per_class = accuracy_per_class(stage.standing, images)
+            results[plan.key] = AttackResult(
+                plan.name, plan.eps, stage.standing, stage.seconds, setting, stage.after, per_class, x_adv
+            )
+        accuracy = float(_gathered(natural).standing.double().mean())
+    return EvaluationResult(results, accuracy, list(dict.fromkeys([*notices, *warnings])), torch.device(device))
+
+
+def accuracy_per_class(correct: Tensor, images: Images) -> dict[str, float]:
+    """Return the accuracy on each class that has an image."""
+    total = images.y.bincount(minlength=len(images.classes)).tolist()
+    right = images.y[correct].bincount(minlength=len(images.classes)).tolist()
+    return {name: k / n for name, k, n in zip(images.classes, right, total, strict=True) if n}
+
+
+def _advance(ticker: Ticker, label: str, component: str, work: float, free: bool) -> None:
+    ticker.advance(work, f"{label}: {component}", free=free)
 
 
 def _adversaries(stage: Stage, images: Images, mine: Tensor) -> Tensor:
-    """Return the x̂ of all images, of which each process has found those of its own."""
+    """Return the x̂ of all images; each process has found those of its share."""
     x_adv = stage.adversaries(to_unit(images.x))
     if world() == 1:
         return x_adv
@@ -166,8 +208,8 @@ def _adversaries(stage: Stage, images: Images, mine: Tensor) -> Tensor:
     return all_reduce_sum(share)
 
 
-def _together(stage: Stage) -> Stage:
-    """Put the verdicts of all processes together; each knows only of its own images."""
+def _gathered(stage: Stage) -> Stage:
+    """Combine the verdicts of all processes; each has those of its share of the images."""
     if world() == 1:
         return stage
     after = all_reduce_sum(torch.tensor(list(stage.after.values()), dtype=torch.float64)).tolist()

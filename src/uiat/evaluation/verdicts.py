@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 
 
-def pack(correct: Tensor) -> str:
+def pack_verdicts(correct: Tensor) -> str:
     """Return (examples,) of bool as hexadecimal digits, four examples a digit."""
     return np.packbits(correct.numpy()).tobytes().hex()
 
 
-def unpack(text: object, n: int) -> Tensor | None:
-    """Return the verdicts on `n` examples that `pack` was given; `None` for anything else."""
+def unpack_verdicts(text: object, n: int) -> Tensor | None:
+    """Return the verdicts on `n` examples that `pack_verdicts` was given; `None` for anything else."""
     try:
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(str(text)), dtype=np.uint8))
     except ValueError:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uiat.evaluation.curve_measurement import CurveVerdicts
 from uiat.evaluation.intervals import paired, wilson
-from uiat.evaluation.subject import LoadedSubject, facts
+from uiat.evaluation.subject import LoadedSubject, subject_facts
 from uiat.io import atomic, write_json
 from uiat.report.figure_style import save_figure
 from uiat.report.panels import Panel, PanelLine, draw_panels
@@ -22,7 +22,7 @@ def write_curves(folder: Path, ready: LoadedSubject, attack: str, curve: CurveVe
     gaps = [easy - hard for easy, hard in zip(lines["easier"].values, lines["harder"].values, strict=True)]
     eps = ready.base.eps
     content = {
-        **facts(ready),
+        **subject_facts(ready),
         "ranked_by": "cross-entropy on natural images, lower is easier",
         "images": {name: correct.shape[1] for name, correct in curve.groups().items()},
         "grid": list(curve.grid),
@@ -49,8 +49,8 @@ def write_difference(
         "difference", curves[0].grid, [d.value for d in differences], [(d.low, d.high) for d in differences]
     )
     content = {
-        **facts(pair[0]),
-        "against": facts(pair[1]),
+        **subject_facts(pair[0]),
+        "against": subject_facts(pair[1]),
         "grid": list(line.x),
         "accuracy": {"target": first.mean(dim=1).tolist(), "against": second.mean(dim=1).tolist()},
         "difference": list(line.values),
@@ -87,7 +87,7 @@ def _setting(ready: LoadedSubject, attack: str, curve: CurveVerdicts) -> dict[st
     return {
         "attack": attack,
         "norm": ready.base.norm,
-        "perturbations": [{"kind": point.kind, **point.setting} for point in curve.points],
+        "perturbations": [{"kind": point.name, **point.setting} for point in curve.points],
         "seconds": [round(seconds, 3) for seconds in curve.seconds],
         "notices": list(curve.notices),
         "environment": environment(ready.device),
@@ -101,4 +101,4 @@ def _write_csv(path: Path, curve: CurveVerdicts, lines: dict[str, PanelLine], ga
         rows.writerow(["eps", "perturbation", *parts, "gap"])
         for k, point in enumerate(curve.points):
             numbers = [n for line in lines.values() for n in (line.values[k], *line.intervals[k])]
-            rows.writerow([point.eps, point.kind, *numbers, gaps[k]])
+            rows.writerow([point.eps, point.name, *numbers, gaps[k]])

@@ -14,7 +14,7 @@ from uiat.errors import UserError
 from uiat.io import atomic
 
 
-def describe(name: str, parts: Parts, splits: Splits) -> dict[str, Any]:
+def describe_data(name: str, parts: Parts, splits: Splits) -> dict[str, Any]:
     """Return what there is to know of a data set, for people and programs."""
     where = Path(parts.where)
     mapped = packed.is_packed(where)

@@ -11,8 +11,8 @@ from torch import Tensor
 from uiat import data
 from uiat.config import encode
 from uiat.data.images import balanced
-from uiat.evaluation.inverses import KINDS, Inverses, InverseSettings, Universal
-from uiat.evaluation.subject import LoadedSubject, facts
+from uiat.evaluation.inverses import IMAGE_KINDS, Inverses, InverseSettings, Universal
+from uiat.evaluation.subject import LoadedSubject, subject_facts
 from uiat.io import write_json, write_tensors
 from uiat.report.figure_style import in_levels, new_figure, save_figure, show_radius
 from uiat.runs.identity import find_data
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLUMNS = (
+COLUMN_TITLES = (
     "natural",
     "inverse\nperturbation",
     "inverse\nadversary",
@@ -47,8 +47,8 @@ class PictureRow:
 
 def draw_inverses(rows: list[PictureRow], *, scale: float | None = None, title: str) -> "Figure":
     """Draw a row for each image; perturbations are stretched from ±scale (else the largest) to the full range."""
-    figure = new_figure(1.35 * len(COLUMNS) + 1.1, 1.5 * len(rows) + 1.0)
-    axes = figure.subplots(len(rows), len(COLUMNS), squeeze=False)
+    figure = new_figure(1.35 * len(COLUMN_TITLES) + 1.1, 1.5 * len(rows) + 1.0)
+    axes = figure.subplots(len(rows), len(COLUMN_TITLES), squeeze=False)
     scale = scale or max(1e-12, *(float(p.abs().max()) for row in rows for p in (row.x_inverse - row.x, row.z)))
     for row, cells in zip(rows, axes, strict=True):
         pictures = (row.x, row.x_inverse - row.x, row.x_inverse, row.z, row.x_universal)
@@ -57,7 +57,7 @@ def draw_inverses(rows: list[PictureRow], *, scale: float | None = None, title: 
         for cell, p in zip((cells[0], cells[2], cells[4]), row.probability, strict=True):
             cell.set_xlabel(f"p = {_probability(p)}", fontsize=8, labelpad=2)
         cells[0].set_ylabel(row.label, rotation=0, ha="right", va="center", fontsize=10, parse_math=False)
-    for heading, cell in zip(COLUMNS, axes[0], strict=True):
+    for heading, cell in zip(COLUMN_TITLES, axes[0], strict=True):
         cell.set_title(heading, fontsize=9)
     figure.suptitle(title, fontsize=10, parse_math=False)
     _explain(figure, [cell for cells in axes for cell in (cells[1], cells[3])], scale, grey=len(rows[0].x) == 1)
@@ -115,7 +115,7 @@ def write_inverses(folder: Path, ready: LoadedSubject, result: InverseResult) ->
     """Write inverse.json, inverse.safetensors and inverse.png."""
     inverses, z = result.inverses, result.universal.z
     content = {
-        **facts(ready),
+        **subject_facts(ready),
         **{name: encode(getattr(result.settings, name)) for name in ("attack", "instance", "universal")},
         "z": result.universal.source,
         **inverses.table(ready.images.classes),
@@ -141,8 +141,8 @@ def _rows(ready: LoadedSubject, result: InverseResult) -> list[PictureRow]:
     inverses, rows = result.inverses, []
     for place in result.shown.tolist():
         kept, label = int(torch.searchsorted(inverses.kept, place)), int(inverses.y[place])
-        x, x_inverse, x_universal = (inverses.x[kind][kept] for kind in KINDS)
-        p = [exp(-float(inverses.losses["cross_entropy"][kind][place])) for kind in KINDS]
+        x, x_inverse, x_universal = (inverses.x[kind][kept] for kind in IMAGE_KINDS)
+        p = [exp(-float(inverses.losses["cross_entropy"][kind][place])) for kind in IMAGE_KINDS]
         name, z = ready.images.classes[label], result.universal.z[label]
         rows.append(PictureRow(name, x, x_inverse, x_universal, z, (p[0], p[1], p[2])))
     return rows

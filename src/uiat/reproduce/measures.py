@@ -22,7 +22,7 @@ from uiat.engine.callbacks import LogEvent
 from uiat.errors import UserError
 from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.curve_measurement import measure, plan_points
-from uiat.evaluation.inverses import KINDS, inverse_settings, make_inverses, read_z, shown_places
+from uiat.evaluation.inverses import IMAGE_KINDS, inverse_settings, make_inverses, read_z, shown_places
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject
 from uiat.evaluation.suite import run_suite
@@ -70,9 +70,9 @@ class Attacked:
         """Measure it with the images at hand."""
         how: dict[str, Any] = {"batch_size": self.batch_size, "device": ready.device, "ledger": ledger}
         suite = run_suite(ready.fast, ready.images, [self.attack], ready.base, **how)
-        accuracy = suite.attacks[self.attack]
+        accuracy = suite[self.attack]
         what = {"attack": self.attack, "weights": self.weights, "split": self.split}
-        return {**what, **accuracy.to_json(), "notices": suite.notices}, {"correct": accuracy.correct}
+        return {**what, **accuracy.to_dict(), "notices": suite.notices}, {"correct": accuracy.correct}
 
 
 @dataclass(frozen=True)
@@ -123,12 +123,12 @@ class Inverse:
         inverses = make_inverses(ready.model, ready.fast, ready.images, settings, universal.z, shown, **how)
         labels = [ready.images.classes[int(inverses.y[place])] for place in shown]
         natural = inverses.losses["cross_entropy"]
-        p = [[exp(-float(natural[kind][place])) for kind in KINDS] for place in shown]
+        p = [[exp(-float(natural[kind][place])) for kind in IMAGE_KINDS] for place in shown]
         order = torch.searchsorted(inverses.kept, shown)
-        tensors = {kind: inverses.x[kind][order] for kind in KINDS}
+        tensors = {kind: inverses.x[kind][order] for kind in IMAGE_KINDS}
         tensors |= {"z": universal.z[inverses.y[shown]], "y": inverses.y}
         for loss, by in inverses.losses.items():
-            tensors |= {f"lowered/{loss}/{kind}": by[kind] < by["natural"] for kind in KINDS[1:]}
+            tensors |= {f"lowered/{loss}/{kind}": by[kind] < by["natural"] for kind in IMAGE_KINDS[1:]}
         facts = {"n": len(inverses.y), "labels": labels, "p": p, "eps": settings.instance.eps, "z": universal.source}
         return {**facts, **inverses.table(ready.images.classes)}, tensors
 

@@ -18,9 +18,9 @@ from uiat.data.data_config import DataConfig
 from uiat.engine.loop import train
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
-from uiat.evaluation.autoattack import COMPONENTS
+from uiat.evaluation.autoattack import CASCADES
 from uiat.evaluation.ledger import Ledger, Stage
-from uiat.evaluation.subject import LoadedSubject, Subject, prepare
+from uiat.evaluation.subject import LoadedSubject, Subject, load_subject
 from uiat.io import write_json
 from uiat.reproduce.cell import Cell, Store, helper_store, link_helper
 from uiat.reproduce.measures import Attacked, Measure, Watcher, measure_key
@@ -65,7 +65,7 @@ def begin_from_shorter(store: Store, measure: Measure, ledger: Ledger) -> None:
     """Begin AutoAttack with the verdicts of its first components, where these were measured on the same images."""
     if not isinstance(measure, Attacked) or not _is_autoattack(measure) or ledger.stages:
         return
-    names = COMPONENTS["standard"]
+    names = CASCADES["standard"]
     for count in range(len(names) - 1, 1, -1):
         shorter = replace(measure, attack="+".join(names[:count]))
         facts = store.read(shorter)
@@ -205,4 +205,4 @@ class Runner:
             device=str(self.device),
             data_dir=self.data_dir,
         )
-        return prepare(store.path, subject, splits)
+        return load_subject(store.path, subject, splits)

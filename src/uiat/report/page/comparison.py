@@ -174,18 +174,18 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
     names = dict.fromkeys(name for settings in flat for name in settings)
     differing = {}
     for name in names:
-        values = [show(settings[name]) if name in settings else NONE for settings in flat]
+        values = [show_setting(settings[name]) if name in settings else NONE for settings in flat]
         if len({value for value in values if value != NONE}) > 1:
             differing[name] = values
     return differing
 
 
-def show(value: Any) -> str:
+def show_setting(value: Any) -> str:
     """Write a value of a configuration."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, list):
-        return ", ".join(map(show, value)) or "none"
+        return ", ".join(map(show_setting, value)) or "none"
     return show_number(value) if isinstance(value, float) else str(value) or "none"
 
 
@@ -228,7 +228,7 @@ def show_count(count: int) -> str:
     return str(count)
 
 
-def to_csv(comparison: RunComparison) -> str:
+def comparison_csv(comparison: RunComparison) -> str:
     """Return the comparison as CSV with every digit."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
@@ -250,7 +250,7 @@ def to_csv(comparison: RunComparison) -> str:
     return file.getvalue()
 
 
-def to_markdown(comparison: RunComparison) -> str:
+def comparison_markdown(comparison: RunComparison) -> str:
     """Return the comparison as Markdown: the table, what differs, and the notes."""
     lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS)), *(_line(_named(cells(row))) for row in comparison.rows)]
     lines += ["", f"robust: {markdown(comparison.title)}"]

@@ -1,4 +1,4 @@
-"""A look at a run's network on test images: accuracy against ε, confusion, z of each class, and frames."""
+"""Measurements of a run for the report: accuracy against ε, confusion, z of each class, and frames of examples."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -15,9 +15,10 @@ from uiat.evaluation.cascade import predictions
 from uiat.evaluation.curve_measurement import default_grid, easier_half, measure, natural_losses, plan_points
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.inverses import inverse_settings, make_inverses, make_z
-from uiat.evaluation.subject import LoadedSubject, Subject, prepare
+from uiat.evaluation.subject import LoadedSubject, Subject, load_subject
 from uiat.evaluation.suite import run_suite
 from uiat.fields import COUNT, WEIGHT, Range, require
+from uiat.progress import PipeSafeConsole
 from uiat.report.page.frames import Frames, Walk, make_frames
 from uiat.report.page.runs import Run
 from uiat.runs.identity import choose_data, find_data
@@ -26,34 +27,34 @@ from uiat.runs.saved import choose_model
 from uiat.runs.weights import is_measured_on
 
 Z_PASSES, Z_IMAGES = 2, 2000
-"""Passes over training images, and how many of them, with which z is made."""
+"""Passes over training images, and how many of them, from which z is computed."""
 GROUPS = ("all", "easier", "harder")
 NO_CLASS = "NaN"
-"""What is shown for the class of logits with a NaN."""
-FRIENDLY = ("UIAT", "UIATOneOff", "IAT")
-"""Methods that are trained with inverse adversaries."""
+"""The class that is shown for logits with a NaN."""
+INVERSE_METHODS = ("UIAT", "UIATOneOff", "IAT")
+"""Methods that train with inverse adversarial examples, the ones to show first."""
 
 
 @dataclass(frozen=True)
 class SummaryOptions:
-    """What is looked at."""
+    """What the report measures."""
 
     n: int = 1000
-    """How many test images are measured, at most; the first ones."""
+    """Largest number of test images to measure; the first ones are taken."""
     examples: int = 40
-    """How many of them can be moved from friend to enemy, at most."""
+    """Largest number of examples to show at every ε."""
     attack: str = "pgd-20"
-    """The attack of the curve and of the confusion."""
+    """The attack of the curve and of the confusion matrix."""
     beta: float = 0.0
-    """β of Eq. 4 for the friend's side and for z; 0: cross-entropy alone, which makes the true class likelier."""
+    """β of Eq. 4 for inverse perturbations and for z; 0: cross-entropy alone, which makes the true class likelier."""
     data: tuple[str, ...] = ()
-    """Custom data of the runs, as `module:callable`: only code that is named here, too, is imported."""
+    """Custom data of the runs, as `module:callable`: code is imported only if it is named here."""
     model: tuple[str, ...] = ()
     """Custom networks of the runs, as `module:callable`."""
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
-    """Where data sets are looked for; else $UIAT_DATA, else a cache folder."""
+    """Folder of data sets; by default $UIAT_DATA, or a cache folder."""
 
     def __post_init__(self) -> None:
         require(self, n=Range(2, whole=True), examples=COUNT, beta=WEIGHT)
@@ -74,7 +75,7 @@ class CurveLine:
 
 @dataclass(frozen=True)
 class UniversalEffect:
-    """z of each class, and what it does to natural images of that class."""
+    """z of each class, and its effect on natural images of that class."""
 
     z: Tensor
     eps: float
@@ -90,7 +91,7 @@ class UniversalEffect:
 
 @dataclass(frozen=True)
 class NetworkSummary:
-    """All that was found for one run."""
+    """The measurements of one run."""
 
     run: Run
     images: Images
@@ -101,12 +102,12 @@ class NetworkSummary:
     natural: Tensor
     """Confusion on natural images: (true class, predicted class) counts; a last column for NaN, where there are any."""
     attacked: Tensor
-    """The same under the attack; images that are wrong without it are left as they are."""
+    """The same under the attack; images that are misclassified without it are not attacked."""
     universal: UniversalEffect
     frames: Frames
 
     def verdict(self, example: int, frame: int, label: int) -> tuple[str, float, bool]:
-        """Return what the network takes a frame for, how likely its true class is, and whether that is right."""
+        """Return the predicted class of a frame, the probability of its true class, and whether they agree."""
         guess = int(self.frames.guess[example, frame])
         return (*self.images.classes, NO_CLASS)[guess], float(self.frames.p[example, frame, label]), guess == label
 
@@ -118,7 +119,7 @@ class NetworkSummary:
 
 
 class NetworkSummarizer:
-    """Looks at runs one by one; data is loaded once for all runs that share it."""
+    """Measures runs one by one; data is loaded once for all runs that share it."""
 
     def __init__(self, options: SummaryOptions):
         self.options = options
@@ -132,17 +133,17 @@ class NetworkSummarizer:
         choose_model(config.model, target if target in options.model else "", run.folder.path)
         if config.data not in self._splits:
             self._splits[config.data] = data.load(find_data(run.folder, config.data, options.data), options.data_dir)
-        subject = Subject(config.data, config.model, device=options.device, data_dir=options.data_dir)
-        ready = prepare(run.folder.path, subject, self._splits[config.data])
-        return replace(ready, images=ready.images.part(0, min(options.n, len(ready.images))))
+        named = Subject(config.data, config.model, device=options.device, data_dir=options.data_dir)
+        subject = load_subject(run.folder.path, named, self._splits[config.data])
+        return replace(subject, images=subject.images.part(0, min(options.n, len(subject.images))))
 
-    def choose(self, ready: LoadedSubject) -> tuple[Tensor, Tensor]:
-        """Return the places of the examples, and which of them are in the network's easier half.
+    def choose_examples(self, subject: LoadedSubject) -> tuple[Tensor, Tensor]:
+        """Return the positions of the examples to show, and which of them are in the easier half.
 
         Classes take turns, and within each class the easier and the harder half do.
         """
-        losses = natural_losses(ready.fast, ready.images, batch_size=256, device=ready.device)
-        easier, y = easier_half(losses), ready.images.y
+        losses = natural_losses(subject.fast, subject.images, batch_size=256, device=subject.device)
+        easier, y = easier_half(losses), subject.images.y
         turns = {}
         for label in y.unique().tolist():
             for half in (True, False):
@@ -151,39 +152,39 @@ class NetworkSummarizer:
         places = sorted(sorted(turns, key=lambda place: turns[place])[: self.options.examples])
         return torch.tensor(places), easier[places]
 
-    def look(self, run: Run, ready: LoadedSubject, places: Tensor) -> NetworkSummary:
-        """Measure a network, and make the frames of the examples at `places`."""
-        options, images, base = self.options, ready.images, ready.base
+    def summarize(self, run: Run, subject: LoadedSubject, places: Tensor) -> NetworkSummary:
+        """Measure a network, and generate the frames of the examples at `places`."""
+        options, images, base = self.options, subject.images, subject.base
         walk = Walk(base.eps, base.norm, options.beta)
-        natural, attacked = _confusions(ready, options.attack)
+        natural, attacked = _confusions(subject, options.attack)
         return NetworkSummary(
             run,
             images,
             base.eps,
             base.norm,
             options.attack,
-            _kept_curve(run, options.attack) or _curve(ready, options.attack),
+            _kept_curve(run, options.attack) or _curve(subject, options.attack),
             natural,
             attacked,
-            _universal(ready, options.beta),
-            make_frames(ready.model, ready.fast, images.take(places), walk, ready.device),
+            _universal(subject, options.beta),
+            make_frames(subject.model, subject.fast, images.take(places), walk, subject.device),
         )
 
 
-def _curve(ready: LoadedSubject, attack: str) -> CurveLine:
-    classes = ready.images.spec.num_classes
-    # Fewer points below 0, where every image is moved, and not only those that are classified right.
-    grid = [eps for k, eps in enumerate(default_grid(ready.base.eps)) if k not in (1, 3)]
-    points = plan_points(grid, attack, ready.base, num_classes=classes, seed=0)
-    curve = measure(ready.fast, ready.images, points, device=ready.device)
+def _curve(subject: LoadedSubject, attack: str) -> CurveLine:
+    classes = subject.images.spec.num_classes
+    # Fewer points below 0, where all images are perturbed and not only the correctly classified ones.
+    grid = [eps for k, eps in enumerate(default_grid(subject.base.eps)) if k not in (1, 3)]
+    points = plan_points(grid, attack, subject.base, num_classes=classes, seed=0)
+    curve = measure(subject.fast, subject.images, points, device=subject.device)
     groups = {name: [(int(row.sum()), len(row)) for row in rows] for name, rows in curve.groups().items()}
     accuracy = {name: [right / n for right, n in counts] for name, counts in groups.items()}
     interval = {name: [wilson(right, n) for right, n in counts] for name, counts in groups.items()}
-    return CurveLine(curve.grid, accuracy, interval, attack, len(ready.images), "measured for this page")
+    return CurveLine(curve.grid, accuracy, interval, attack, len(subject.images), "measured for this report")
 
 
 def _kept_curve(run: Run, attack: str) -> CurveLine | None:
-    """Return the curve that `uiat curves` left in the run, if it is of the same kind."""
+    """Return the curve that `uiat curves` saved in the run, if it is of the same weights and attack."""
     path = run.folder.path / "curves" / "curves.json"
     try:
         saved = read_json(path) if path.exists() else {}
@@ -200,40 +201,59 @@ def _kept_curve(run: Run, attack: str) -> CurveLine | None:
         return None
 
 
-def _confusions(ready: LoadedSubject, attack: str) -> tuple[Tensor, Tensor]:
-    images, classes = ready.images, ready.images.spec.num_classes
-    result = run_suite(ready.fast, images, [attack], ready.base, device=ready.device, keep=True)
+def _confusions(subject: LoadedSubject, attack: str) -> tuple[Tensor, Tensor]:
+    images, classes = subject.images, subject.images.spec.num_classes
+    result = run_suite(subject.fast, images, [attack], subject.base, device=subject.device, keep=True)
     x_adv = result.attacks[attack].x_adv
     assert x_adv is not None
-    return tuple(_confusion(ready, x, classes) for x in (to_unit(images.x), x_adv))  # type: ignore[return-value]
+    return tuple(_confusion(subject, x, classes) for x in (to_unit(images.x), x_adv))  # type: ignore[return-value]
 
 
-def _confusion(ready: LoadedSubject, x: Tensor, classes: int) -> Tensor:
-    with crafting(ready.fast, "eval") as network, torch.no_grad():
-        guesses = torch.cat([predictions(network(part.to(ready.device))).cpu() for part in x.split(256)])
+def _confusion(subject: LoadedSubject, x: Tensor, classes: int) -> Tensor:
+    with crafting(subject.fast, "eval") as network, torch.no_grad():
+        guesses = torch.cat([predictions(network(part.to(subject.device))).cpu() for part in x.split(256)])
     columns = classes + bool((guesses == classes).any())
-    return (ready.images.y * columns + guesses).bincount(minlength=classes * columns).reshape(classes, columns)
+    return (subject.images.y * columns + guesses).bincount(minlength=classes * columns).reshape(classes, columns)
 
 
-def _universal(ready: LoadedSubject, beta: float) -> UniversalEffect:
-    assert ready.run is not None
-    settings = inverse_settings(ready.run.read_config().method, ready.base, beta=beta)
-    universal = make_z(ready.model, ready.train, settings, passes=Z_PASSES, count=Z_IMAGES, device=ready.device)
+def _universal(subject: LoadedSubject, beta: float) -> UniversalEffect:
+    assert subject.run is not None
+    settings = inverse_settings(subject.run.read_config().method, subject.base, beta=beta)
+    universal = make_z(subject.model, subject.train, settings, passes=Z_PASSES, count=Z_IMAGES, device=subject.device)
     nowhere = torch.empty(0, dtype=torch.long)
-    inverses = make_inverses(ready.model, ready.fast, ready.images, settings, universal.z, nowhere, device=ready.device)
-    table = inverses.table(ready.images.classes)
+    inverses = make_inverses(
+        subject.model, subject.fast, subject.images, settings, universal.z, nowhere, device=subject.device
+    )
+    table = inverses.table(subject.images.classes)
     return UniversalEffect(universal.z, settings.universal.eps, universal.source, table["classes"], table["overall"])
 
 
-def chosen_runs(runs: Sequence[Run], most: int) -> list[Run]:
-    """Return the runs to look at, at most `most`: those with weights, on the same data, one of each method first.
+def summarize_runs(runs: Sequence[Run], options: SummaryOptions) -> tuple[list[NetworkSummary], Tensor, Tensor]:
+    """Measure each run; return the measurements, the positions of the examples, and which are in the easier half.
 
-    A run that was trained with inverse adversaries comes before all others.
+    All runs get frames of the same examples, which are split into halves by the losses of the first network.
+    """
+    summarizer, console = NetworkSummarizer(options), PipeSafeConsole(stderr=True, highlight=False)
+    summaries: list[NetworkSummary] = []
+    places = easier = torch.empty(0, dtype=torch.long)
+    for k, run in enumerate(runs):
+        console.print(f"measuring {run.name} ({k + 1} of {len(runs)})", markup=False, soft_wrap=True)
+        subject = summarizer.open(run)
+        if not summaries:
+            places, easier = summarizer.choose_examples(subject)
+        summaries.append(summarizer.summarize(run, subject, places))
+    return summaries, places, easier
+
+
+def chosen_runs(runs: Sequence[Run], most: int) -> list[Run]:
+    """Return the runs to measure, at most `most`: those with weights, on the same data, one of each method first.
+
+    A run that was trained with inverse adversarial examples comes before all others.
     """
     candidates = [run for run in runs if run.has_weights]
     kinds = [run.data for run in candidates]
     candidates = [run for run in candidates if run.data == max(kinds, key=kinds.count)]
     firsts = {run.kind: run for run in reversed(candidates)}
-    order = [firsts[kind] for kind in FRIENDLY if kind in firsts]
+    order = [firsts[kind] for kind in INVERSE_METHODS if kind in firsts]
     order += [run for run in candidates if firsts[run.kind] is run] + candidates
     return list(dict.fromkeys(order))[:most]

@@ -1,4 +1,4 @@
-"""One self-contained HTML file for some runs: everything is computed here, and nothing is loaded later."""
+"""The HTML report: one self-contained file, which loads nothing when it is opened."""
 
 import base64
 import hashlib
@@ -17,20 +17,20 @@ from torch import Tensor
 from uiat import __version__
 from uiat.report.figure_style import in_levels, show_radius, ticks
 from uiat.report.page.charts import Chart, Series, epoch_ticks, percent_ticks, value_ticks
-from uiat.report.page.comparison import RunComparison, cells, flatten, notes, show
-from uiat.report.page.frames import FRIENDS
+from uiat.report.page.comparison import RunComparison, cells, flatten, notes, show_setting
+from uiat.report.page.frames import INVERSE_FRAMES
 from uiat.report.page.network_summary import GROUPS, NO_CLASS, NetworkSummary, SummaryOptions
 from uiat.report.page.runs import Run
 from uiat.report.page.story import STRIP, caveats, headline, hero, opponent
 
-MOST_CLASSES = 12
-"""Classes that bars and confusion show all of; of more, an example shows its likeliest."""
+MOST_BARS = 12
+"""Largest number of classes of which bars and confusion show all; of more, an example shows the likeliest."""
 GRID_ROWS = 6
 
 
 def render(
     comparison: RunComparison,
-    looks: Sequence[NetworkSummary],
+    summaries: Sequence[NetworkSummary],
     examples: Tensor,
     easier: Tensor,
     options: SummaryOptions,
@@ -41,11 +41,11 @@ def render(
 
     Args:
         comparison: the runs side by side.
-        looks: what was found for the runs that were looked at; all have frames of the same examples.
-        examples: the places of these examples among the images.
+        summaries: the measurements of runs; all have frames of the same examples.
+        examples: the positions of these examples among the images.
         easier: which of them are in the easier half.
-        options: what was looked at.
-        reason: why there are no looks; empty where there are some.
+        options: what was measured.
+        reason: why there are no summaries; empty if there are some.
     """
     environment = Environment(
         loader=PackageLoader("uiat.report.page"),
@@ -58,7 +58,7 @@ def render(
     environment.filters["png"], environment.filters["radius"] = png, show_eps
     templates = files("uiat.report.page").joinpath("templates")
     script, style = (templates.joinpath(name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
-    looked_at = [look.run for look in looks]
+    measured = [summary.run for summary in summaries]
     context: dict[str, Any] = {
         "version": __version__,
         "script": Markup(script),
@@ -70,15 +70,19 @@ def render(
         "rows": [(row, cells(row)) for row in comparison.rows],
         "notes": notes(comparison),
         "learning": [(row.run, _learning(row.run)) for row in comparison.rows],
-        "configs": [(row.run, {k: show(v) for k, v in flatten(row.run.saved).items()}) for row in comparison.rows],
+        "configs": [(row.run, _settings(row.run)) for row in comparison.rows],
         "options": options,
-        "looks": looks,
+        "summaries": summaries,
         "reason": reason,
-        "left_out": [row.run.name for row in comparison.rows if row.run not in looked_at] if looks else [],
+        "omitted": [row.run.name for row in comparison.rows if row.run not in measured] if summaries else [],
     }
-    if looks:
-        context |= _pictures(looks, examples, easier)
+    if summaries:
+        context |= _pictures(summaries, examples, easier)
     return environment.get_template("page.html.j2").render(context)
+
+
+def _settings(run: Run) -> dict[str, str]:
+    return {name: show_setting(value) for name, value in flatten(run.saved).items()}
 
 
 def show_eps(eps: float) -> str:
@@ -87,7 +91,7 @@ def show_eps(eps: float) -> str:
 
 
 def png(pixels: Tensor) -> str:
-    """Return a uint8 image (C, H, W) as the address of a PNG."""
+    """Return a uint8 image (C, H, W) as the data URL of a PNG."""
     array = pixels[0].numpy() if len(pixels) == 1 else pixels.permute(1, 2, 0).contiguous().numpy()
     stream = io.BytesIO()
     Image.fromarray(array).save(stream, "PNG", optimize=True)
@@ -95,7 +99,7 @@ def png(pixels: Tensor) -> str:
 
 
 def _learning(run: Run) -> list[Chart]:
-    """Return the charts of a run's training so far."""
+    """Return the learning curves of a run so far."""
     if not run.epochs:
         return []
     batches = "training batches" if run.kind == "Natural" else "training batches, attacked"
@@ -130,38 +134,38 @@ def _chart(run: Run, title: str, lines: list[Series], y_ticks: Any, y_label: str
     return Chart(title, across, y_ticks or value_ticks(most), "epoch", y_label, lines, about, marks)
 
 
-def _pictures(looks: Sequence[NetworkSummary], examples: Tensor, easier: Tensor) -> dict[str, Any]:
-    """Return everything that shows images, and the numbers that belong to them."""
-    first, other = looks[0], opponent(looks)
+def _pictures(summaries: Sequence[NetworkSummary], examples: Tensor, easier: Tensor) -> dict[str, Any]:
+    """Return the context of the sections with images."""
+    first, other = summaries[0], opponent(summaries)
     labels = first.images.y[examples].tolist()
     radii = [show_radius(eps, in_levels(first.frames.grid)) for eps in first.frames.grid]
     best = hero(first, labels)
     return {
         "labels": labels,
         "radii": radii,
-        "strip": [FRIENDS + k for k in STRIP],
+        "strip": [INVERSE_FRAMES + k for k in STRIP],
         "hero": best,
         "hero_place": int(examples[best]),
-        "side_by_side": [first] if other is None else [first, looks[other]],
-        "columns": [("inverse", FRIENDS // 2), ("natural", FRIENDS), ("adversarial", 2 * FRIENDS)],
+        "side_by_side": [first] if other is None else [first, summaries[other]],
+        "columns": [("inverse", INVERSE_FRAMES // 2), ("natural", INVERSE_FRAMES), ("adversarial", 2 * INVERSE_FRAMES)],
         "firsts": [labels.index(label) for label in sorted(set(labels))][:GRID_ROWS],
-        "curve": _curve(looks),
-        "payload": _payload(looks, examples, easier, labels, radii) | {"hero": best, "right": other},
-        "few": len(first.images.classes) <= MOST_CLASSES,
+        "curve": _curve(summaries),
+        "payload": _payload(summaries, examples, easier, labels, radii) | {"hero": best, "right": other},
+        "few": len(first.images.classes) <= MOST_BARS,
         "mistakes": mistakes,
     }
 
 
-def _curve(looks: Sequence[NetworkSummary]) -> Chart:
-    grid = max((look.curve.grid for look in looks), key=len)
-    if len(grid) == 1:  # a single ε spans no axis
-        grid = tuple(sorted({*grid, *looks[0].frames.grid}))
+def _curve(summaries: Sequence[NetworkSummary]) -> Chart:
+    grid = max((summary.curve.grid for summary in summaries), key=len)
+    if len(grid) == 1:  # a single ε gives the axis no length
+        grid = tuple(sorted({*grid, *summaries[0].frames.grid}))
     levels = in_levels(grid)
     shown = sorted({grid[0], grid[-1], *ticks(grid)})
     lines = [
-        Series(look.run.name, look.curve.grid, look.curve.accuracy[group], look.curve.interval[group], k, group)
+        Series(name, line.grid, line.accuracy[group], line.interval[group], k, group)
         for group in GROUPS
-        for k, look in enumerate(looks)
+        for k, (name, line) in enumerate((summary.run.name, summary.curve) for summary in summaries)
     ]
     about = "; ".join(f"{line.label} {line.y[0]:.0%} to {line.y[-1]:.0%}" for line in lines if line.group == "all")
     x_ticks = [(eps, show_radius(eps, levels)) for eps in shown]
@@ -179,41 +183,41 @@ def mistakes(counts: Tensor, classes: tuple[str, ...]) -> list[tuple[str, str, i
 
 
 def _payload(
-    looks: Sequence[NetworkSummary], examples: Tensor, easier: Tensor, labels: list[int], radii: list[str]
+    summaries: Sequence[NetworkSummary], examples: Tensor, easier: Tensor, labels: list[int], radii: list[str]
 ) -> dict[str, Any]:
-    """Return what the page's script needs: frames as differences of pixel levels, and probabilities as numbers."""
-    natural, classes = looks[0].frames.pixels[:, FRIENDS], looks[0].images.classes
-    shown = [_shown(looks, k, label) for k, label in enumerate(labels)]
+    """Return the data of the page's script: frames as differences of pixel levels, and probabilities."""
+    natural, classes = summaries[0].frames.pixels[:, INVERSE_FRAMES], summaries[0].images.classes
+    shown = [_shown(summaries, k, label) for k, label in enumerate(labels)]
     return {
         "classes": [*classes, NO_CLASS],
         "shape": list(natural.shape[1:]),
         "radii": radii,
-        "zero": FRIENDS,
-        "grid": list(looks[0].frames.grid),
+        "zero": INVERSE_FRAMES,
+        "grid": list(summaries[0].frames.grid),
         "examples": [
             {"y": label, "place": int(place), "easier": bool(easy), "shown": bars, "pixels": _packed(pixels)}
             for label, place, easy, bars, pixels in zip(labels, examples, easier, shown, natural, strict=True)
         ],
         "runs": [
             {
-                "name": look.run.name,
-                "method": look.run.method,
-                "frames": [_packed(_steps(frames)) for frames in look.frames.pixels],
-                "p": [_rounded(p[:, bars]) for p, bars in zip(look.frames.p, shown, strict=True)],
-                "guess": look.frames.guess.tolist(),
-                "curve": {"grid": list(look.curve.grid), **look.curve.accuracy},
+                "name": summary.run.name,
+                "method": summary.run.method,
+                "frames": [_packed(_steps(frames)) for frames in summary.frames.pixels],
+                "p": [_rounded(p[:, bars]) for p, bars in zip(summary.frames.p, shown, strict=True)],
+                "guess": summary.frames.guess.tolist(),
+                "curve": {"grid": list(summary.curve.grid), **summary.curve.accuracy},
             }
-            for look in looks
+            for summary in summaries
         ],
     }
 
 
-def _shown(looks: Sequence[NetworkSummary], example: int, label: int) -> list[int]:
-    """Return the classes whose bars an example has, in the order of the classes."""
-    most = torch.stack([look.frames.p[example].amax(dim=0) for look in looks]).amax(dim=0)
-    if len(most) <= MOST_CLASSES:
+def _shown(summaries: Sequence[NetworkSummary], example: int, label: int) -> list[int]:
+    """Return the classes for which an example shows bars, in their order."""
+    most = torch.stack([summary.frames.p[example].amax(dim=0) for summary in summaries]).amax(dim=0)
+    if len(most) <= MOST_BARS:
         return list(range(len(most)))
-    return sorted({label, *most.topk(MOST_CLASSES - 2).indices.tolist()})
+    return sorted({label, *most.topk(MOST_BARS - 2).indices.tolist()})
 
 
 def _rounded(p: Tensor) -> list[list[int]]:
@@ -222,9 +226,9 @@ def _rounded(p: Tensor) -> list[list[int]]:
 
 
 def _steps(frames: Tensor) -> Tensor:
-    """Return the change of each frame from its neighbour nearer to the natural image, modulo 256, friends first."""
-    friends = [frames[k] - frames[k + 1] for k in range(FRIENDS - 1, -1, -1)]
-    return torch.stack([*friends, *(frames[k] - frames[k - 1] for k in range(FRIENDS + 1, len(frames)))])
+    """Return the difference of each frame from the one nearer to the natural image, modulo 256, from 0 to −ε first."""
+    below = [frames[k] - frames[k + 1] for k in range(INVERSE_FRAMES - 1, -1, -1)]
+    return torch.stack([*below, *(frames[k] - frames[k - 1] for k in range(INVERSE_FRAMES + 1, len(frames)))])
 
 
 def _packed(pixels: Tensor) -> str:

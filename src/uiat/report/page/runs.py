@@ -16,7 +16,7 @@ from uiat.config import AnyConfig
 from uiat.data.files import nearest
 from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
-from uiat.evaluation.verdicts import unpack
+from uiat.evaluation.verdicts import unpack_verdicts
 from uiat.fields import show_number
 from uiat.runs.run_folder import EVALUATION, RunFolder, Weights, check_types, is_line, read_json, read_record
 from uiat.runs.weights import DIGEST, is_measured_on
@@ -25,7 +25,7 @@ from uiat.types import Clock
 LABELS = {"Natural": "natural training", "UIATOneOff": "one-off UIAT", "SingleStep": "single step"}
 """Names of methods for people, where the class has another."""
 RunState = Literal["finished", "training", "not finished"]
-WEIGHTS: tuple[Weights, ...] = ("best", "last")
+COMPARED_WEIGHTS: tuple[Weights, ...] = ("best", "last")
 """The weights whose evaluations are compared."""
 
 
@@ -221,12 +221,12 @@ def read_lines(folder: RunFolder) -> list[dict[str, Any]]:
 
 def _from_card(run: Run) -> Iterable[Evaluation | None]:
     """Return the evaluations in result.json on the run's own data, the latest first; `None` for other weights."""
-    names = {run.folder.weights(which).name: which for which in WEIGHTS}
+    names = {run.folder.weights(which).name: which for which in COMPARED_WEIGHTS}
     for entry in reversed(run.card["evaluations"]):
         weights = names.get(str(entry.get("weights", "")))
         if weights and entry.get("data") == run.config.data.name:
             with suppress(KeyError, TypeError, ValueError):
-                verdicts = unpack(entry.get("verdicts", ""), int(entry["n"]))
+                verdicts = unpack_verdicts(entry.get("verdicts", ""), int(entry["n"]))
                 sample = entry["sample"]
                 seed = entry.get("seed", 0) if sample == "balanced" else 0
                 images = (run.data, sample, seed, entry["n"])
@@ -258,7 +258,7 @@ def _from_measures(run: Run) -> Iterable[Evaluation | None]:
 def _evaluation(
     run: Run, entry: dict[str, Any], attack: str, weights: Weights, images: tuple[Any, ...], verdicts: Tensor | None
 ) -> Evaluation | None:
-    file = run.folder.weights(weights) if weights in WEIGHTS else run.folder.best
+    file = run.folder.weights(weights) if weights in COMPARED_WEIGHTS else run.folder.best
     if not is_measured_on(entry, file):
         return None
     without_digest = DIGEST not in entry and file.is_file()

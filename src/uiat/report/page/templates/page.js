@@ -7,7 +7,7 @@
   function element(tag, attributes = {}, ...children) {
     const made = document.createElement(tag);
     for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children); // strings become text: nothing in a name is markup
+    made.append(...children); // strings become text nodes: names are never parsed as markup
     return made;
   }
 
@@ -17,12 +17,12 @@
   }
   byId("theme").addEventListener("click", () => {
     root.dataset.theme = theme() === "dark" ? "light" : "dark";
-    try { localStorage.setItem("uiat-theme", root.dataset.theme); } catch { /* a browser that keeps nothing */ }
+    try { localStorage.setItem("uiat-theme", root.dataset.theme); } catch { /* storage is disabled */ }
   });
   try {
     const kept = localStorage.getItem("uiat-theme");
     if (kept === "dark" || kept === "light") root.dataset.theme = kept;
-  } catch { /* the same */ }
+  } catch { /* storage is disabled */ }
 
   // ---- tables: sorting and copying ------------------------------------------------------------------------------
   const cellValue = (row, column) => {
@@ -74,7 +74,7 @@
     (table.closest(".scroll") || table).after(copy);
   }
 
-  // ---- from friend to enemy -------------------------------------------------------------------------------------
+  // ---- examples at every ε --------------------------------------------------------------------------------------
   const holder = byId("payload");
   if (!holder) return;
   const data = JSON.parse(holder.textContent);
@@ -91,16 +91,16 @@
   }
 
   const naturals = new Map();
-  const made = new Map();
+  const unpackedFrames = new Map();
   async function natural(example) {
     if (!naturals.has(example)) naturals.set(example, unpacked(data.examples[example].pixels));
     return naturals.get(example);
   }
-  /** Return the pixels of every frame: each is its neighbour nearer to the natural image, plus a change modulo 256. */
+  /** Return the pixels of every frame: those of the frame nearer to the natural image plus a difference modulo 256. */
   async function framesOf(run, example) {
     const key = `${run}/${example}`;
-    if (!made.has(key)) made.set(key, build(run, example));
-    return made.get(key);
+    if (!unpackedFrames.has(key)) unpackedFrames.set(key, build(run, example));
+    return unpackedFrames.get(key);
   }
   async function build(run, example) {
     const changes = await unpacked(data.runs[run].frames[example]);
@@ -130,7 +130,7 @@
     context.putImageData(picture, 0, 0);
   }
 
-  // One network: its pictures and its bars.
+  // The images and class probabilities of one network.
   function networkView(position) {
     const chooser = element("select", { "aria-label": "Network" });
     data.runs.forEach((run, k) => chooser.append(element("option", { value: k }, `${run.name} (${run.method})`)));
@@ -166,7 +166,7 @@
     return async () => {
       const index = state.networks[position], run = data.runs[index], { example, frame } = state;
       const frames = await framesOf(index, example);
-      if (example !== state.example || frame !== state.frame) return; // the reader has moved on
+      if (example !== state.example || frame !== state.frame) return; // the state has changed while frames were unpacked
       const before = frames[data.zero], now = frames[frame];
       const most = Math.abs(data.grid[data.grid.length - 1]) * 255;
       paint(canvases[0], (k) => now[k]);
@@ -190,7 +190,7 @@
     });
   }
 
-  // ---- small pictures -------------------------------------------------------------------------------------------
+  // ---- thumbnails -----------------------------------------------------------------------------------------------
   const thumbs = data.examples.map((example, k) => {
     const canvas = element("canvas", { class: "pixels", "aria-hidden": "true" });
     const tick = element("span", { class: "tick", "aria-hidden": "true" });
@@ -207,7 +207,7 @@
       button.classList.toggle("wrong", !right);
       button.setAttribute("aria-current", String(k === state.example));
       button.setAttribute("aria-label",
-        `Example ${k + 1}: ${data.classes[example.y]}, taken for ${data.classes[guess]}, ${right ? "right" : "wrong"}`);
+        `Example ${k + 1}: ${data.classes[example.y]}, classified as ${data.classes[guess]}, ${right ? "correct" : "wrong"}`);
       tick.textContent = right ? "✓" : "✗";
       const frame = state.frame, frames = await framesOf(network, k);
       if (frame === state.frame) paint(canvas, (at) => frames[frame][at]);
@@ -248,22 +248,22 @@
     });
   }
 
-  // ---- everything together --------------------------------------------------------------------------------------
+  // ---- state and controls ---------------------------------------------------------------------------------------
   const views = state.networks.map((_, position) => networkView(position));
-  function sentence() {
+  function statusText() {
     const { example, frame } = state, truth = data.examples[example].y;
     const said = [...new Set(state.networks)].map((k) => {
       const run = data.runs[k], guess = run.guess[example][frame];
-      return `${run.name}: ${data.classes[guess]} (${guess === truth ? "right" : "wrong"})`;
+      return `${run.name}: ${data.classes[guess]} (${guess === truth ? "correct" : "wrong"})`;
     });
-    const side = frame < data.zero ? "friend" : frame > data.zero ? "enemy" : "natural image";
+    const side = frame < data.zero ? "inverse adversarial" : frame > data.zero ? "adversarial" : "natural";
     return `${side}, ε = ${data.radii[frame]}. ${said.join("; ")}`;
   }
   function show() {
     slider.value = state.frame;
     slider.setAttribute("aria-valuetext", `ε = ${data.radii[state.frame]}`);
     byId("eps-out").textContent = `= ${data.radii[state.frame]}`;
-    byId("status").textContent = sentence();
+    byId("status").textContent = statusText();
     views.forEach((view) => view());
     showThumbs();
     showDots();
@@ -276,9 +276,9 @@
     if (keep) history.replaceState(null, "", `#example=${example + 1}&eps=${asciiRadius(frame)}`);
   }
   function fromAddress() {
-    const words = new URLSearchParams(location.hash.slice(1));
-    const example = Number(words.get("example")) - 1;
-    const frame = data.radii.findIndex((_, k) => asciiRadius(k) === words.get("eps"));
+    const fields = new URLSearchParams(location.hash.slice(1));
+    const example = Number(fields.get("example")) - 1;
+    const frame = data.radii.findIndex((_, k) => asciiRadius(k) === fields.get("eps"));
     goTo(data.examples[example] ? example : state.example, frame >= 0 ? frame : state.frame, { keep: false });
   }
   slider.addEventListener("input", () => { endGuess(); goTo(state.example, Number(slider.value)); });
@@ -294,7 +294,7 @@
     });
   }
 
-  // ---- friend or enemy? -----------------------------------------------------------------------------------------
+  // ---- guessing the prediction ----------------------------------------------------------------------------------
   const score = { asked: 0, right: 0 };
   function endGuess() {
     byId("explorer").classList.remove("hidden-answer");
@@ -305,7 +305,7 @@
     const run = data.runs[state.networks[0]];
     byId("explorer").classList.add("hidden-answer");
     goTo(example, Math.floor(Math.random() * data.radii.length), { keep: false });
-    byId("guess-text").textContent = `What does ${run.name} take this for?`;
+    byId("guess-text").textContent = `Which class does ${run.name} predict?`;
     byId("guess-choices").replaceChildren(...data.examples[example].shown.map((label) => {
       const button = element("button", { type: "button" }, data.classes[label]);
       button.addEventListener("click", () => {
@@ -313,15 +313,15 @@
         score.asked += 1;
         score.right += Number(label === guess);
         endGuess();
-        byId("guess-text").textContent = `${label === guess ? "Yes" : "No"}: ${run.name} says ` +
-          `${data.classes[guess]}. ${score.right} of ${score.asked} guessed.`;
+        byId("guess-text").textContent = `${label === guess ? "Yes" : "No"}: ${run.name} predicts ` +
+          `${data.classes[guess]}. ${score.right} of ${score.asked} guessed correctly.`;
       });
       return button;
     }));
   });
 
   if (typeof DecompressionStream === "undefined") {
-    byId("explorer").replaceChildren(element("p", { class: "flag" }, "This browser is too old for the slider."));
+    byId("explorer").replaceChildren(element("p", { class: "flag" }, "This browser does not support DecompressionStream, which the slider needs."));
     return;
   }
   fromAddress();
