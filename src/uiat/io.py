@@ -1,7 +1,6 @@
 """Files that are either whole or not there, and that can tell whether they still are."""
 
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -22,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from uiat.errors import UserError
+from uiat.locks import lock, locked
 
 _MARK = b"uiat sha256 "
 _SEAL = len(_MARK) + 64
@@ -93,7 +93,7 @@ def _new_temporary(path: Path) -> tuple[int, Path]:
     while True:
         handle, name = mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
         with suppress(OSError):  # a file system without locks: nothing abandoned is removed there
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            lock(handle, wait=True)
         if os.path.exists(name):
             return handle, Path(name)
         os.close(handle)  # another process took it for abandoned before it was locked
@@ -102,13 +102,8 @@ def _new_temporary(path: Path) -> tuple[int, Path]:
 def _remove_abandoned(path: Path) -> None:
     """Remove temporary files of killed writers of this path: those that nobody has a lock on."""
     for file in path.parent.glob(f".{escape(path.name)}.*tmp"):
-        with suppress(OSError):
-            handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                file.unlink(missing_ok=True)
-            finally:
-                os.close(handle)
+        with suppress(OSError), locked(file):
+            file.unlink(missing_ok=True)
 
 
 def _place(temporary: Path, path: Path, *, exclusive: bool = False, previous: Path | None = None) -> None:

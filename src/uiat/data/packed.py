@@ -4,9 +4,7 @@
 where each came from, and `manifest.json` all else. It appears whole or not at all.
 """
 
-import fcntl
 import json
-import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
@@ -23,6 +21,7 @@ from uiat.data.files import is_file, reading
 from uiat.data.images import Images, Parts
 from uiat.errors import UserError
 from uiat.io import make_readable, sync
+from uiat.locks import locked
 
 KIND = "uiat packed images"
 IMAGES, LABELS, FILES, MANIFEST = "images.npy", "labels.npy", "files.jsonl", "manifest.json"
@@ -127,24 +126,17 @@ def published(out: Path) -> Iterator[Path]:
     """
     out.parent.mkdir(parents=True, exist_ok=True)
     for left in out.parent.glob(f"{_TEMPORARY}*"):
-        with suppress(OSError):
-            handle = os.open(left, os.O_RDONLY)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while its process lives
-                shutil.rmtree(left)
-            finally:
-                os.close(handle)
+        with suppress(OSError), locked(left):  # fails while its process lives
+            shutil.rmtree(left)
     folder = Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=out.parent))
-    handle = os.open(folder, os.O_RDONLY)
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        make_readable(folder, 0o777)  # a temporary folder is private
-        yield folder
-        for file in folder.iterdir():
-            sync(file)
-        with suppress(OSError):  # another process was faster, with the same content
-            folder.rename(out)
-        sync(out.parent)
+        with locked(folder, wait=True):
+            make_readable(folder, 0o777)  # a temporary folder is private
+            yield folder
+            for file in folder.iterdir():
+                sync(file)
+            with suppress(OSError):  # another process was faster, with the same content
+                folder.rename(out)
+            sync(out.parent)
     finally:
-        os.close(handle)
         shutil.rmtree(folder, ignore_errors=True)

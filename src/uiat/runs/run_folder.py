@@ -1,12 +1,10 @@
 """A run is a folder: what is in it, and that only one process writes it."""
 
 import errno
-import fcntl
 import json
 import os
 import platform
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -14,11 +12,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
+from uiat import locks
 from uiat.balls import Norm
 from uiat.config import IMPORTS, RUN_ID, AnyConfig, from_json, to_json
 from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
-from uiat.io import WriteError, no_link, reason, write_json
+from uiat.io import WriteError, reason, write_json
 from uiat.plugins import Import
 from uiat.typed import check_record, fits, show
 
@@ -254,7 +253,7 @@ class RunFolder:
         handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             with suppress(OSError):  # a file system without locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                locks.lock(handle, wait=True)
             card = self.read_card()
             yield card
             write_json(self.result, card)
@@ -275,11 +274,11 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run for this process; the system lets go of it when the process ends, however it ends.
+        """Lock the run for this process; the system releases the lock when the process ends.
 
-        Within it, a disk that takes no more is one sentence that says how to go on.
+        A full disk, within it, is reported with the command that resumes the run.
         """
-        handle = self._locked()
+        handle = self._acquire_lock()
         try:
             self._handle = handle
             yield
@@ -292,71 +291,59 @@ class RunFolder:
             os.close(handle)
 
     def check_held(self) -> None:
-        """Refuse to write a run that this object has locked, if its lock file is no longer the one that was locked.
+        """Refuse to write a run that this object has locked if its lock file was removed or replaced.
 
-        Where somebody removed it, another process may have locked a new one, and may be training the run.
+        Another process may have locked a new file since, and may be training the run.
         """
-        if self._handle is not None and not self._is_lock(self._handle):
+        if self._handle is not None and not locks.is_same_file(self._handle, self.lock_file):
             raise UserError(
                 f"{self.lock_file} was removed or replaced while this process trained: another one may be training "
                 f"{self.path}, so nothing more is written; the last checkpoint is kept. Once no other process does, "
                 f"`uiat train --resume {quoted(self.path)}` resumes from it."
             )
 
-    def _is_lock(self, handle: int) -> bool:
-        with suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(handle), os.stat(self.lock_file, follow_symlinks=False))
-        return False
-
-    def _locked(self) -> int:
-        """Return the handle of the lock file, locked; one that was replaced before it was locked is no lock."""
-        while True:
-            try:
-                self.check_links()
-                handle = no_link(str(self.lock_file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-            except OSError as error:
-                raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
-            try:
-                self._hold(handle)
-                if self._is_lock(handle):
-                    return handle
-            except BaseException:
-                os.close(handle)
-                raise
-            os.close(handle)
-
     def is_locked(self) -> bool:
-        """Whether a process, of this or another machine, holds the run; words in the lock file prove nothing."""
-        try:
-            handle = os.open(self.lock_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # a file system without locks
-            return False
-        finally:
-            os.close(handle)
-        return False
+        """Whether a process, of this or another machine, holds the run, whatever the text in the lock file says."""
+        return locks.is_locked(self.lock_file)
 
-    def _hold(self, handle: int) -> None:
+    def _acquire_lock(self) -> int:
+        """Lock the run and return the descriptor of the lock file, in which this process leaves its name."""
         try:
-            _try_lock(handle)
+            self.check_links()
+            handle = locks.open_locked(self.lock_file)
         except BlockingIOError:
-            holder = _living(os.pread(handle, 100, 0).decode("utf-8", "replace"))
             raise UserError(
-                f"the run folder {self.path} is in use by {holder}: wait for it, or choose another --out."
+                f"the run folder {self.path} is in use by {self._holder()}: wait for it, or choose another --out."
             ) from None
-        except OSError as error:
+        except locks.LockUnsupported as error:
             raise UserError(
                 f"the run folder {self.path} cannot be locked ({reason(error)}), so that two processes could write it: "
                 "put it on a file system with locks."
             ) from None
-        with suppress(OSError):  # the lock is held; its words are for people only
+        except OSError as error:
+            raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
+        with suppress(OSError):  # the text is for people only
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+        return handle
+
+    def _holder(self) -> str:
+        """Return the process that the lock file names, unless it is known to have ended."""
+        text = ""
+        if self.lock_file.is_file():
+            with suppress(OSError), self.lock_file.open("rb") as file:
+                text = file.read(100).decode("utf-8", "replace")
+        match = re.fullmatch(r"process (\d+)(?: on (.*))?", text.strip())
+        if match is None:
+            return "another process"
+        if match[2] in (None, platform.node()):
+            try:
+                os.kill(int(match[1]), 0)
+            except (ProcessLookupError, OverflowError):
+                return "another process"
+            except PermissionError:  # it belongs to another user
+                pass
+        return match[0]
 
     def _full(self, error: OSError) -> str:
         path = error.path if isinstance(error, WriteError) else error.filename or f"a file in {self.path}"
@@ -377,30 +364,6 @@ def _is_beside(target: str) -> bool:
     """Whether a link within a run leads to a folder beside the run."""
     parts = Path(target).parts
     return len(parts) == 2 and parts[0] == ".." != parts[1]
-
-
-def _try_lock(handle: int) -> None:
-    """Lock a file or raise `BlockingIOError`; `is_locked` in another process holds it for a moment only."""
-    for pause in (0.02, 0.05, 0.1):
-        with suppress(BlockingIOError):
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        time.sleep(pause)
-    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _living(words: str) -> str:
-    """Return the words that a holder of the lock left, unless they are those of a process that is gone."""
-    match = re.fullmatch(r"process (\d+)(?: on (.*))?", words.strip())
-    if match is None:
-        return "another process"
-    if match[2] in (None, platform.node()):
-        try:
-            os.kill(int(match[1]), 0)
-        except (ProcessLookupError, OverflowError):
-            return "another process"
-        except PermissionError:  # somebody else's, but alive
-            pass
-    return match[0]
 
 
 def is_line(line: object) -> bool:
