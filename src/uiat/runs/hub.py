@@ -26,7 +26,7 @@ def is_name(text: str) -> bool:
 
 def download(name: str, files: Sequence[str], revision: str | None = None) -> Path:
     """Return a folder with these files of a model, as far as it has them; what is in the cache is not loaded again."""
-    hub = _package(f"there is no path {name}, and to look for it on the Hub")
+    hub = require_package(f"there is no path {name}, and to look for it on the Hub")
     with _sentences(name, "read", revision):
         return Path(hub.snapshot_download(name, revision=revision, allow_patterns=list(files), library_name="uiat"))
 
@@ -35,13 +35,13 @@ def check_upload(name: str) -> None:
     """Refuse an upload that cannot be made: without the package, a name that the Hub takes, or a token."""
     if not is_name(name):
         raise UserError(f"{name!r} is no name of a model on the Hub: give it as owner/name.")
-    if _package("an upload").get_token() is None:
+    if require_package("an upload").get_token() is None:
         raise UserError(f"an upload to {name} needs a token of the Hub that may write: {LOG_IN}.")
 
 
 def upload(folder: Path, name: str, files: Sequence[str], *, private: bool, message: str) -> str:
     """Upload the named files that the folder has, delete the other named ones on the Hub, and return the address."""
-    hub = _package("an upload")
+    hub = require_package("an upload")
     with _sentences(name, "written"):
         api = hub.HfApi(library_name="uiat")
         # The account's own setting decides whether a new model can be seen, unless it is to be private.
@@ -56,7 +56,8 @@ def upload(folder: Path, name: str, files: Sequence[str], *, private: bool, mess
     return address
 
 
-def _package(what: str) -> Any:
+def require_package(what: str) -> Any:
+    """Return huggingface_hub; without it, raise an error that says what needs it."""
     try:
         import huggingface_hub
     except ImportError:
