@@ -12,11 +12,11 @@ from rich.table import Table
 from uiat import data
 from uiat.cli.options import REGISTRY, check_file, suggest
 from uiat.data import DataConfig, custom, packed
-from uiat.data.files import nearest, user_path
 from uiat.data.packing import PackOptions, pack
 from uiat.errors import UserError, quoted, unknown
 from uiat.fields import check_numbers, unchecked
 from uiat.io import json_text, write_output
+from uiat.paths import suggest_path, user_path
 from uiat.progress import PipeSafeConsole
 from uiat.recipes import RECIPES
 from uiat.report.data_files import describe, write_npz
@@ -113,7 +113,7 @@ def _pack(options: Pack) -> None:
     folder, name = user_path(options.folder), options.folder
     is_callable = custom.is_callable(name)
     if not (folder.is_dir() or is_callable):
-        advice = "" if folder.exists() else nearest(folder)
+        advice = "" if folder.exists() else suggest_path(folder)
         advice = advice or "give one with a sub-folder of images for each class."
         raise UserError(f"there is no folder {folder}: {advice}")
     if packed.is_packed(folder):

@@ -12,10 +12,11 @@ from uiat.data import image_folder, npz, packed
 from uiat.data.data_config import DataConfig
 from uiat.data.decode import as_image
 from uiat.data.fetch import data_folder
-from uiat.data.files import first_line, is_file, nearest, user_path
+from uiat.data.files import is_file
 from uiat.data.images import Images, Parts, hold_out
 from uiat.data.packing import Listing, PackOptions, cached
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
+from uiat.paths import suggest_path, user_path
 from uiat.plugins import import_from
 
 if TYPE_CHECKING:
@@ -96,7 +97,7 @@ def listing(name: str) -> Listing:
     if not os.path.exists(path):
         if path.is_symlink():
             raise UserError(f"{path} is a link to nothing, or to itself: remove it, or give {FORMS}.")
-        raise UserError(f"there is no {path}: {nearest(path) or f'give {FORMS}.'}")
+        raise UserError(f"there is no {path}: {suggest_path(path) or f'give {FORMS}.'}")
     if not path.is_dir():
         raise UserError(f"{path} is no data that can be read: give {FORMS}.")
     saved = is_file(path / "state.json") and is_file(path / "dataset_info.json")

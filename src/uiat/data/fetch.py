@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uiat.data.files import check_size, first_line, user_path
-from uiat.errors import UserError
+from uiat.data.files import check_size
+from uiat.errors import UserError, first_line
 from uiat.io import digest
+from uiat.paths import user_path
 
 if TYPE_CHECKING:
     import requests

@@ -1,6 +1,5 @@
 """What every reader of files shares."""
 
-import difflib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,38 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from uiat.data.images import Images
-from uiat.errors import UserError
-
-
-def first_line(error: BaseException) -> str:
-    """Return what an error of another library says, short enough to be part of a sentence."""
-    lines = str(error).strip().splitlines()
-    text = lines[0].rstrip(".:") if lines else ""
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
-
-
-def user_path(given: str) -> Path:
-    """Return a path that a person typed; unlike `Path.expanduser`, leave an unknown ~name as it is."""
-    return Path(os.path.expanduser(given))
-
-
-def nearest(path: Path) -> str:
-    """Return "did you mean …?" with the neighbour whose name is most like that of a path that does not exist, or ""."""
-    rest: list[str] = []
-    while not os.path.isdir(path.parent) and path != path.parent:
-        rest.insert(0, path.name)
-        path = path.parent
-    try:
-        others = [name for name in os.listdir(path.parent) if name != path.name]  # itself is a link to nothing
-        close = difflib.get_close_matches(path.name, others, n=1)
-    except OSError:
-        close = []
-    if not close:
-        return ""
-    neighbour = path.with_name(close[0])
-    whole = neighbour.joinpath(*rest)
-    return f"did you mean {whole if os.path.exists(whole) else neighbour}?"
-
+from uiat.errors import UserError, first_line
 
 MOST_BYTES = 1 << 30
 """No official file has more, packed or not: the largest has 225 MB. A declared size beyond it is not even tried."""

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from uiat.data.decode import to_bytes
 from uiat.data.fetch import data_folder
-from uiat.data.files import MOST_BYTES, is_file, nearest, reading, to_images, user_path
+from uiat.data.files import MOST_BYTES, is_file, reading, to_images
 from uiat.data.images import Images
 from uiat.data.packed import published
 from uiat.errors import UserError
 from uiat.io import reason
+from uiat.paths import suggest_path, user_path
 
 MOST_CLASSES = 100_000
 _MOST_RATIO = 100
@@ -34,7 +35,7 @@ _CHUNK = 1 << 24
 def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
     """Read one file; `classes` are those of the training file, which a test file has to agree with."""
     if not is_file(path):
-        advice = nearest(path) or "give the path of an .npz with `image` and `label`."
+        advice = suggest_path(path) or "give the path of an .npz with `image` and `label`."
         raise UserError(f"there is no file {path}: {advice}")
     arrays = _arrays(path)
     x, y = pixels(path, arrays["image"]), labels(path, arrays["label"], len(arrays["image"]))

@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from uiat.data.decode import Facts, look, pixels
-from uiat.data.files import first_line
 from uiat.data.images import LARGEST, RESAMPLING, SPLIT_SEED, check_size, default_validation, stratified
 from uiat.data.packed import Manifest, is_packed, read, read_manifest, write
 from uiat.distributed import is_main
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
 from uiat.io import reason
 
 if TYPE_CHECKING:

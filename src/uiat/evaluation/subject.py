@@ -13,10 +13,9 @@ from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.config import ModelT, encode
 from uiat.data.data_config import DataConfig
-from uiat.data.files import first_line
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device, pick_device
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
 from uiat.fields import check_numbers, unchecked
 from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last

@@ -9,8 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from uiat.data.files import first_line
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9_][\w.-]*", re.ASCII)
 NO_ENDS = ("-", ".", ".git", ".safetensors", ".pt", ".pth")

@@ -15,12 +15,12 @@ from uiat.config import AnyConfig
 from uiat.data import SOURCES, Splits, custom
 from uiat.data.custom import is_callable
 from uiat.data.data_config import DataConfig
-from uiat.data.files import user_path
 from uiat.data.images import Images
 from uiat.distributed import is_main, wait
 from uiat.errors import UserError
 from uiat.io import write_json
 from uiat.models import Imported, ModelConfig
+from uiat.paths import user_path
 from uiat.plugins import unnamed
 from uiat.runs.run_folder import RunFolder
 

@@ -15,9 +15,9 @@ from uuid import uuid4
 from uiat import locks
 from uiat.balls import Norm
 from uiat.config import IMPORTS, RUN_ID, AnyConfig, from_json, to_json
-from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
 from uiat.io import WriteError, reason, write_json
+from uiat.paths import suggest_path
 from uiat.plugins import Import
 from uiat.typed import check_record, fits, show
 
@@ -125,7 +125,7 @@ class RunFolder:
         """Find a run that is there."""
         run = RunFolder(path)
         if not run.config.is_file():
-            near = "" if run.path.exists() else nearest(run.path)
+            near = "" if run.path.exists() else suggest_path(run.path)
             advice = near or "give the folder of a `uiat train`."
             raise UserError(f"{run.path} is not a run folder (it has no config.json): {advice}")
         return run

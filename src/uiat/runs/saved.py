@@ -15,9 +15,9 @@ from torch import nn
 from uiat import data, models
 from uiat.attacks import PGD
 from uiat.config import AnyConfig, model_from_json
-from uiat.data.files import first_line, nearest, user_path
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
 from uiat.models import LARGEST, Imported, ModelConfig, NetworkOptions
+from uiat.paths import suggest_path, user_path
 from uiat.plugins import unnamed
 from uiat.runs import hub
 from uiat.runs.identity import choose_data, find_data, known_facts
@@ -61,7 +61,7 @@ def load(
     """
     path = locate(source, revision)
     if not path.is_dir():
-        advice = nearest(path) or "give the folder of a run or of an export, or owner/name for one on the Hub."
+        advice = suggest_path(path) or "give the folder of a run or of an export, or owner/name for one on the Hub."
         raise UserError(f"there is no folder {path}: {advice}")
     if (export := read_export(path)) is not None:
         described, spec, file = export.model, export.spec, export.weights_file(weights)

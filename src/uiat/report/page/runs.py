@@ -13,11 +13,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from uiat.config import AnyConfig
-from uiat.data.files import nearest
 from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import unpack
 from uiat.fields import show_number
+from uiat.paths import suggest_path
 from uiat.runs.run_folder import EVALUATION, RunFolder, Weights, check_types, is_line, read_json, read_record
 from uiat.runs.weights import DIGEST, is_measured_on
 from uiat.types import Clock
@@ -168,7 +168,7 @@ def _folders(path: Path) -> Iterable[Path]:
         return [path]
     inner = [file.parent for pattern in ("*", "runs/*") for file in sorted(path.glob(f"{pattern}/config.json"))]
     if not inner:
-        near = "" if path.exists() else nearest(path)
+        near = "" if path.exists() else suggest_path(path)
         raise UserError(
             f"{path} holds no run: {near or 'give folders of `uiat train`, or one that `uiat reproduce` wrote.'}"
         )
