@@ -24,7 +24,7 @@ from uiat.errors import UserError
 
 def test_the_second_time_nothing_is_decoded(folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = read(folder, store)
-    monkeypatch.setattr("uiat.data.packing.pixels", None)
+    monkeypatch.setattr("uiat.data.packing.to_array", None)
     after = read(folder, store)
     assert torch.equal(before.train.x, after.train.x)
     assert len(packed(store)) == 1
@@ -104,7 +104,7 @@ def test_an_interrupt_leaves_nothing(folder: Path, store: Path, monkeypatch: pyt
         return pixels(image, size, grey)
 
     with monkeypatch.context() as patch:
-        patch.setattr("uiat.data.packing.pixels", interrupted)
+        patch.setattr("uiat.data.packing.to_array", interrupted)
         with pytest.raises(KeyboardInterrupt):
             read(folder, store)
     assert packed(store) == []
@@ -124,11 +124,11 @@ def test_what_a_killed_process_left_is_removed(folder: Path, store: Path) -> Non
 def test_a_process_that_is_killed_while_packing(end: str, folder: Path, store: Path) -> None:
     code = (
         "import os, signal, sys; from uiat.data import DataConfig, load, packing\n"
-        "real, seen = packing.pixels, []\n"
+        "real, seen = packing.to_array, []\n"
         "def killed(*args):\n"
         "    seen.append(args)\n"
         f"    return real(*args) if len(seen) < 9 else os.kill(os.getpid(), signal.{end})\n"
-        "packing.pixels = killed\n"
+        "packing.to_array = killed\n"
         f"load(DataConfig(name={str(folder)!r}), {str(store)!r})"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -getattr(signal, end)

@@ -168,7 +168,7 @@ def save(path: Path, **changes: object) -> Path:
 
 def splits(path: Path, **changes: object) -> data.Splits:
     config = replace(DataConfig(subset=72, generated=Generated(str(path))), **changes)  # type: ignore[arg-type]
-    return data.load(config, training=True)
+    return data.load_splits(config, training=True)
 
 
 def test_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.spec.num_samples == len(found.train) + 60
     assert found.train.spec.num_samples == len(found.train)
     np.testing.assert_array_equal(found.generated.x[:, 0].numpy(), np.load(path)["image"])
-    assert data.load(DataConfig(subset=72, generated=Generated(str(path)))).generated is None  # to evaluate
+    assert data.load_splits(DataConfig(subset=72, generated=Generated(str(path)))).generated is None  # to evaluate
     monkeypatch.setenv("UIAT_DATA", str(tmp_path))
     inside = splits(Path("more.npz")).generated
     assert inside is not None

@@ -21,7 +21,7 @@ __all__ = [
     "Splits",
     "data_folder",
     "empty_classes",
-    "load",
+    "load_splits",
     "plain",
     "resize",
     "stratified",
@@ -43,7 +43,7 @@ SOURCES: dict[str, Source] = {
     "cifar10": Source("CIFAR-10, 32×32 RGB, 10 classes, 50,000 + 10,000 images", cifar.load10),
     "cifar100": Source("CIFAR-100, 32×32 RGB, 100 classes, 50,000 + 10,000 images", cifar.load100),
     "cifar100-coarse": Source("CIFAR-100 with its 20 coarse classes, 50,000 + 10,000 images", cifar.load100_coarse),
-    "svhn": Source("house numbers, 32×32 RGB, 10 classes, 73,257 + 26,032 images", svhn.load),
+    "svhn": Source("house numbers, 32×32 RGB, 10 classes, 73,257 + 26,032 images", svhn.load_svhn),
     "fashion-mnist": Source("clothes, 28×28 grey, 10 classes, 60,000 + 10,000 images", grey.load_fashion),
 }
 
@@ -68,18 +68,18 @@ class Splits:
         return replace(self.train.spec, num_samples=len(self.train) + more)
 
 
-def load(config: DataConfig, data_dir: str | None = None, *, training: bool = False) -> Splits:
+def load_splits(config: DataConfig, data_dir: str | None = None, *, training: bool = False) -> Splits:
     """Read the data set, take the subsets, resize, and hold out the validation images.
 
     Generated images are looked for only where one is going to train.
     """
-    splits = split(read(config, data_dir), config)
+    splits = make_splits(read_source(config, data_dir), config)
     if not training or not config.generated.file:
         return splits
     return replace(splits, generated=npz.read_generated(config.generated.file, data_dir, splits.train))
 
 
-def read(config: DataConfig, data_dir: str | None = None, *, quiet: bool = False) -> Parts:
+def read_source(config: DataConfig, data_dir: str | None = None, *, quiet: bool = False) -> Parts:
     """Read the data set: a known one, or custom data, whose notes are printed unless `quiet`."""
     if config.name in SOURCES:
         if config.test:
@@ -88,12 +88,12 @@ def read(config: DataConfig, data_dir: str | None = None, *, quiet: bool = False
         return Parts(*SOURCES[config.name].load(folder, config.download), where=str(folder))
     if not config.name:
         raise UserError(f"no data is named: give --data PATH with {custom.FORMS}.")
-    if custom.is_own(config.name):
-        return custom.read(config, data_dir, quiet=quiet)
+    if custom.is_custom(config.name):
+        return custom.read_custom(config, data_dir, quiet=quiet)
     raise unknown("data set", config.name, SOURCES, others=custom.nearby(), advice=f"or give {custom.FORMS}.")
 
 
-def split(parts: Parts, config: DataConfig) -> Splits:
+def make_splits(parts: Parts, config: DataConfig) -> Splits:
     """Take the subsets, resize, and hold out the validation images, unless the source has some of its own."""
     parts.train.check(f"the training set of {config.name}")
     parts.test.check(f"the test set of {config.name}")
@@ -114,7 +114,7 @@ def split(parts: Parts, config: DataConfig) -> Splits:
 
 def unused(config: DataConfig, count: int, data_dir: str | None = None) -> Images:
     """Return training images outside the subset of a run, each class in proportion."""
-    images = read(config, data_dir).train
+    images = read_source(config, data_dir).train
     rest = hold_out(images, config.subset or len(images), SPLIT_SEED)[0]
     if not 1 <= count <= len(rest):
         raise UserError(f"{count} unused training images are asked for, but {config.name} has {len(rest)}.")

@@ -50,7 +50,7 @@ def is_callable(name: str) -> bool:
     return ":" in name and not is_path(name)
 
 
-def is_own(name: str) -> bool:
+def is_custom(name: str) -> bool:
     """Tell whether a data set is one's own; a known name is looked up before."""
     return is_path(name) or is_callable(name)
 
@@ -64,27 +64,27 @@ def nearby() -> list[str]:
     return [entry.name for entry in entries if os.path.isdir(entry) or entry.name.lower().endswith(".npz")]
 
 
-def read(config: DataConfig, data_dir: str | None, *, quiet: bool = False) -> Parts:
+def read_custom(config: DataConfig, data_dir: str | None, *, quiet: bool = False) -> Parts:
     """Read custom data; all but an .npz is packed first, once, with notes unless `quiet`."""
     path = user_path(config.name)
     if not path.is_dir() and path.suffix.lower() == ".npz":
         test = user_path(config.test) if config.test else None
-        return Parts(*read_npz(path, test, config.test_fraction), where=str(path.absolute()))
+        return Parts(*split_npz(path, test, config.test_fraction), where=str(path.absolute()))
     if config.test and path.is_dir():
         raise UserError(f"--data.test is given, but {path} is a folder: put its test images into {path}/test instead.")
     if config.test and is_callable(config.name):
         raise UserError(f"--data.test is given, but {config.name} returns its test images itself: omit it.")
     if packed.is_packed(path):
-        return packed.read(path)
+        return packed.read_packed(path)
     size = (config.size, config.size) if isinstance(config.size, int) else config.size
     store = data_folder(data_dir) / "packed"
-    return packed.read(cached(listing(config.name), PackOptions(size, config.test_fraction), store, quiet=quiet))
+    return packed.read_packed(cached(listing(config.name), PackOptions(size, config.test_fraction), store, quiet=quiet))
 
 
-def read_npz(train: Path, test: Path | None, fraction: float = 0.2) -> tuple[Images, Images]:
+def split_npz(train: Path, test: Path | None, fraction: float = 0.2) -> tuple[Images, Images]:
     """Return (train, test); without a test file a stratified fraction, always the same, is held out."""
-    images = npz.read(train)
-    return hold_out(images, fraction) if test is None else (images, npz.read(test, images.classes))
+    images = npz.read_npz(train)
+    return hold_out(images, fraction) if test is None else (images, npz.read_npz(test, images.classes))
 
 
 def listing(name: str) -> Listing:
@@ -170,7 +170,7 @@ def _item(dataset: Dataset, index: int, classes: int = 0) -> "tuple[Image, int]"
         label = operator.index(item[1])
     except TypeError:
         raise ValueError(f"its label is {type(item[1]).__name__}: give an integer from 0") from None
-    if not 0 <= label < (classes or npz.MOST_CLASSES):
+    if not 0 <= label < (classes or npz.MAX_CLASSES):
         most = f"{classes - 1}, for {classes} classes" if classes else "the number of classes, without gaps"
         raise ValueError(f"its label is {label}: give 0 to {most}")
     return as_image(item[0]), label

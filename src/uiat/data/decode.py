@@ -34,7 +34,7 @@ _CHUNK = 4096
 """Images converted at a time."""
 
 
-class Facts(NamedTuple):
+class ImageFacts(NamedTuple):
     """Size and kind of an image."""
 
     height: int
@@ -110,15 +110,15 @@ def to_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     return out
 
 
-def look(image: "Image") -> Facts:
+def image_facts(image: "Image") -> ImageFacts:
     """Return the size of an image as it is to be seen, and whether it is grey; of a file only the head is read."""
     # A PNG may keep its orientation behind the pixels; for the sake of speed only the head is asked here.
     exif = image.getexif() if image.format != "PNG" or "exif" in image.info else {}
     width, height = image.size[::-1] if exif.get(_ORIENTATION) in _TURNED else image.size
-    return Facts(height, width, image.mode in _GREY)
+    return ImageFacts(height, width, image.mode in _GREY)
 
 
-def pixels(image: "Image", size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
+def to_array(image: "Image", size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
     """Return an image as uint8 (C, H, W) of this (height, width): upright, on white where it is transparent.
 
     Of an animation the first picture is taken. Sides that differ are stretched or shrunk to fit by `resample`, as all

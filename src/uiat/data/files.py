@@ -12,19 +12,19 @@ from numpy.typing import NDArray
 from uiat.data.images import Images
 from uiat.errors import UserError, first_line
 
-MOST_BYTES = 1 << 30
+MAX_FILE_BYTES = 1 << 30
 """No official file has more, packed or not: the largest has 225 MB. A declared size beyond it is not even tried."""
 
 
-def check_size(size: int, most: int = MOST_BYTES) -> None:
+def check_file_size(size: int, most: int = MAX_FILE_BYTES) -> None:
     """Refuse, within `reading`, content that is larger than any of its kind."""
     if size > most:
         raise ValueError(f"it claims {size:,} bytes, and at most {most:,} are expected")
 
 
-def content_of(path: Path, most: int = MOST_BYTES) -> bytes:
+def content_of(path: Path, most: int = MAX_FILE_BYTES) -> bytes:
     """Return all bytes of a file of an official data set; call it within `reading`."""
-    check_size(path.stat().st_size, most)
+    check_file_size(path.stat().st_size, most)
     return path.read_bytes()
 
 

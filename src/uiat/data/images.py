@@ -127,7 +127,7 @@ def default_validation(available: int) -> int:
     return max(1, min(1024, available // 10))
 
 
-def check_size(height: int, width: int) -> None:
+def check_image_size(height: int, width: int) -> None:
     """Refuse a size that no model here can make sense of."""
     if not SMALLEST <= min(height, width) <= max(height, width) <= LARGEST:
         raise UserError(f"cannot resize images to {height}×{width}: give sizes from {SMALLEST} to {LARGEST}.")
@@ -136,7 +136,7 @@ def check_size(height: int, width: int) -> None:
 def resize(images: Images, size: int | tuple[int, int]) -> Images:
     """Scale to (height, width) by `resample`."""
     high, wide = size if isinstance(size, tuple) else (size, size)
-    check_size(high, wide)
+    check_image_size(high, wide)
     count, channels, height, width = images.x.shape
     if (height, width) == (high, wide):
         return images

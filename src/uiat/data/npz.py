@@ -18,27 +18,27 @@ from numpy.typing import NDArray
 
 from uiat.data.decode import to_bytes
 from uiat.data.fetch import data_folder
-from uiat.data.files import MOST_BYTES, is_file, reading, to_images
+from uiat.data.files import MAX_FILE_BYTES, is_file, reading, to_images
 from uiat.data.images import Images
 from uiat.data.packed import published
 from uiat.errors import UserError
 from uiat.io import reason
 from uiat.paths import suggest_path, user_path
 
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 _MOST_RATIO = 100
-"""How much larger than on the disk an array of more than `MOST_BYTES` may be; photographs have a ratio below 10."""
+"""How much larger than on the disk an array of more than `MAX_FILE_BYTES` may be; photographs have a ratio below 10."""
 _CHUNK = 1 << 24
 """Bytes unpacked at a time."""
 
 
-def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
+def read_npz(path: Path, classes: tuple[str, ...] | None = None) -> Images:
     """Read one file; `classes` are those of the training file, which a test file has to agree with."""
     if not is_file(path):
         advice = suggest_path(path) or "give the path of an .npz with `image` and `label`."
         raise UserError(f"there is no file {path}: {advice}")
     arrays = _arrays(path)
-    x, y = pixels(path, arrays["image"]), labels(path, arrays["label"], len(arrays["image"]))
+    x, y = to_channels_first(path, arrays["image"]), labels(path, arrays["label"], len(arrays["image"]))
     saved = _names(path, arrays["classes"]) if "classes" in arrays else None
     if saved is not None and classes is not None and saved != classes:
         raise UserError(f"{path} has other `classes` than the training file: give both the same.")
@@ -78,7 +78,7 @@ def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
         size, expected = member.file_size, file.tell() + math.prod(shape) * dtype.itemsize
     if size != expected and not dtype.hasobject:  # objects have another error
         raise ValueError(f"{member.filename} has {size:,} bytes, and {expected:,} by its shape {shape}")
-    if size > MOST_BYTES and size > _MOST_RATIO * member.compress_size:
+    if size > MAX_FILE_BYTES and size > _MOST_RATIO * member.compress_size:
         raise ValueError(f"{member.filename} would grow from {member.compress_size:,} bytes to {size:,}")
 
 
@@ -86,7 +86,7 @@ def _lacks(path: Path, name: str) -> UserError:
     return UserError(f"{path} has no array `{name}`: save it with np.savez(path, image=…, label=…).")
 
 
-def pixels(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
+def to_channels_first(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
     """Bring images to uint8 (N, C, H, W)."""
     if image.ndim == 3:
         image = image[..., None]
@@ -114,7 +114,7 @@ def labels(path: Path, label: NDArray[Any], count: int) -> NDArray[np.integer]:
         raise UserError(f"`label` of {path} has shape {label.shape} for {count} images: give one label an image.")
     if label.min() < 0:
         raise UserError(f"{path} has label {label.min()}: number the classes from 0.")
-    if label.max() >= MOST_CLASSES:
+    if label.max() >= MAX_CLASSES:
         raise UserError(f"{path} has label {label.max()}: number the classes from 0 without gaps.")
     return label
 
@@ -138,7 +138,7 @@ def read_generated(given: str, data_dir: str | None, originals: Images) -> Image
     image, label = mapped(path, data_folder(data_dir) / "unpacked")
     if image.dtype != np.uint8:
         raise UserError(f"`image` of {path} is {image.dtype}: give uint8, so that it can stay on the disk.")
-    x, y = torch.from_numpy(pixels(path, image)), labels(path, label, len(image))
+    x, y = torch.from_numpy(to_channels_first(path, image)), labels(path, label, len(image))
     if y.max() >= len(originals.classes):
         raise UserError(f"{path} has label {y.max()}, but the training data has {len(originals.classes)} classes.")
     images = Images(x, torch.from_numpy(y.astype(np.int64)), originals.classes)

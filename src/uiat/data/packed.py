@@ -73,7 +73,7 @@ def read_manifest(folder: Path) -> Manifest:
     return manifest
 
 
-def read(folder: Path) -> Parts:
+def read_packed(folder: Path) -> Parts:
     """Map a packed data set into memory; its pixels are read when they are needed."""
     manifest = read_manifest(folder)
     train, validation = manifest.train, manifest.validation
@@ -97,7 +97,7 @@ def read(folder: Path) -> Parts:
     return Parts(images.part(0, train + validation), test, drawn=validation, where=where)
 
 
-def write(
+def write_packed(
     out: Path, manifest: Manifest, images: Iterable[NDArray[np.uint8]], labels: Iterable[int], files: Iterable[str]
 ) -> None:
     """Write a packed data set, whose images come one by one; `out` must not exist yet."""

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from uiat.data.decode import Facts, look, pixels
-from uiat.data.images import LARGEST, RESAMPLING, SPLIT_SEED, check_size, default_validation, stratified
-from uiat.data.packed import Manifest, is_packed, read, read_manifest, write
+from uiat.data.decode import ImageFacts, image_facts, to_array
+from uiat.data.images import LARGEST, RESAMPLING, SPLIT_SEED, check_image_size, default_validation, stratified
+from uiat.data.packed import Manifest, is_packed, read_manifest, read_packed, write_packed
 from uiat.distributed import is_main
 from uiat.errors import UserError, first_line
 from uiat.io import reason
@@ -21,7 +21,7 @@ from uiat.io import reason
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _NAMED = 3
 """How many damaged images a sentence names."""
 
@@ -64,14 +64,14 @@ def cached(listing: Listing, options: PackOptions, store: Path, *, quiet: bool =
     if not (existed and _intact(out)):
         if existed:  # as it was before, so that what another process publishes meanwhile is left alone
             shutil.rmtree(out, ignore_errors=True)
-        pack(listing, options, out, quiet=quiet)
+        pack_images(listing, options, out, quiet=quiet)
         _remove_outdated(listing, options, out)
     return out
 
 
 def _intact(out: Path) -> bool:
     try:
-        return is_packed(out) and bool(read(out))
+        return is_packed(out) and bool(read_packed(out))
     except UserError:
         return False
 
@@ -90,7 +90,7 @@ def _plain(options: PackOptions) -> dict[str, object]:
     return {"size": list(options.size) if options.size else None, "test_fraction": options.test_fraction}
 
 
-def pack(listing: Listing, options: PackOptions, out: Path, *, quiet: bool = False) -> None:
+def pack_images(listing: Listing, options: PackOptions, out: Path, *, quiet: bool = False) -> None:
     """Decode every image of a listing into a packed data set; nothing is left behind when that fails.
 
     With `quiet`, its notes are not printed; the manifest has them.
@@ -98,9 +98,9 @@ def pack(listing: Listing, options: PackOptions, out: Path, *, quiet: bool = Fal
     if not 0 < options.test_fraction < 1:
         raise UserError(f"--data.test-fraction is {options.test_fraction}: give a number between 0 and 1.")
     if options.size is not None:
-        check_size(*options.size)
+        check_image_size(*options.size)
     places = [place for split in listing.parts.values() for place in split]
-    seen = list(_read_all(listing, places, "looking at", lambda image, label: (label, look(image))))
+    seen = list(_read_all(listing, places, "looking at", lambda image, label: (label, image_facts(image))))
     labels, facts = torch.tensor([label for label, _ in seen]), [fact for _, fact in seen]
     classes = listing.classes or tuple(str(k) for k in range(int(labels.max()) + 1))
     train, validation, test = _splits(listing, labels, classes, options)
@@ -126,9 +126,9 @@ def pack(listing: Listing, options: PackOptions, out: Path, *, quiet: bool = Fal
         notes=[*listing.notes, *notes],
     )
     ordered = [places[k] for k in order]
-    images = _read_all(listing, ordered, "packing", lambda image, _: pixels(image, (height, width), grey))
+    images = _read_all(listing, ordered, "packing", lambda image, _: to_array(image, (height, width), grey))
     try:
-        write(out, manifest, images, labels[order].tolist(), ordered)
+        write_packed(out, manifest, images, labels[order].tolist(), ordered)
     except OSError as error:
         raise UserError(
             f"cannot write the packed images to {out} ({reason(error)}): "
@@ -137,8 +137,8 @@ def pack(listing: Listing, options: PackOptions, out: Path, *, quiet: bool = Fal
 
 
 def _read_all(
-    listing: Listing, places: Sequence[str], doing: str, read_one: Callable[["Image", int], T]
-) -> Iterator[T]:
+    listing: Listing, places: Sequence[str], doing: str, read_one: Callable[["Image", int], _T]
+) -> Iterator[_T]:
     """Yield what `read_one` returns for the image and label at each place; damaged images are named at the end."""
     from uiat.progress import Ticker
 
@@ -186,7 +186,7 @@ def _splits(
     return train, validation, test
 
 
-def _size(listing: Listing, facts: Sequence[Facts], options: PackOptions) -> tuple[tuple[int, int], list[str]]:
+def _size(listing: Listing, facts: Sequence[ImageFacts], options: PackOptions) -> tuple[tuple[int, int], list[str]]:
     """Return (height, width), and what to say of the choice."""
     if options.size is not None:
         return options.size, []

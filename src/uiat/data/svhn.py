@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uiat.data import fetch
-from uiat.data.files import MOST_BYTES, check_labels, check_size, content_of, first_file, reading, to_images
+from uiat.data.files import MAX_FILE_BYTES, check_file_size, check_labels, content_of, first_file, reading, to_images
 from uiat.data.images import Images
 
 _FILES = ("train_32x32.mat", "test_32x32.mat")
@@ -29,11 +29,11 @@ _NUMERIC_CLASSES = range(6, 16)
 _COMPLEX = 0x0800
 _HEAD = 1024
 """More bytes than an array has before its numbers."""
-_MOST_BYTES = 2 * MOST_BYTES
+_MAX_BYTES = 2 * MAX_FILE_BYTES
 """Also of the extra training images, for those who use them as training images."""
 
 
-def load(folder: Path, download: bool) -> tuple[Images, Images]:
+def load_svhn(folder: Path, download: bool) -> tuple[Images, Images]:
     """Return (train, test), without the extra training images."""
     wanted = fetch.Wanted("SVHN", folder, " and ".join(_FILES))
     train, test = (
@@ -62,7 +62,7 @@ def read_matlab(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
 
     Call it within `reading`.
     """
-    content = memoryview(content_of(path, _MOST_BYTES))
+    content = memoryview(content_of(path, _MAX_BYTES))
     order = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}.get(bytes(content[124:128]))
     if order is None:
         raise ValueError("it does not start as a MATLAB file of version 5 to 7 does")
@@ -83,7 +83,7 @@ def _unpack(packed: memoryview, order: str, names: tuple[str, ...]) -> tuple[int
     if bytes(name).decode("latin-1") not in names:
         return kind, start[:0]
     numbers = math.prod(np.frombuffer(shape, f"{order}i4").tolist())
-    check_size(max(size, numbers), min(_MOST_BYTES, 8 * numbers + _HEAD))
+    check_file_size(max(size, numbers), min(_MAX_BYTES, 8 * numbers + _HEAD))
     unpacker = zlib.decompressobj()
     content = unpacker.decompress(packed, 8 + size + -size % 8)
     if unpacker.decompress(unpacker.unconsumed_tail, 1) or not unpacker.eof:

@@ -51,7 +51,7 @@ def write_folder(loaded: LoadedRun, out: Path, *, onnx: bool = False, hub: HubCa
     texts = write_scripts(loaded.config.model, loaded.spec)
     if NETWORK not in texts:
         _verify(texts[SCRIPT], loaded)
-    prepare(out)
+    prepare_folder(out)
     try:
         return _write_files(loaded, out, texts, onnx, hub)
     except (OSError, SafetensorError) as error:
@@ -77,7 +77,7 @@ def _verify(script: str, loaded: LoadedRun) -> None:
         raise UserError(f"{SCRIPT} gives other logits than the run: its network depends on more than its options.")
 
 
-def prepare(out: Path) -> None:
+def prepare_folder(out: Path) -> None:
     """Make the folder; refuse one in which files would be overwritten that are not of an earlier export."""
     if out.is_file():
         raise UserError(f"cannot write the folder {out}: there is a file of that name; choose another --out.")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from uiat.escaping import markdown, one_line
-from uiat.export.model_card import NORMS
+from uiat.export.model_card import NORM_NAMES
 from uiat.fields import show_number
 from uiat.runs.hub import require_package
 
@@ -67,7 +67,7 @@ def _eval_result(entry: dict[str, Any]) -> Any:
     """Return an accuracy as an `EvalResult`."""
     data, setting = entry["data"], ""
     if "eps" in entry:
-        setting = f" under {entry['attack']} ({NORMS[entry['norm']]}, ε = {show_number(entry['eps'])})"
+        setting = f" under {entry['attack']} ({NORM_NAMES[entry['norm']]}, ε = {show_number(entry['eps'])})"
     low, high = entry["interval95"]
     note = f", 95 % interval {low:.2%} to {high:.2%}, {entry['n']} test images ({entry.get('sample', 'all')})"
     return require_package("a model card").EvalResult(

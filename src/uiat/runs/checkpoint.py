@@ -31,7 +31,7 @@ from uiat.runs.run_folder import RunFolder
 from uiat.targets import PredictionTable
 from uiat.typed import check_record
 
-SCHEMA = 1
+CHECKPOINT_SCHEMA = 1
 CONTENT: dict[str, Any] = {
     **dict.fromkeys(("model", "method"), dict[str, Tensor]),
     **dict.fromkeys(("optimizer", "meter", "scaler", "overfitting"), dict[str, Any]),
@@ -102,7 +102,7 @@ class Checkpointer:
 
         Every process takes part, since some of the state is spread over them; the main one writes.
         """
-        content = {"schema": SCHEMA, **state.state_dict()}
+        content = {"schema": CHECKPOINT_SCHEMA, **state.state_dict()}
         if is_main():
             self._write(content, state)
         wait()
@@ -229,9 +229,9 @@ class Checkpointer:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about pickle protocols, and files of other kinds
                 saved: dict[str, Any] = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
-            if whole and saved["schema"] != SCHEMA:
+            if whole and saved["schema"] != CHECKPOINT_SCHEMA:
                 raise AnotherVersion(f"{path} was written by another version of uiat: use that one.")
-            if saved["schema"] != SCHEMA:
+            if saved["schema"] != CHECKPOINT_SCHEMA:
                 raise ValueError("it has no schema")
             check_record(saved, CONTENT)
             if saved["epoch"] < 1 or saved["step"] < 0 or saved["metrics_bytes"] < 0 or not isfinite(saved["seconds"]):

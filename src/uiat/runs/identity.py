@@ -32,7 +32,7 @@ def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str 
     """
     if is_main() and not run.data.exists():
         with run.lock():
-            write_json(run.data, {**identity(splits), "places": places(config)})
+            write_json(run.data, {**identity(splits), "places": source_paths(config)})
     elif is_main() and moved:
         place = moved if is_callable(moved) else str(user_path(moved).absolute())
         kept = {**known_places(run), "name": place}
@@ -130,7 +130,7 @@ def choose_data(described: str, given: str | None, place: Path) -> str:
     return described
 
 
-def places(config: AnyConfig) -> dict[str, str]:
+def source_paths(config: AnyConfig) -> dict[str, str]:
     """Return the absolute paths of a configuration's own data, and of the file that defines its own network."""
     data = config.data
     given = {"name": data.name, "test": data.test, "generated": data.generated.file}

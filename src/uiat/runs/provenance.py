@@ -20,12 +20,12 @@ from uiat.runs.result_card import environment
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import weights_digest
 
-FREE = (
+CHANGEABLE = (
     *("data.name", "data.test", "data.generated.file", "data.download", "method.helper"),
     *("train.on_nonfinite", "train.log_every", "train.checkpoint_minutes"),
 )
 """Fields of a configuration that may change: paths, whose content is compared, and what moves no weight otherwise."""
-NAMED = 5
+_NAMED = 5
 """How many differing fields a message names."""
 
 
@@ -89,12 +89,12 @@ class Provenance:
                 "bring back the file that belongs to the other."
             )
         changes = _changes(config, _leaves(now["config"]))
-        fixed = {name: pair for name, pair in changes.items() if name not in FREE}
+        fixed = {name: pair for name, pair in changes.items() if name not in CHANGEABLE}
         if fixed:
             values = [f"{name} is {a!r} in the checkpoint and {b!r} in config.json" for name, (a, b) in fixed.items()]
-            more = f"; and {len(values) - NAMED} more" if len(values) > NAMED else ""
+            more = f"; and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
             raise UserError(
-                f"{run.config} changed since {path} was written: {'; '.join(values[:NAMED])}{more}. These are fixed "
+                f"{run.config} changed since {path} was written: {'; '.join(values[:_NAMED])}{more}. These are fixed "
                 "within a run: restore the values of the checkpoint, or train with the new ones in another --out."
             )
         check_same(run.path, before["data"], now["data"], self.config.data.name)

@@ -16,20 +16,20 @@ from uiat.distributed import world
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import DIGEST, is_measured_on
 
-SCHEMA = 1
+CARD_SCHEMA = 1
 MEASURED = ("accuracy", "interval95", "seconds", "after", "per_class", "verdicts", "environment", DIGEST)
 """Fields of an evaluation that were found; all others say what was measured, and how."""
 SUBJECT = ("weights", "data", "sample", "exact", "processes")
 """Fields that all attacks of an evaluation share, and that tell it from another."""
 EXPORT = "uiat export"
 """Marks the card of an export."""
-PACKAGES = ("uiat", "torch", "numpy", "safetensors")
+RECORDED_PACKAGES = ("uiat", "torch", "numpy", "safetensors")
 
 
 def training_card(config: AnyConfig, splits: Splits, device: torch.device, **facts: Any) -> dict[str, Any]:
     """Return the card of a finished training: its configuration, data and environment, and the `facts` of the run."""
     return {
-        "schema": SCHEMA,
+        "schema": CARD_SCHEMA,
         "config": to_json(config),
         "data": data_facts(config, splits),
         **facts,
@@ -66,7 +66,7 @@ def evaluation_card(
 ) -> dict[str, Any]:
     """Return the card of an evaluation: the `facts` of its subject, and each attack with its setting and result."""
     return {
-        "schema": SCHEMA,
+        "schema": CARD_SCHEMA,
         **facts,
         "attacks": dict(attacks),
         "notices": notices,
@@ -86,7 +86,7 @@ def export_card(
     names = {"name": shown_data(options["name"]), "test": Path(options["test"]).name}
     generated = {**options["generated"], "file": Path(options["generated"]["file"]).name}
     return {
-        "schema": SCHEMA,
+        "schema": CARD_SCHEMA,
         "kind": EXPORT,
         **facts,
         "data": {**data, "name": shown_data(data["name"]), "options": {**options, **names, "generated": generated}},
@@ -127,10 +127,10 @@ def add_evaluation(run: RunFolder, result: dict[str, Any], verdicts: Mapping[str
 
 def present_evaluations(run: RunFolder, card: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the evaluations in a run's card that were measured on the weights which the run has now."""
-    return [entry for entry in card["evaluations"] if is_measured_on(entry, weights_of(run, entry))]
+    return [entry for entry in card["evaluations"] if is_measured_on(entry, evaluated_weights(run, entry))]
 
 
-def weights_of(run: RunFolder, entry: Mapping[str, Any]) -> Path:
+def evaluated_weights(run: RunFolder, entry: Mapping[str, Any]) -> Path:
     """Return the file in a run that an evaluation in its card names."""
     return run.path / Path(str(entry.get("weights", ""))).name
 
@@ -145,7 +145,7 @@ def environment(device: torch.device | str) -> dict[str, Any]:
     device = torch.device(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
-        "versions": {"python": platform.python_version(), **{p: v for p in PACKAGES if (v := _version(p))}},
+        "versions": {"python": platform.python_version(), **{p: v for p in RECORDED_PACKAGES if (v := _version(p))}},
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
         "kernels": torch.backends.cpu.get_cpu_capability(),

@@ -29,28 +29,28 @@ Weights = Literal["best", "last", "best-raw", "last-raw"]
 
 
 _DICT = dict[str, Any]
-DATA: dict[str, Any] = {
+DATA_FIELDS: dict[str, Any] = {
     **{"name": str, "classes": list[str], "shape": list[int]},
     **dict.fromkeys(("train", "validation", "test", "generated"), int),
 }
-CARD: dict[str, Any] = {
+CARD_FIELDS: dict[str, Any] = {
     **dict.fromkeys(("config", "data", "environment"), _DICT),
     **{"best": dict[str, float], "training_seconds": float, "training_passes": dict[str, float]},
     **{"processes": int, "evaluations": list[_DICT]},
 }
-EVALUATION: dict[str, Any] = {
+EVALUATION_FIELDS: dict[str, Any] = {
     **dict.fromkeys(("weights", "data", "sample", "attack", "split", "verdicts", "version"), str),
     **dict.fromkeys(("eps", "step", "accuracy", "seconds"), float),
     **dict.fromkeys(("n", "steps", "restarts", "seed", "processes"), int),
     **{"exact": bool, "norm": Norm, "interval95": tuple[float, float], "per_class": dict[str, float]},
     **{"environment": _DICT},
 }
-IDENTITY: dict[str, Any] = {
+IDENTITY_FIELDS: dict[str, Any] = {
     **{"classes": list[str], "shape": list[int], "places": dict[str, str]},
     **dict.fromkeys(("train", "validation", "test"), _DICT),
 }
 """The types of what is read from the files of a run."""
-LINES = {"epoch": {"epoch", "val_natural", "val_robust"}, "step": {"epoch", "step", "lr"}}
+METRICS_FIELDS = {"epoch": {"epoch", "val_natural", "val_robust"}, "step": {"epoch", "step", "lr"}}
 """What the lines of metrics.jsonl have at least, by their kind."""
 
 
@@ -233,15 +233,15 @@ class RunFolder:
 
     def read_card(self) -> dict[str, Any]:
         """Return what result.json says; it has a list of evaluations, which may be empty."""
-        card: dict[str, Any] = read_record(self.result, CARD) if self.result.exists() else {"schema": 1}
-        check_types(self.result, card.get("data", {}), DATA)
+        card: dict[str, Any] = read_record(self.result, CARD_FIELDS) if self.result.exists() else {"schema": 1}
+        check_types(self.result, card.get("data", {}), DATA_FIELDS)
         for entry in card.setdefault("evaluations", []):
-            check_types(self.result, entry, EVALUATION)
+            check_types(self.result, entry, EVALUATION_FIELDS)
         return card
 
     def read_data(self) -> dict[str, Any]:
         """Return what data.json says; nothing where an earlier version began the run."""
-        known = read_record(self.data, IDENTITY) if self.data.exists() else {}
+        known = read_record(self.data, IDENTITY_FIELDS) if self.data.exists() else {}
         for part in ("train", "validation", "test"):
             check_types(self.data, known.get(part, {}), {"images": int, "digest": str})
         return known
@@ -368,11 +368,11 @@ def _is_beside(target: str) -> bool:
 
 def is_line(line: object) -> bool:
     """Whether a value is a line of metrics.jsonl: of some steps, or of an epoch."""
-    if not isinstance(line, dict) or line.get("kind") not in tuple(LINES):
+    if not isinstance(line, dict) or line.get("kind") not in tuple(METRICS_FIELDS):
         return isinstance(line, dict)
     numbers = {name: value for name, value in line.items() if name != "kind"}
     whole = all(fits(numbers.get(name, 1), int) and numbers.get(name, 1) > 0 for name in ("epoch", "step"))
-    return whole and LINES[line["kind"]] <= numbers.keys() and fits(numbers, dict[str, float | bool])
+    return whole and METRICS_FIELDS[line["kind"]] <= numbers.keys() and fits(numbers, dict[str, float | bool])
 
 
 def read_record(path: Path, kinds: dict[str, Any]) -> dict[str, Any]:

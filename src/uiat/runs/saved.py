@@ -30,7 +30,7 @@ CONFIG, CARD = "config.json", "card.json"
 """What describes the network of an export: what the Hub wants, else the card."""
 UNFINISHED = ".unfinished-export"
 """Is in the folder of an export until all its files are."""
-MOST_BYTES = 10_000_000
+MAX_DESCRIPTION_BYTES = 10_000_000
 """The largest description that is read."""
 
 
@@ -116,8 +116,8 @@ def read_export(path: Path) -> Exported | None:
     for file in (path / CONFIG, path / CARD):
         if not file.is_file():
             continue
-        if file.stat().st_size > MOST_BYTES:
-            raise UserError(f"{file} has more than {MOST_BYTES:,} bytes: it does not describe a network.")
+        if file.stat().st_size > MAX_DESCRIPTION_BYTES:
+            raise UserError(f"{file} has more than {MAX_DESCRIPTION_BYTES:,} bytes: it does not describe a network.")
         saved = read_json(file)
         if isinstance(saved, dict) and saved.get("kind") == EXPORT:
             try:
@@ -171,7 +171,7 @@ def trained_on(run: RunFolder, config: AnyConfig, data_dir: str | None = None) -
     facts = run.read_card().get("data") or known_facts(run, config)
     if not facts:
         choose_data(config.data.name, None, run.path)
-        facts = data_facts(config, data.load(find_data(run, config.data), data_dir))
+        facts = data_facts(config, data.load_splits(find_data(run, config.data), data_dir))
     try:
         return facts, DataSpec(len(facts["classes"]), int(facts["train"]), tuple(facts["shape"]))
     except (KeyError, TypeError, ValueError):

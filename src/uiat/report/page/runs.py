@@ -18,7 +18,7 @@ from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import unpack
 from uiat.fields import show_number
 from uiat.paths import suggest_path
-from uiat.runs.run_folder import EVALUATION, RunFolder, Weights, check_types, is_line, read_json, read_record
+from uiat.runs.run_folder import EVALUATION_FIELDS, RunFolder, Weights, check_types, is_line, read_json, read_record
 from uiat.runs.weights import DIGEST, is_measured_on
 from uiat.types import Clock
 
@@ -243,7 +243,7 @@ def _from_measures(run: Run) -> Iterable[Evaluation | None]:
         entry = read_record(path, {})
         if "attack" not in entry or entry.get("split") != "test":  # there are measurements of other kinds
             continue
-        check_types(path, entry, EVALUATION)
+        check_types(path, entry, EVALUATION_FIELDS)
         verdicts = None
         with suppress(OSError, SafetensorError), safe_open(path.with_suffix(".safetensors"), framework="pt") as file:
             verdicts = file.get_tensor("correct").bool()
