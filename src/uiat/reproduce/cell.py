@@ -111,10 +111,7 @@ class Store:
     @property
     def epochs(self) -> int:
         """How many epochs of the training are done."""
-        try:
-            return self.run.metrics.read_text(encoding="utf-8").count('"kind": "epoch"')
-        except OSError:
-            return 0
+        return self.run.count_epochs()
 
     def has(self, measure: Measure) -> bool:
         """Whether a measurement of the run's weights is there: its JSON is written last."""
@@ -151,8 +148,8 @@ class Store:
         The same run has the weights that were measured, and equal metrics in every epoch but for times, to the last
         digit.
         """
-        metrics, measures = self.before / self.run.metrics.name, self.before / self.measures.name
-        same = measures.is_dir() and metrics.exists() and _epochs(metrics) == _epochs(self.run.metrics)
+        earlier, measures = RunFolder(self.before), self.before / self.measures.name
+        same = measures.is_dir() and earlier.metrics.exists() and _epochs(earlier) == _epochs(self.run)
         known = [(m.weights, measures / self._file(m, "json").name) for m in self.cell.measures]
         same = same and all(self._is_present(weights, path) for weights, path in known if path.exists())
         if same:
@@ -207,10 +204,9 @@ class Store:
             os.close(handle)
 
 
-def _epochs(metrics: Path) -> list[dict[str, Any]]:
+def _epochs(run: RunFolder) -> list[dict[str, Any]]:
     """Return the records of the epochs without their times."""
-    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    return [{**record, "seconds": None} for record in records if record["kind"] == "epoch"]
+    return [{**record, "seconds": None} for record in run.read_metrics("epoch")]
 
 
 def _open_lock(file: Path, *, wait: bool = False) -> int:

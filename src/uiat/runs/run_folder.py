@@ -152,9 +152,13 @@ class RunFolder:
         """Whether there is a checkpoint, be it whole or not."""
         return self.checkpoint.exists() or self.previous.exists()
 
+    def count_epochs(self) -> int:
+        """Return how many epochs metrics.jsonl records."""
+        return self.metrics.read_bytes().count(b'"kind": "epoch"') if self.metrics.exists() else 0
+
     def past_epochs(self) -> bool:
-        """Whether the metrics tell of more epochs than a run can have before its first checkpoint."""
-        return self.metrics.exists() and self.metrics.read_bytes().count(b'"kind": "epoch"') > 1
+        """Whether the metrics record more epochs than a run can have before its first checkpoint."""
+        return self.count_epochs() > 1
 
     def _remove(self, before: set[str], made: list[Path]) -> None:
         """Remove the files of a run that never began, unless they were there `before`, and the `made` folders."""
@@ -260,17 +264,31 @@ class RunFolder:
         finally:
             os.close(handle)
 
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of metrics.jsonl, epoch and step lines alike."""
-        if not self.metrics.exists():
-            return []
+    def read_metrics(self, kind: Literal["epoch", "step"] | None = None, *, growing: bool = False) -> list[_DICT]:
+        """Return the records of metrics.jsonl, or those of one kind.
+
+        A line that is no record is an error, or skipped if the file is `growing`: a process may be writing its last
+        line.
+        """
+        records = []
         try:
-            lines = [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
-        except (OSError, ValueError, RecursionError) as error:
+            lines = self.metrics.read_text("utf-8", "replace" if growing else None).splitlines()
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            if growing:
+                return []
             raise UserError(f"cannot read {self.metrics}: {error}.") from None
-        if not all(map(is_line, lines)):
-            raise UserError(f"cannot read {self.metrics}: it has lines that are no records.")
-        return lines
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line)
+                if not _is_record(record):
+                    raise ValueError("it is not a record of a step or an epoch")
+                records.append(record)
+            except (ValueError, RecursionError) as error:
+                if not growing:
+                    raise UserError(f"cannot read line {number} of {self.metrics}: {error}.") from None
+        return [record for record in records if kind in (None, record.get("kind"))]
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -366,13 +384,13 @@ def _is_beside(target: str) -> bool:
     return len(parts) == 2 and parts[0] == ".." != parts[1]
 
 
-def is_line(line: object) -> bool:
-    """Whether a value is a line of metrics.jsonl: of some steps, or of an epoch."""
+def _is_record(line: object) -> bool:
+    """Whether a value is a record of metrics.jsonl: a dictionary that has, if it is of a known kind, its fields."""
     if not isinstance(line, dict) or line.get("kind") not in tuple(METRICS_FIELDS):
         return isinstance(line, dict)
     numbers = {name: value for name, value in line.items() if name != "kind"}
-    whole = all(fits(numbers.get(name, 1), int) and numbers.get(name, 1) > 0 for name in ("epoch", "step"))
-    return whole and METRICS_FIELDS[line["kind"]] <= numbers.keys() and fits(numbers, dict[str, float | bool])
+    counts = all(fits(numbers.get(name, 1), int) and numbers.get(name, 1) > 0 for name in ("epoch", "step"))
+    return counts and METRICS_FIELDS[line["kind"]] <= numbers.keys() and fits(numbers, dict[str, float | bool])
 
 
 def read_record(path: Path, kinds: dict[str, Any]) -> dict[str, Any]:
