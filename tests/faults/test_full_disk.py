@@ -137,6 +137,6 @@ def test_no_room_for_an_evaluation(
     tally.add("refused")
     line = capfd.readouterr().err.rstrip().splitlines()[-1]
     assert line.startswith(f"uiat: cannot write {out}")
-    assert line.endswith("No space left on device; what was there before is kept.")
+    assert "No space left on device" in line
     assert list(out.glob(".*.tmp")) == []
     assert main(command) == 0

@@ -169,7 +169,7 @@ def test_a_pipe_in_the_place_of_a_file(run_copy: RunFolder, capsys: pytest.Captu
     run_copy.result.unlink()
     os.mkfifo(run_copy.result)
     for command in ("evaluate", "compare", "export"):
-        assert f"{run_copy.result}: it is not a file" in stopped(capsys, command, str(run_copy.path))
+        assert f"{run_copy.result}: it is not a regular file" in stopped(capsys, command, str(run_copy.path))
 
 
 def test_metrics_that_are_no_json(run_copy: RunFolder) -> None:
