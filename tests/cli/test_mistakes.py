@@ -133,7 +133,7 @@ def test_a_flag_that_is_no_flag(words: str, named: str, here: Path, capsys: pyte
         ("result.json", '{"evaluations": 3}', "evaluate", "cannot read run/result.json: evaluations is '3'"),
         ("result.json", '{"evaluations": [3]}', "export", "cannot read run/result.json: evaluations is '[3]'"),
         ("data.json", "{", "evaluate", "cannot read run/data.json: "),
-        ("data.json", '{"shape": [3, 8, 8]}', "evaluate", "images of 3 channels, but those of digits have 1"),
+        ("data.json", '{"shape": [3, 8, 8]}', "evaluate", "3 channels, but digits has 1"),
     ],
 )
 def test_a_damaged_file(

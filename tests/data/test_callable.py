@@ -268,4 +268,4 @@ def test_through_the_commands(here: Path, capsys: pytest.CaptureFixture[str], mo
     (here / "noise_data.py").write_text(CODE.replace("+= 150", "+= 149"))
     monkeypatch.delitem(sys.modules, "noise_data")
     sentence = call(capsys, "train", "--resume", "run", *named).err.splitlines()[-1]
-    assert "the data noise_data:Noise changed since run was begun" in sentence
+    assert "the data noise_data:Noise has changed since" in sentence

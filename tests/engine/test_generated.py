@@ -145,6 +145,6 @@ def test_other_generated_images_of_the_same_number_are_refused(
     if known == "checkpoint":
         RunFolder(out).data.unlink()
     resume = ("train", "--resume", str(out), "--device", "cpu")
-    assert "generated images are others" in stopped(capsys, *resume)
+    assert "its generated images" in stopped(capsys, *resume)
     copy.write_bytes(file.read_bytes())
     assert call(capsys, *resume).code == 0

@@ -29,7 +29,7 @@ def check_sentence(words: str, run: RunFolder, why: str) -> None:
     if run.config.exists():
         kept = run.checkpoint.exists() or run.previous.exists()
         assert ("the last good checkpoint is kept" if kept else "there is no checkpoint yet") in line
-        assert f"`uiat train --resume {run.path}` goes on" in line
+        assert f"`uiat train --resume {run.path}`" in line
     assert list(run.path.glob(".*.tmp")) == []
 
 

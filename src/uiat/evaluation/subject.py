@@ -20,7 +20,7 @@ from uiat.fields import check_numbers, unchecked
 from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.probe import trial_batch, untouched
-from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_own_data, known_data
+from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_run_data, known_data
 from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, read_export
 from uiat.runs.weights import DIGEST, file_digest
@@ -157,7 +157,7 @@ def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
     ):
         with suppress(UserError):  # other data need not have the run's parts
             splits = data_sets.load(find_data(run, replace(trained, name=given.name)), options.data_dir)
-            if is_own_data(run, splits):
+            if is_run_data(run, splits):
                 return splits
     return data_sets.load(find_data(run, given), options.data_dir)
 
