@@ -14,7 +14,7 @@ from PIL import Image
 from tests.support import data_formats as formats
 from tests.support.calls import call, refused
 from tests.support.pictures import packed, picture
-from uiat.data import DataConfig, Splits, load
+from uiat.data import DataConfig, Splits, load_splits
 from uiat.errors import UserError
 from uiat.plugins import import_from
 
@@ -61,7 +61,7 @@ def named(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[st
 
 
 def read(name: str, store: Path, **changes: Any) -> Splits:
-    return load(DataConfig(name=name, **changes), str(store))
+    return load_splits(DataConfig(name=name, **changes), str(store))
 
 
 def test_splits_and_pixels(named: Any, store: Path) -> None:

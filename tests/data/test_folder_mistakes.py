@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.data.test_decode import bomb
 from tests.support.pictures import fill, picture, read, refused
-from uiat.data import DataConfig, load
+from uiat.data import DataConfig, load_splits
 from uiat.errors import UserError
 
 
@@ -148,6 +148,6 @@ def test_images_too_large_to_take_as_they_are(tmp_path: Path, store: Path) -> No
 def test_paths_that_are_no_data(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1,2")
     with pytest.raises(UserError, match=r"a\.csv is no data that can be read: give a folder of images"):
-        load(DataConfig(name=str(tmp_path / "a.csv")))
+        load_splits(DataConfig(name=str(tmp_path / "a.csv")))
     with pytest.raises(UserError, match=r"there is no .*nowhere: give a folder of images"):
-        load(DataConfig(name=str(tmp_path / "nowhere")))
+        load_splits(DataConfig(name=str(tmp_path / "nowhere")))

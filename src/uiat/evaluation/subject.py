@@ -150,16 +150,16 @@ def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
     """
     given = options.data
     if run is None:
-        return data_sets.load(given, options.data_dir)
+        return data_sets.load_splits(given, options.data_dir)
     trained = run.read_config().data
     if given.name not in (trained.name, *data_sets.SOURCES) and given == DataConfig(
         given.name, size=trained.size, download=trained.download
     ):
         with suppress(UserError):  # other data need not have the run's parts
-            splits = data_sets.load(find_data(run, replace(trained, name=given.name)), options.data_dir)
+            splits = data_sets.load_splits(find_data(run, replace(trained, name=given.name)), options.data_dir)
             if is_run_data(run, splits):
                 return splits
-    return data_sets.load(find_data(run, given), options.data_dir)
+    return data_sets.load_splits(find_data(run, given), options.data_dir)
 
 
 def _sample(images: Images, options: Subject[Any]) -> Images:

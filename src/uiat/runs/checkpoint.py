@@ -279,7 +279,5 @@ def _version(method: Method) -> int:
 def _cut(run: RunFolder, size: int) -> None:
     """Truncate the metrics after the last checkpoint: the steps since then are repeated."""
     wait()  # no process writes while another still reads
-    if (
-        is_main() and run.metrics.exists() and run.metrics.stat().st_size > size
-    ):  # `truncate` would extend a smaller file
+    if is_main() and run.metrics.exists() and run.metrics.stat().st_size > size:  # a smaller one would be extended
         os.truncate(run.metrics, size)
