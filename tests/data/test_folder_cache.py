@@ -123,7 +123,7 @@ def test_what_a_killed_process_left_is_removed(folder: Path, store: Path) -> Non
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM"])
 def test_a_process_that_is_killed_while_packing(end: str, folder: Path, store: Path) -> None:
     code = (
-        "import os, signal, sys; from uiat.data import DataConfig, load, packing\n"
+        "import os, signal, sys; from uiat.data import DataConfig, load_splits, packing\n"
         "real, seen = packing.to_array, []\n"
         "def killed(*args):\n"
         "    seen.append(args)\n"

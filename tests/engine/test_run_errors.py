@@ -112,7 +112,7 @@ def test_a_checkpoint_of_another_network(run_copy: RunFolder, capsys: pytest.Cap
     del earlier["provenance"]
     write_sealed(run_copy.checkpoint, earlier)
     assert "does not fit the run's configuration" in stopped(capsys, "train", "--resume", str(run_copy.path))
-    assert "belongs to another" in stopped(capsys, "evaluate", str(run_copy.path))
+    assert "of another network" in stopped(capsys, "evaluate", str(run_copy.path))
 
 
 @pytest.mark.parametrize(
