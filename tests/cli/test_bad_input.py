@@ -98,7 +98,7 @@ def test_an_unknown_method() -> None:
         ("--validate.eps -8/255", "validate.eps is -0.03137254901960784: give at least 0."),
         ("--validate.batch-size 0", "validate.batch_size is 0: give at least 1."),
         ("--data.subset 0", "data.subset is 0: give at least 1."),
-        ("--data.validation 5000", "data.validation is 5000 of 1438 training images: hold out and leave at least 1."),
+        ("--data.validation 5000", "data.validation is 5000 of 1438 training images: give 1 to 1437."),
     ],
 )
 def test_a_number_out_of_range(words: str, sentence: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:

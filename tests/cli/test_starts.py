@@ -124,12 +124,12 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     [
         (
             np.arange(60) % 3 + 1,
-            "has 4 classes, of which 1 without any image: 0; number the labels from 0 without gaps",
+            "has 4 classes, of which 1 have no images: 0; number the labels from 0 without gaps",
         ),
-        (np.arange(60) % 3 * 2, "has 5 classes, of which 2 without any image: 1, 3; number the labels from 0"),
+        (np.arange(60) % 3 * 2, "has 5 classes, of which 2 have no images: 1, 3; number the labels from 0"),
         (
             np.where(np.arange(60) % 2, 0, 20),
-            "has 21 classes, of which 19 without any image: 1, 2, 3, 4, 5, 6, 7, 8 and 11 more;",
+            "has 21 classes, of which 19 have no images: 1, 2, 3, 4, 5, 6, 7, 8 and 11 more;",
         ),
     ],
 )

@@ -182,7 +182,7 @@ WRONG: dict[str, Any] = {
     "cannot be used: its label is float: give an integer from 0": lambda _: Pairs(PIXELS, [1.0] * 30),
     "cannot be used: its label is -1: give 0 to the number of classes": lambda _: Pairs(PIXELS, [-1] * 30),
     "train/2 (its label is 2: give 0 to 1, for 2 classes)": lambda _: Pairs(PIXELS, classes=["a", "b"]),
-    "gives other pixels for 'train' each time it is asked: leave out random": lambda _: Random(PIXELS),
+    "returns different pixels for the same image of 'train'": lambda _: Random(PIXELS),
     "cannot be used: RuntimeError: the disk is on fire": lambda _: Broken(PIXELS),
 }
 
@@ -218,17 +218,14 @@ def test_names_that_lead_nowhere(here: Path, capsys: pytest.CaptureFixture[str])
 def test_formats_that_were_read_before(command: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "saved").mkdir()
     (here / "saved" / "dataset_dict.json").write_text("{}")
-    end = (
-        "write a function that loads it, and name it with --data module:callable (docs/data.md has the lines to copy)."
-    )
-    assert refused(capsys, *command, "saved") == (
-        f"saved is a Hugging Face data set, which is no longer read by itself: {end}"
-    )
+    sentence = refused(capsys, *command, "saved")
+    assert "saved is a Hugging Face data set" in sentence
+    assert "--data module:callable (docs/data.md" in sentence
     if command != ["data", "pack"]:
         np.save(here / "x_train.npy", PIXELS)
-        assert refused(capsys, *command, "x_train.npy") == (
-            f"x_train.npy is an .npy file, which is no longer read by itself: {end}"
-        )
+        sentence = refused(capsys, *command, "x_train.npy")
+        assert "x_train.npy is an .npy file" in sentence
+        assert "--data module:callable (docs/data.md" in sentence
 
 
 CODE = """

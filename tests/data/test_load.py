@@ -74,7 +74,7 @@ def test_every_source_is_described() -> None:
         (DataConfig(name="cifar"), "unknown data set 'cifar': did you mean 'cifar10'"),
         (DataConfig(name="Digits"), "did you mean 'digits'"),
         (DataConfig(name="zzzzzz"), "known are cifar10, cifar100"),
-        (DataConfig(name=""), "no data is named: give --data PATH with a folder of images"),
+        (DataConfig(name=""), "no data set is given: give --data with a folder of images"),
         (DataConfig(name="/none/own.npz"), "there is no file /none/own.npz"),
         (DataConfig(name="~nobody_here/own.NPZ"), "there is no file ~nobody_here"),
         (DataConfig(test="x.npz"), "digits has a test set"),
@@ -106,7 +106,7 @@ def test_mistakes_in_a_file(tmp_path: Path, changes: dict[str, object], match: s
 
 def test_shapes_of_train_and_test_must_agree(tmp_path: Path) -> None:
     big, small = save(tmp_path / "a.npz", image=formats.pixels(20, 16, 16, 3)), save(tmp_path / "b.npz")
-    with pytest.raises(UserError, match=r"are 3×16×16 but test images are 3×8×9: bring them to one shape"):
+    with pytest.raises(UserError, match=r"are 3×16×16 but test images are 3×8×9: they must have one shape"):
         load_splits(DataConfig(name=str(big), test=str(small)))
     assert load_splits(DataConfig(name=str(big), test=str(small), size=12)).spec.shape == (3, 12, 12)
     grey = save(tmp_path / "c.npz", image=formats.pixels(20, 16, 16))

@@ -1,4 +1,4 @@
-"""What every reader of files shares."""
+"""Helpers for readers of data files: size limits, error messages and label checks."""
 
 import os
 from collections.abc import Iterator
@@ -13,46 +13,46 @@ from uiat.data.images import Images
 from uiat.errors import UserError, first_line
 
 MAX_FILE_BYTES = 1 << 30
-"""No official file has more, packed or not: the largest has 225 MB. A declared size beyond it is not even tried."""
+"""The size limit for official files, also when unpacked; the largest has 225 MB."""
 
 
 def check_file_size(size: int, most: int = MAX_FILE_BYTES) -> None:
-    """Refuse, within `reading`, content that is larger than any of its kind."""
+    """Raise an error, to be caught by `reading`, if content is too large to be genuine."""
     if size > most:
         raise ValueError(f"it claims {size:,} bytes, and at most {most:,} are expected")
 
 
 def content_of(path: Path, most: int = MAX_FILE_BYTES) -> bytes:
-    """Return all bytes of a file of an official data set; call it within `reading`."""
+    """Return the content of a file of limited size; call it in `reading`."""
     check_file_size(path.stat().st_size, most)
     return path.read_bytes()
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether a file exists; unlike `Path.is_file`, never raise over a forbidden folder."""
+    """Return whether a file exists; unlike `Path.is_file`, never raise `PermissionError`."""
     return os.path.isfile(path)
 
 
 def first_file(*paths: Path) -> Path | None:
-    """Return the first of these files that exists."""
+    """Return the first of these paths that is a file."""
     return next((path for path in paths if is_file(path)), None)
 
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a parser raises over a damaged file into one sentence that names the file."""
+    """Turn any exception of a parser into a `UserError` that names the file."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # parsers raise nearly anything on damaged bytes
+    except Exception as error:  # parsers may raise anything on damaged data
         raise UserError(
             f"{path} cannot be read as {kind} ({first_line(error)}): replace it with an intact copy."
         ) from error
 
 
 def check_labels(path: Path, labels: NDArray[np.integer], classes: int, first: int = 0) -> None:
-    """Refuse labels outside first … first + classes − 1, naming the file that has them."""
+    """Raise an error that names the file if labels are outside first … first + classes − 1."""
     if labels.size and not first <= labels.min() <= labels.max() < first + classes:
         bad = labels.min() if labels.min() < first else labels.max()
         raise UserError(
@@ -61,6 +61,6 @@ def check_labels(path: Path, labels: NDArray[np.integer], classes: int, first: i
 
 
 def to_images(x: NDArray[np.uint8], y: NDArray[np.integer], classes: tuple[str, ...]) -> Images:
-    """Bring arrays of images (N, C, H, W) and labels into tensors; a read-only buffer of a file is copied."""
+    """Convert arrays of images (N, C, H, W) and labels to tensors; a read-only buffer is copied."""
     writable = x if x.flags.c_contiguous and x.flags.writeable else x.copy(order="C")
     return Images(torch.from_numpy(writable), torch.from_numpy(y.astype(np.int64)), classes)
