@@ -75,7 +75,7 @@ MISTAKES = {
     "data info digits --test x.npz": "--data.test is given, but digits has a test set",
     "data info ''": "no data is named: give a folder of images",
     "data info svhn": "`uiat data fetch`",
-    "data info empty": "empty holds no images in sub-folders",
+    "data info empty": "empty has no images in sub-folders",
     "data info file": "file has no supported data format",
     "data pack file": "there is no folder file",
     "data pack photos --out run": "run is there already: choose another --out, or remove it.",

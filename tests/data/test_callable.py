@@ -177,7 +177,7 @@ WRONG: dict[str, Any] = {
     "cannot be used: it has shape (9, 12, 3): give an array": lambda _: Pairs(torch.from_numpy(PIXELS)),
     "cannot be used: it is int64: give uint8, or floats from 0 to 1": lambda _: Pairs(PIXELS.astype(int)),
     "cannot be used: has the pixel value 255, outside 0 to 1": lambda _: Pairs(PIXELS.astype(float)),
-    "cannot be used: has pixels that are not numbers (NaN)": lambda _: Pairs(np.full((30, 9, 9), np.nan)),
+    "cannot be used: has NaN pixels": lambda _: Pairs(np.full((30, 9, 9), np.nan)),
     "cannot be used: its label is str: give an integer from 0": lambda _: Pairs(PIXELS, ["cat"] * 30),
     "cannot be used: its label is float: give an integer from 0": lambda _: Pairs(PIXELS, [1.0] * 30),
     "cannot be used: its label is -1: give 0 to the number of classes": lambda _: Pairs(PIXELS, [-1] * 30),

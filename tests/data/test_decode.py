@@ -81,7 +81,7 @@ def test_sixteen_bits_are_scaled_not_cut() -> None:
 @pytest.mark.parametrize("kind", [np.float32, np.int32])
 def test_pixels_without_a_known_range_are_refused(kind: type) -> None:
     stream = saved(Image.fromarray(np.ones((8, 8), kind)), "TIFF")
-    with pytest.raises(ValueError, match="32 bits and no known range"):
+    with pytest.raises(ValueError, match="32 bits and an unknown range"):
         pixels(stream, (8, 8), True)
 
 

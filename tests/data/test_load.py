@@ -96,7 +96,7 @@ def test_mistakes(config: DataConfig, match: str) -> None:
     [
         ({"image": formats.pixels(20, 7, 8, 3)}, "the training set of .* 7×8 pixels"),
         ({"label": np.zeros(20, int)}, "fewer than two classes"),
-        ({"image": formats.pixels(2, 8, 8), "label": [0, 1]}, "the test set of .* holds no images"),
+        ({"image": formats.pixels(2, 8, 8), "label": [0, 1]}, "the test set of .* has no images"),
     ],
 )
 def test_mistakes_in_a_file(tmp_path: Path, changes: dict[str, object], match: str) -> None:

@@ -193,7 +193,7 @@ def test_wrong_batch_size(batch_size: int) -> None:
 
 
 def test_empty_set() -> None:
-    with pytest.raises(UserError, match="holds no images"):
+    with pytest.raises(UserError, match="has no images"):
         Loader(make(3).take(torch.tensor([], dtype=torch.int64)), 4, 0)
     assert not list(plain(make(3).take(torch.tensor([], dtype=torch.int64)), 4))
 

@@ -186,13 +186,13 @@ def test_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WRONG: dict[str, dict[str, object]] = {
-    "is float32: give uint8, so that it can stay on the disk": {"image": np.zeros((60, 8, 8), np.float32)},
+    "is float32: give uint8, which can be memory-mapped": {"image": np.zeros((60, 8, 8), np.float32)},
     "has label 10, but the training data has 10 classes": {"label": np.arange(60) % 11},
     "has label -1: number the classes from 0": {"label": np.arange(60) - 1},
     "has images of 3 channels, the training data has 1": {"image": np.zeros((60, 8, 8, 3), np.uint8)},
     "has shape (59,) for 60 images": {"label": np.arange(59)},
     "has shape (60, 8, 8, 2)": {"image": np.zeros((60, 8, 8, 2), np.uint8)},
-    "holds no images": {"image": np.zeros((0, 8, 8), np.uint8), "label": np.zeros(0, np.int64)},
+    "has no images": {"image": np.zeros((0, 8, 8), np.uint8), "label": np.zeros(0, np.int64)},
 }
 
 

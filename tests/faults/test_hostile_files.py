@@ -75,7 +75,9 @@ def test_a_whole_checkpoint_with_nonsense(
 ) -> None:
     run_copy.previous.unlink()
     write_sealed(run_copy.checkpoint, {**torch.load(run_copy.checkpoint, weights_only=True), **changes})
-    assert stopped(capsys, "train", "--resume", str(run_copy.path)).endswith(("move this one away.", ").", "that one."))
+    assert stopped(capsys, "train", "--resume", str(run_copy.path)).endswith(
+        ("move this one away.", ").", "that version.")
+    )
 
 
 def header(text: str, size: int | None = None, data: bytes = b"") -> bytes:
