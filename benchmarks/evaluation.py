@@ -46,7 +46,7 @@ def network() -> nn.Module:
 
 def images(data_dir: str | None, count: int) -> tuple[Tensor, str]:
     try:
-        test = data.load(data.DataConfig(name="cifar10", download=False), data_dir).test
+        test = data.load_splits(data.DataConfig(name="cifar10", download=False), data_dir).test
     except UserError:
         return torch.rand(count, 3, 32, 32, generator=torch.Generator().manual_seed(0)), "noise"
     return test.x[:count].float() / 255, "CIFAR-10 test images"

@@ -45,7 +45,7 @@ def logits_gap(run: Path) -> float:
     """Return by how much folding changes the logits of test images, relative to the largest."""
     folder = RunFolder.open(run)
     config = folder.read_config()
-    splits = data.load(config.data)
+    splits = data.load_splits(config.data)
     model = config.model.build(splits.spec).eval()
     load_weights(model, folder.best)
     x = splits.test.x.float() / 255

@@ -50,6 +50,13 @@ def unknown(kind: str, name: str, known: Iterable[str], *, others: Iterable[str]
     return UserError(f"unknown {kind} {name!r}: {hint}")
 
 
+def first_line(error: BaseException) -> str:
+    """Return the type and the first line of an error of another library, to quote in a message."""
+    lines = str(error).strip().splitlines()
+    text = lines[0].rstrip(".:") if lines else ""
+    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
+
+
 PATHS = {errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EROFS}
 """Errors of the system that are about the path they name."""
 _CAUSES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (

@@ -1,7 +1,6 @@
-"""Files that are either whole or not there, and that can tell whether they still are."""
+"""Atomic writes, digests that detect damaged files, and output to streams."""
 
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -22,15 +21,16 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from uiat.errors import UserError
+from uiat.locks import lock, locked
 
 _MARK = b"uiat sha256 "
 _SEAL = len(_MARK) + 64
 _END = b"PK\x05\x06"
-"""How the last record of a zip archive begins; it is 22 bytes long, then comes the comment."""
+"""The signature of a zip archive's last record, which has 22 bytes and is followed by the comment."""
 
 
 def sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Flush a file, or the entries of a folder, to the disk (fsync)."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -39,33 +39,38 @@ def sync(path: Path) -> None:
 
 
 def make_readable(path: Path, rights: int) -> None:
-    """Give a private file or folder the rights of a plain new one: 0o666 or 0o777, less the process's mask."""
+    """Set the permissions of a private file or folder to `rights` (0o666 or 0o777) without those in the umask."""
     umask = os.umask(0)
     os.umask(umask)
     path.chmod(rights & ~umask)
 
 
 class WriteError(UserError, OSError):
-    """A file that the system did not take: a full disk, a spent quota, a broken device."""
+    """A file could not be written: a full disk, an exceeded quota, a broken device."""
 
     def __init__(self, path: Path, error: BaseException):
         self.path, self.reason = path, reason(error)
-        super().__init__(f"cannot write {path}: {self.reason}; what was there before is kept.")
+        super().__init__(f"cannot write {path}: {self.reason}; an existing file is unchanged.")
 
 
 def reason(error: BaseException) -> str:
-    """Return why a write failed, in the system's words."""
-    words = error.reason if isinstance(error, WriteError) else (getattr(error, "strerror", None) or str(error))
-    return re.sub(r"^.*I/O error: | \(os error \d+\)$", "", words)  # what safetensors says around them
+    """Return why a write failed, as the operating system describes it."""
+    text = error.reason if isinstance(error, WriteError) else (getattr(error, "strerror", None) or str(error))
+    return re.sub(r"^.*I/O error: | \(os error \d+\)$", "", text)  # which safetensors adds
 
 
 @contextmanager
 def atomic(path: Path, *, exclusive: bool = False, previous: Path | None = None) -> Iterator[Path]:
-    """Yield a temporary path to write; it replaces `path` only when it is complete and on the disk.
+    """Yield a temporary path to write; it replaces `path` when it is complete and on the disk.
 
-    Each call has a temporary file of its own, so that two writers of one `path` never mix: the last one wins. With
-    `exclusive`, an existing `path` is kept: `FileExistsError`. With `previous`, it is kept under that name. Where the
-    system cannot write the file, or `path` is a device or the like, a `WriteError` is raised and `path` is unchanged.
+    Each call uses a different temporary file, so that concurrent writers of one `path` never mix; the last one wins.
+    If the file cannot be written, or `path` is a device, a FIFO or a socket, a `WriteError` is raised and `path` is
+    unchanged.
+
+    Args:
+        path: the file to write.
+        exclusive: raise `FileExistsError` if `path` exists.
+        previous: rename an existing `path` to this one first.
     """
     handle, temporary = -1, None
     try:
@@ -89,30 +94,25 @@ def atomic(path: Path, *, exclusive: bool = False, previous: Path | None = None)
 
 
 def _new_temporary(path: Path) -> tuple[int, Path]:
-    """Create a file of a name that nothing else has, no link is followed for, and hold its lock until it is closed."""
+    """Create a temporary file under a new name, locked until it is closed; return (descriptor, path)."""
     while True:
         handle, name = mkstemp(prefix=f".{path.name}.", suffix=".tmp", dir=path.parent)
-        with suppress(OSError):  # a file system without locks: nothing abandoned is removed there
-            fcntl.flock(handle, fcntl.LOCK_EX)
+        with suppress(OSError):  # without file locks, abandoned files are never removed
+            lock(handle, wait=True)
         if os.path.exists(name):
             return handle, Path(name)
-        os.close(handle)  # another process took it for abandoned before it was locked
+        os.close(handle)  # another process removed it as abandoned before it was locked
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove temporary files of killed writers of this path: those that nobody has a lock on."""
+    """Remove the temporary files that killed writers of this path left: those that no process has locked."""
     for file in path.parent.glob(f".{escape(path.name)}.*tmp"):
-        with suppress(OSError):
-            handle = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                file.unlink(missing_ok=True)
-            finally:
-                os.close(handle)
+        with suppress(OSError), locked(file):
+            file.unlink(missing_ok=True)
 
 
 def _place(temporary: Path, path: Path, *, exclusive: bool = False, previous: Path | None = None) -> None:
-    """Give a whole file its name, with the rights that a plain new file has."""
+    """Rename a complete file to its final name, with the permissions of a new file."""
     make_readable(temporary, 0o666)  # safetensors makes its files private
     if exclusive:
         os.link(temporary, path)  # unlike a rename, fails where the name is taken
@@ -123,30 +123,30 @@ def _place(temporary: Path, path: Path, *, exclusive: bool = False, previous: Pa
 
 
 def write_text(path: Path, text: str, *, exclusive: bool = False) -> None:
-    """Write a text file, whole or not at all."""
+    """Write a text file atomically."""
     with atomic(path, exclusive=exclusive) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def json_text(value: Any) -> str:
-    """Return JSON for people and programs alike."""
+    """Return indented JSON."""
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def write_json(path: Path, value: Any, *, exclusive: bool = False) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file atomically."""
     write_text(path, json_text(value), exclusive=exclusive)
 
 
 def output_path(place: str) -> Path:
-    """Return the path to write for one that a user named: the target of a link to a file, so that the link stays."""
+    """Return the path to write for a user's path: the target, if it is a link to a file, so that the link is kept."""
     path = Path(place)
     to_file = os.path.islink(path) and (os.path.isfile(path) or not os.path.exists(path))
     return Path(os.path.realpath(path)) if to_file else path
 
 
 def is_stream(path: Path) -> bool:
-    """Whether text is written straight to a path: a character device, a FIFO, or whatever stdout goes to."""
+    """Whether text is written directly to a path: a character device, a FIFO, or the file that is stdout."""
     try:
         found = path.stat()
         return stat.S_ISCHR(found.st_mode) or stat.S_ISFIFO(found.st_mode) or os.path.samestat(found, os.fstat(1))
@@ -155,13 +155,13 @@ def is_stream(path: Path) -> bool:
 
 
 def write_output(place: str, text: str) -> None:
-    """Write text to a path that a user named: a file is replaced, a link is followed, a stream is written to."""
+    """Write text to a user's path: a file is replaced, a link is followed, a stream is written to."""
     path = output_path(place)
     if not is_stream(path):
         return write_text(path, text)
     sys.stdout.flush()
     try:
-        # stdout that goes to a file has a position, which a second handle would not share
+        # if stdout is a file, a second handle would not share its position
         stdout = os.path.samestat(path.stat(), os.fstat(1))
         with open(1 if stdout else path, "w", encoding="utf-8", closefd=not stdout) as file:
             file.write(text)
@@ -170,13 +170,13 @@ def write_output(place: str, text: str) -> None:
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
-    """Write a state dict as safetensors."""
+    """Write tensors as a safetensors file, atomically."""
     with atomic(path) as temporary:
-        save_file(_apart(tensors), temporary, metadata)
+        save_file(_without_sharing(tensors), temporary, metadata)
 
 
 def write_sealed(path: Path, content: dict[str, Any], previous: Path | None = None) -> None:
-    """Write what `torch.load` reads, with the digest of all its bytes as the comment of the zip archive that it is."""
+    """Write a file for `torch.load`; the comment of its zip archive holds the SHA-256 of all bytes before it."""
     stream = io.BytesIO()
     torch.save(content, stream)
     with stream.getbuffer() as body, atomic(path, previous=previous) as temporary, temporary.open("wb") as file:
@@ -186,7 +186,7 @@ def write_sealed(path: Path, content: dict[str, Any], previous: Path | None = No
 
 
 def sealed(content: bytes) -> bool | None:
-    """Return whether bytes are those that `write_sealed` wrote; `None` for an archive that never had a seal."""
+    """Return whether the digest that `write_sealed` stored matches; `None` for an archive without one."""
     if content[-22:-18] == _END and content[-2:] == b"\0\0":
         return None
     return len(content) > _SEAL and content[-_SEAL:] == _seal(content[:-_SEAL])
@@ -203,12 +203,12 @@ def digest(path: Path) -> str:
 
 
 def no_link(path: str, flags: int) -> int:
-    """Open a file that is written in place, for `open(…, opener=no_link)`; a link is refused, not followed."""
+    """Opener for `open(…, opener=no_link)` that refuses symbolic links: for files that are written in place."""
     return os.open(path, flags | os.O_NOFOLLOW, 0o666)
 
 
 def append(path: Path, text: str) -> None:
-    """Add lines to a file that grows."""
+    """Append text to a file."""
     try:
         with open(path, "a", encoding="utf-8", opener=no_link) as file:
             file.write(text)
@@ -217,7 +217,7 @@ def append(path: Path, text: str) -> None:
 
 
 def synced_size(path: Path) -> int:
-    """Return the length of a file that grows, once all of it is on the disk; 0 without one."""
+    """Flush a file to the disk and return its size; 0 if it does not exist."""
     if not path.exists():
         return 0
     try:
@@ -227,13 +227,14 @@ def synced_size(path: Path) -> int:
         raise WriteError(path, error) from None
 
 
-def _apart(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Give every tensor memory of its own: safetensors refuses tied weights."""
-    owners: set[int] = set()
-    apart = {}
+def _without_sharing(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Copy tensors that share memory: safetensors refuses tied weights."""
+    seen: set[int] = set()
+    separate = {}
     for name, tensor in tensors.items():
         part = tensor.detach().contiguous()
-        place = part.untyped_storage().data_ptr()
-        apart[name] = part.clone() if place in owners or part.untyped_storage().nbytes() > part.nbytes else part
-        owners.add(place)
-    return apart
+        address = part.untyped_storage().data_ptr()
+        shared = address in seen or part.untyped_storage().nbytes() > part.nbytes
+        separate[name] = part.clone() if shared else part
+        seen.add(address)
+    return separate

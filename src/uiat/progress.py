@@ -1,4 +1,4 @@
-"""How far long work is: a live bar on a terminal, plain lines elsewhere, with the time that is left."""
+"""Progress of long work: a progress bar on a terminal, occasional lines elsewhere, with the remaining time."""
 
 import errno
 import os
@@ -24,18 +24,18 @@ from uiat.escaping import printable
 from uiat.io import WriteError, append
 
 QUIET_SECONDS = 30.0
-"""How often a plain line says how far it is."""
+"""Seconds between progress lines where there is no bar."""
 
 
 class PipeSafeConsole(Console):
-    """A console for names that others chose, whose reader may go away (`… | head`): the work continues in silence."""
+    """A console that escapes control characters, and keeps silent once its reader has gone (`… | head`)."""
 
     def render_str(self, text: str, **options: Any) -> Text:
-        """Escape control characters before a string gets its place, such as a cell of a table."""
+        """Escape control characters before layout, such as in the cells of a table."""
         return super().render_str(printable(text), **options)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Escape control characters in all else; what is left of them is what rich itself sends."""
+        """Escape control characters in everything else, except those that rich itself sends."""
         for segment in super().render(renderable, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
@@ -43,7 +43,7 @@ class PipeSafeConsole(Console):
         """Print no more, instead of ending the program."""
         self.quiet = True
 
-    def _check_buffer(self) -> None:  # of rich: it handles a closed pipe alone
+    def _check_buffer(self) -> None:  # rich handles only a closed pipe
         try:
             super()._check_buffer()
         except OSError as error:
@@ -53,13 +53,13 @@ class PipeSafeConsole(Console):
 
 
 def clock_time(seconds: float) -> str:
-    """Write a duration as h:mm:ss."""
+    """Return a duration as h:mm:ss."""
     whole = int(seconds) if isfinite(seconds) else 0
     return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
 
 
 class Live:
-    """Shows a bar, if there is one, for as long as the work lasts."""
+    """A context manager that shows a progress bar, if there is one."""
 
     bar: Progress | None = None
 
@@ -76,7 +76,7 @@ class Live:
 
 
 class Ticker(Live):
-    """Counts work against its total."""
+    """Progress of work whose total is known."""
 
     def __init__(self, total: float, label: str, console: Console | None = None):
         self.console = console or PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
@@ -88,7 +88,7 @@ class Ticker(Live):
             self.task = self.bar.add_task(label, total=total)
 
     def advance(self, work: float, label: str = "", *, free: bool = False) -> None:
-        """Count work as done; `free` work took no time (it was skipped, or done before) and is left out of the pace."""
+        """Count work as done; `free` work took no time (it was skipped, or done before) and not part of the pace."""
         self.done += work
         self.counted += 0 if free else work
         self.label = label or self.label
@@ -108,7 +108,7 @@ class Ticker(Live):
 
 
 class Reporter(Live):
-    """Shows a run's progress and keeps its log."""
+    """Progress and log of a training run."""
 
     def __init__(self, log: Path, epochs: int, steps: int, done: int, console: Console | None = None):
         self.console = console or PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
@@ -119,7 +119,7 @@ class Reporter(Live):
         self.total, self.first, self.done = epochs * steps, done, done
         self.began = self.spoken = time.monotonic()
         if self.console.is_terminal and not _piped():
-            # On a narrow terminal the note gives way, never the count or the time that is left.
+            # On a narrow terminal, the note is cut, never the count or the remaining time.
             self.bar = Progress(
                 TextColumn("{task.description}"),
                 BarColumn(bar_width=10),
@@ -133,7 +133,7 @@ class Reporter(Live):
             self.task = self.bar.add_task("training", total=self.total, completed=done, note="")
 
     def step(self, epoch: int, step: int, means: dict[str, float] | None = None) -> None:
-        """Count one step; `means` are shown when they are at hand."""
+        """Count one step, and show mean losses if given."""
         self.done += 1
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, description=f"epoch {epoch}/{self.epochs}")
@@ -143,21 +143,21 @@ class Reporter(Live):
             self.say(f"epoch {epoch}/{self.epochs}  step {step + 1}/{self.steps}  left {self.left()}")
 
     def say(self, line: str, *, result: bool = False) -> None:
-        """Print a note on stderr or a result on stdout, above the bar if there is one, and keep it in log.txt."""
+        """Print a note on stderr or a result on stdout, and append it to log.txt."""
         self.spoken = time.monotonic()
         (self.results if result else self.console).print(line, markup=False, soft_wrap=True)
-        self._keep(line)
+        self._append(line)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Write the error that ends a run to log.txt; the command line prints it."""
+        """Append the error that ends a run to log.txt; the command line prints it."""
         super().__exit__(kind, error, trace)
         if isinstance(error, UserError | PeerLost):
-            with suppress(OSError):  # the disk may be what the sentence is about
-                self._keep(f"the run stops: {error}")
+            with suppress(OSError):  # the error may be about a full disk
+                self._append(f"the run stops: {error}")
 
-    def _keep(self, line: str) -> None:
+    def _append(self, line: str) -> None:
         if is_main():
             append(self.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {printable(line)}\n")
 
@@ -172,7 +172,7 @@ class Reporter(Live):
         )
 
     def left(self) -> str:
-        """Estimate the remaining time from the steps this process has made."""
+        """Estimate the remaining time from the pace of this process."""
         made = self.done - self.first
         if not made:
             return "?"
@@ -180,10 +180,10 @@ class Reporter(Live):
 
 
 def _piped() -> bool:
-    """Whether stdout goes to another program, such as `tee`, which may print on the screen that a bar would be on."""
+    """Whether stdout is a pipe to another program, such as `tee`, whose output would overwrite the bar."""
     try:
         return stat.S_ISFIFO(os.fstat(sys.stdout.fileno()).st_mode)
-    except (OSError, ValueError):  # no file of the system
+    except (OSError, ValueError):  # stdout is not a file
         return False
 
 

@@ -98,7 +98,7 @@ def test_an_unknown_method() -> None:
         ("--validate.eps -8/255", "validate.eps is -0.03137254901960784: give at least 0."),
         ("--validate.batch-size 0", "validate.batch_size is 0: give at least 1."),
         ("--data.subset 0", "data.subset is 0: give at least 1."),
-        ("--data.validation 5000", "data.validation is 5000 of 1438 training images: hold out and leave at least 1."),
+        ("--data.validation 5000", "data.validation is 5000 of 1438 training images: give 1 to 1437."),
     ],
 )
 def test_a_number_out_of_range(words: str, sentence: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,10 +149,10 @@ def save(path: Path, **arrays: object) -> Path:
         ({"label": np.full(40, 0.5)}, "give integers from 0"),
         ({"image": np.full((40, 8, 8, 1), 1.5)}, "has the pixel value 1.5, outside 0 to 1"),
         ({"image": np.full((40, 8, 8, 1), -0.5)}, "has the pixel value -0.5, outside 0 to 1"),
-        ({"image": np.full((40, 8, 8, 1), np.nan)}, "pixels that are not numbers (NaN)"),
+        ({"image": np.full((40, 8, 8, 1), np.nan)}, "NaN pixels"),
         ({"image": np.zeros((40, 8, 8, 2), np.uint8)}, "with 1 or 3 channels"),
         ({"image": np.zeros((40, 4, 4, 1), np.uint8)}, "each side needs at least 8"),
-        ({"image": np.zeros((39, 8, 8, 1), np.uint8)}, "give one label an image"),
+        ({"image": np.zeros((39, 8, 8, 1), np.uint8)}, "give one label per image"),
         ({"label": np.zeros(40, int)}, "fewer than two classes"),
     ],
 )
@@ -187,7 +187,7 @@ def test_bad_data_in_a_process_of_its_own(tmp_path: Path) -> None:
     path = save(tmp_path / "own.npz", image=np.full((40, 8, 8, 1), np.nan))
     code, out, err = finish(spawn("uiat", "train", "--data", str(path), "--out", str(tmp_path / "run")))
     assert (code, out) == (2, "")
-    assert err == f"uiat: `image` of {path} has pixels that are not numbers (NaN): remove them.\n"
+    assert err == f"uiat: `image` of {path} has NaN pixels: remove them.\n"
 
 
 @pytest.mark.parametrize(

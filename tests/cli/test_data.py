@@ -9,7 +9,7 @@ import pytest
 from tests.support import data_formats as formats
 from tests.support.calls import call, refused, refused_flag
 from tests.support.pictures import CLASSES, fill, read
-from uiat.data import DataConfig, load
+from uiat.data import DataConfig, load_splits
 
 
 @pytest.fixture(autouse=True)
@@ -66,7 +66,7 @@ def test_info_downloads_nothing(capsys: pytest.CaptureFixture[str]) -> None:
 def test_pack_to_a_folder_that_trains_the_same(capsys: pytest.CaptureFixture[str]) -> None:
     found = call(capsys, "data", "pack", "mine/", "--size", "24", "32")
     assert found.out == "packed; next: uiat train --data mine-packed\n"
-    splits, same = load(DataConfig(name="mine-packed")), read(Path("mine"), Path("store"), size=(24, 32))
+    splits, same = load_splits(DataConfig(name="mine-packed")), read(Path("mine"), Path("store"), size=(24, 32))
     for part in ("train", "validation", "test"):
         one, other = getattr(splits, part), getattr(same, part)
         assert np.array_equal(one.x, other.x)
@@ -79,7 +79,7 @@ def test_pack_to_a_folder_that_trains_the_same(capsys: pytest.CaptureFixture[str
 def test_pack_to_npz(capsys: pytest.CaptureFixture[str]) -> None:
     found = call(capsys, "data", "pack", "mine", "--out", "all.npz")
     assert found.out == "packed; next: uiat train --data all.npz --data.test all-test.npz\n"
-    splits = load(DataConfig(name="all.npz", test="all-test.npz"))
+    splits = load_splits(DataConfig(name="all.npz", test="all-test.npz"))
     assert splits.test.classes == CLASSES
     assert np.array_equal(splits.test.x, read(Path("mine"), Path("store")).test.x)
     assert sorted(path.name for path in Path().iterdir() if path.name.startswith(".")) == []

@@ -44,7 +44,7 @@ MISTAKES = {
     "evaluate run --step nan": "--step is nan: give at least 0.",
     "evaluate run --n -3": "--n is -3, but the test set has 40 images: give 1 to 40.",
     "evaluate run --n 999": "--n is 999, but the test set has 40 images: give 1 to 40.",
-    "evaluate run --data": "no data is named: give --data PATH",
+    "evaluate run --data": "no data set is given: give --data",
     "evaluate run --data nothing": "unknown data set 'nothing': known are ",
     "evaluate run --attacks pgd-0": "unknown attack 'pgd-0': did you mean 'pgd-20'?",
     "evaluate run --attacks apgd-ce+nix": "unknown attack 'apgd-ce+nix': did you mean 'apgd-ce'?",
@@ -75,8 +75,8 @@ MISTAKES = {
     "data info digits --test x.npz": "--data.test is given, but digits has a test set",
     "data info ''": "no data is named: give a folder of images",
     "data info svhn": "`uiat data fetch`",
-    "data info empty": "empty holds no images in sub-folders",
-    "data info file": "file is no data that can be read",
+    "data info empty": "empty has no images in sub-folders",
+    "data info file": "file has no supported data format",
     "data pack file": "there is no folder file",
     "data pack photos --out run": "run is there already: choose another --out, or remove it.",
     "data fetch photos": "unknown data set 'photos'",
@@ -133,7 +133,7 @@ def test_a_flag_that_is_no_flag(words: str, named: str, here: Path, capsys: pyte
         ("result.json", '{"evaluations": 3}', "evaluate", "cannot read run/result.json: evaluations is '3'"),
         ("result.json", '{"evaluations": [3]}', "export", "cannot read run/result.json: evaluations is '[3]'"),
         ("data.json", "{", "evaluate", "cannot read run/data.json: "),
-        ("data.json", '{"shape": [3, 8, 8]}', "evaluate", "images of 3 channels, but those of digits have 1"),
+        ("data.json", '{"shape": [3, 8, 8]}', "evaluate", "3 channels, but digits has 1"),
     ],
 )
 def test_a_damaged_file(
@@ -146,7 +146,7 @@ def test_a_damaged_file(
 def test_metrics_that_are_no_records(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("run/metrics.jsonl").write_text("3\n")
     Path("run/result.json").unlink()
-    with pytest.raises(UserError, match="has lines that are no records"):
+    with pytest.raises(UserError, match=r"line 1 of .*metrics\.jsonl"):
         RunFolder("run").read_metrics()
     assert call(capsys, "export", "run").code == 0
 
@@ -159,12 +159,12 @@ def test_weights_that_are_gone(here: Path, capsys: pytest.CaptureFixture[str]) -
         assert refused(capsys, command, "run") == sentence
     assert call(capsys, "evaluate", "run", "--weights", "last", *NATURAL).code == 0
     Path("run/last.safetensors").unlink()
-    finished = "run has no best.safetensors: the run is finished and does not write it again; train anew"
+    finished = "run has no best.safetensors: the run is finished"
     assert finished in refused(capsys, "evaluate", "run")
     Path("run/result.json").unlink()
     Path("run/checkpoint.pt").unlink()
     Path("run/checkpoint.previous.pt").unlink()
-    assert "train anew, in another folder" in refused(capsys, "evaluate", "run")
+    assert "train again in another folder" in refused(capsys, "evaluate", "run")
 
 
 def test_other_data_is_not_cut_as_the_run_cut_its_own(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

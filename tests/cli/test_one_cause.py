@@ -12,7 +12,7 @@ import torch
 from tests.support.calls import call, refused
 from tests.support.runs import TINY
 from uiat import distributed
-from uiat.data.image_folder import DEEPEST, scan
+from uiat.data.image_folder import MAX_DEPTH, scan
 from uiat.errors import UserError, explain
 
 TRAIN = ("train", "digits-resnet8-natural", *TINY)
@@ -141,7 +141,7 @@ def test_folders_within_folders(tmp_path: Path) -> None:
         for _ in range(1100):
             os.mkdir("a")
             os.chdir("a")
-        with pytest.raises(UserError, match=f"more than {DEEPEST} deep"):
+        with pytest.raises(UserError, match=f"more than {MAX_DEPTH} deep"):
             scan(tmp_path)
     finally:
         for _ in range(1100):  # rmtree of some Pythons is recursive, too

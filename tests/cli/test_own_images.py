@@ -57,7 +57,7 @@ def test_the_recipe_follows_the_data(here: Path, capsys: pytest.CaptureFixture[s
     assert call(capsys, "train", "--data", "mine", "--model.width", "2", *SMALL).code == 0
     config = RunFolder("runs/own-resnet8-uiat-s0").read_config()
     assert config.method.attack.eps == 8 / 255  # type: ignore[union-attr]
-    assert "no data is named: give --data PATH" in refused(capsys, "train", "own-resnet8-uiat", "--out", "x")
+    assert "no data set is given: give --data" in refused(capsys, "train", "own-resnet8-uiat", "--out", "x")
     assert not Path("x").exists()
 
 

@@ -101,10 +101,9 @@ def test_a_run_without_its_checkpoints(finished: bool, run_copy: RunFolder, caps
         file.unlink()
     metrics = run_copy.metrics.read_bytes()
     state = "finished" if finished else "not finished"
-    assert stopped(capsys, "train", "--resume", str(run_copy.path)) == (
-        f"{run_copy.path} is {state}, but its checkpoints are gone: `uiat evaluate {run_copy.path}` still measures its "
-        "weights, and to train again, start a run in another folder, or move this one away."
-    )
+    error = stopped(capsys, "train", "--resume", str(run_copy.path))
+    assert f"{run_copy.path} is {state}, but its checkpoints are missing" in error
+    assert f"`uiat evaluate {run_copy.path}`" in error
     assert run_copy.metrics.read_bytes() == metrics
     assert call(capsys, "evaluate", str(run_copy.path), "--attacks", "natural", "--n", "5").code == 0
 
@@ -125,12 +124,12 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_begins_again(
     [
         (
             np.arange(60) % 3 + 1,
-            "has 4 classes, of which 1 without any image: 0; number the labels from 0 without gaps",
+            "has 4 classes, of which 1 have no images: 0; number the labels from 0 without gaps",
         ),
-        (np.arange(60) % 3 * 2, "has 5 classes, of which 2 without any image: 1, 3; number the labels from 0"),
+        (np.arange(60) % 3 * 2, "has 5 classes, of which 2 have no images: 1, 3; number the labels from 0"),
         (
             np.where(np.arange(60) % 2, 0, 20),
-            "has 21 classes, of which 19 without any image: 1, 2, 3, 4, 5, 6, 7, 8 and 11 more;",
+            "has 21 classes, of which 19 have no images: 1, 2, 3, 4, 5, 6, 7, 8 and 11 more;",
         ),
     ],
 )
@@ -187,8 +186,8 @@ def test_a_run_on_own_data_from_another_folder(
         shutil.move(here / "work" / name, here / "moved" / name)
     for command in (["evaluate", run], ["train", "--resume", run]):
         sentence = refused(capsys, *command)
-        assert f"there is neither mine.npz nor {here / 'work' / 'mine.npz'}" in sentence
-        assert sentence.endswith("say where it is with --data PATH.")
+        assert f"mine.npz nor at {here / 'work' / 'mine.npz'}" in sentence
+        assert sentence.endswith("with --data PATH.")
     moved = str(here / "moved" / "mine.npz")
     assert " 15 " in call(capsys, "evaluate", run, *measure, "--data", moved).out, "the run's own test images"
     assert call(capsys, "train", "--resume", run, "--data", moved).code == 0
@@ -234,7 +233,7 @@ def test_a_network_of_ones_own_from_another_folder(
     for command in (["evaluate", str(here / "run")], ["train", "--resume", str(here / "run")]):
         sentence = refused(capsys, *command, "--model", "starts_away_net:build")
         assert "cannot import 'starts_away_net'" in sentence
-        assert sentence.endswith(f"run from its folder; when {here / 'run'} was begun, it was {source}.")
+        assert sentence.endswith(f"run from its folder; when {here / 'run'} was created, it was {source}.")
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_a_run_with_all_of_it_goes_on_in_the_same_bits(
     words = [f"digits-resnet8-{method}", *small, "--validate.steps", "1", "--data.cutout", "3", "--data.crop", "1"]
     words += ["--train.micro-batch", "20", "--data.cutmix", "0.5", "--data.rotation", "15"]
     assert call(capsys, "train", *words, "--out", str(tmp_path / "whole")).code == 0
-    monkeypatch.setattr("uiat.engine.loop.anywhere", lambda *flags: [True, False])  # a stop after every step
+    monkeypatch.setattr("uiat.engine.loop.any_rank", lambda *flags: [True, False])  # a stop after every step
     assert call(capsys, "train", *words, "--out", str(tmp_path / "stopped")).code == 143
     monkeypatch.undo()
     assert call(capsys, "train", "--resume", str(tmp_path / "stopped")).code == 0

@@ -165,7 +165,7 @@ def test_npz(case: str, mapped: bool, tmp_path: Path) -> None:
     else:
         archive(path, sized((2, 8, 8, 1), "|u1", 128), label=sized((2,), f"<U{1 << 28}", 16))
     store = tmp_path / "store"
-    message = refusal(lambda: npz.mapped(path, store) if mapped else npz.read(path), tmp_path)
+    message = refusal(lambda: npz.mapped(path, store) if mapped else npz.read_npz(path), tmp_path)
     assert str(path) in message
     assert not store.exists()
 
@@ -181,7 +181,7 @@ def test_archives(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         info.size = 1
     else:
         info.size = len(ZEROS)
-        monkeypatch.setattr(fetch, "check_size", lambda size: _below(size, 1 << 23))
+        monkeypatch.setattr(fetch, "check_file_size", lambda size: _below(size, 1 << 23))
     with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as file:
         file.addfile(info, io.BytesIO(ZEROS))
     assert path.name in refusal(lambda: fetch._extract(path, tmp_path / "out"), tmp_path)

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from uiat.data import decode
-from uiat.data.decode import Facts, opened
+from uiat.data.decode import ImageFacts, opened
 from uiat.data.images import Images, resize
 
 RGB = np.arange(8 * 10 * 3, dtype=np.uint8).reshape(8, 10, 3)
@@ -27,14 +27,14 @@ def saved(image: Image.Image, kind: str = "PNG", **options: object) -> io.BytesI
     return stream
 
 
-def look(stream: io.BytesIO) -> Facts:
+def look(stream: io.BytesIO) -> ImageFacts:
     with opened(stream) as image:
-        return decode.look(image)
+        return decode.image_facts(image)
 
 
 def pixels(stream: io.BytesIO, size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
     with opened(stream) as image:
-        return decode.pixels(image, size, grey)
+        return decode.to_array(image, size, grey)
 
 
 def decoded(stream: io.BytesIO, grey: bool = False) -> NDArray[np.uint8]:
@@ -81,7 +81,7 @@ def test_sixteen_bits_are_scaled_not_cut() -> None:
 @pytest.mark.parametrize("kind", [np.float32, np.int32])
 def test_pixels_without_a_known_range_are_refused(kind: type) -> None:
     stream = saved(Image.fromarray(np.ones((8, 8), kind)), "TIFF")
-    with pytest.raises(ValueError, match="32 bits and no known range"):
+    with pytest.raises(ValueError, match="32 bits and an unknown range"):
         pixels(stream, (8, 8), True)
 
 

@@ -136,7 +136,7 @@ def test_wrong_digest_is_discarded(md5: str, sha256: str, tmp_path: Path, site: 
     assert not list(data.iterdir())
     site.offer("train_32x32.mat", b"x", md5, sha256)
     with pytest.raises(UserError, match="digest"):
-        svhn.load(data, True)
+        svhn.load_svhn(data, True)
     assert not list((data / "svhn").iterdir())
 
 
@@ -154,7 +154,7 @@ def test_not_found(site: Site, data: Path) -> None:
     site.offer("train_32x32.mat", b"x")
     (site.root / "train_32x32.mat").unlink()
     with pytest.raises(UserError, match=r"did not send it \(HTTPError: 404") as caught:
-        svhn.load(data, True)
+        svhn.load_svhn(data, True)
     assert "\n" not in str(caught.value)
 
 
@@ -236,7 +236,7 @@ def test_folder_that_cannot_be_made(tmp_path: Path, site: Site) -> None:
     site.offer(ARCHIVE, b"x")
     site.offer("train_32x32.mat", b"x")
     (tmp_path / "file").write_text("")
-    for load in (cifar.load10, svhn.load):
+    for load in (cifar.load10, svhn.load_svhn):
         with pytest.raises(UserError, match=r"cannot write to .*file/data"):
             load(tmp_path / "file" / "data", True)
 

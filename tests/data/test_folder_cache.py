@@ -15,16 +15,16 @@ import torch
 from PIL.Image import Image
 
 from tests.support.pictures import packed, picture, read, refused
-from uiat.data import DataConfig, Loader, load
+from uiat.data import DataConfig, Loader, load_splits
 from uiat.data import packed as packed_set
-from uiat.data.decode import pixels
+from uiat.data.decode import to_array
 from uiat.data.packed import Manifest
 from uiat.errors import UserError
 
 
 def test_the_second_time_nothing_is_decoded(folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = read(folder, store)
-    monkeypatch.setattr("uiat.data.packing.pixels", None)
+    monkeypatch.setattr("uiat.data.packing.to_array", None)
     after = read(folder, store)
     assert torch.equal(before.train.x, after.train.x)
     assert len(packed(store)) == 1
@@ -79,7 +79,7 @@ def test_zeroed_labels_and_pixels_are_noticed(damage: str, folder: Path, store: 
     array = np.load(cache / damage)
     np.save(cache / damage, np.zeros_like(array))
     with pytest.raises(UserError, match="not those that were packed"):
-        packed_set.read(cache)
+        packed_set.read_packed(cache)
     after = read(folder, store)
     assert torch.equal(after.train.x, x)
     assert torch.equal(after.train.y, y)
@@ -91,7 +91,7 @@ def test_a_cache_of_an_earlier_version_has_no_digest(folder: Path, store: Path) 
     manifest = json.loads((cache / "manifest.json").read_text())
     assert manifest.pop("content")
     (cache / "manifest.json").write_text(json.dumps(manifest))
-    assert len(packed_set.read(cache).train)
+    assert len(packed_set.read_packed(cache).train)
 
 
 def test_an_interrupt_leaves_nothing(folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,10 +101,10 @@ def test_an_interrupt_leaves_nothing(folder: Path, store: Path, monkeypatch: pyt
         seen.append(size)
         if len(seen) == 9:
             raise KeyboardInterrupt
-        return pixels(image, size, grey)
+        return to_array(image, size, grey)
 
     with monkeypatch.context() as patch:
-        patch.setattr("uiat.data.packing.pixels", interrupted)
+        patch.setattr("uiat.data.packing.to_array", interrupted)
         with pytest.raises(KeyboardInterrupt):
             read(folder, store)
     assert packed(store) == []
@@ -123,13 +123,13 @@ def test_what_a_killed_process_left_is_removed(folder: Path, store: Path) -> Non
 @pytest.mark.parametrize("end", ["SIGKILL", "SIGTERM"])
 def test_a_process_that_is_killed_while_packing(end: str, folder: Path, store: Path) -> None:
     code = (
-        "import os, signal, sys; from uiat.data import DataConfig, load, packing\n"
-        "real, seen = packing.pixels, []\n"
+        "import os, signal, sys; from uiat.data import DataConfig, load_splits, packing\n"
+        "real, seen = packing.to_array, []\n"
         "def killed(*args):\n"
         "    seen.append(args)\n"
         f"    return real(*args) if len(seen) < 9 else os.kill(os.getpid(), signal.{end})\n"
-        "packing.pixels = killed\n"
-        f"load(DataConfig(name={str(folder)!r}), {str(store)!r})"
+        "packing.to_array = killed\n"
+        f"load_splits(DataConfig(name={str(folder)!r}), {str(store)!r})"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -getattr(signal, end)
     (left,) = packed(store)
@@ -163,7 +163,7 @@ def test_a_data_set_larger_than_what_is_read_of_it(tmp_path: Path) -> None:
         np.lib.format.write_array_header_1_0(file, header)
         file.truncate(file.tell() + count * 3 * 32 * 32)
     before = resident()
-    splits = load(DataConfig(name=str(folder)))
+    splits = load_splits(DataConfig(name=str(folder)))
     assert [len(part) for part in (splits.train, splits.validation, splits.test)] == [count - 2048, 1024, 1024]
     loader = Loader(splits.train, 128, seed=0, crop=4, flip=True)
     for step, batch in loader.epoch(1):

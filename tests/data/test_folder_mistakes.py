@@ -9,7 +9,7 @@ from PIL import Image
 
 from tests.data.test_decode import bomb
 from tests.support.pictures import fill, picture, read, refused
-from uiat.data import DataConfig, load
+from uiat.data import DataConfig, load_splits
 from uiat.errors import UserError
 
 
@@ -33,12 +33,12 @@ def test_many_corrupt_images_are_counted(folder: Path, store: Path) -> None:
 
 def test_a_bomb_is_named(folder: Path, store: Path) -> None:
     (folder / "green" / "000.jpg").write_bytes(bomb(60_000).getvalue())
-    assert "green/000.jpg (it claims more than" in refused(folder, store)
+    assert "green/000.jpg (it has more than" in refused(folder, store)
 
 
 def test_an_empty_class(folder: Path, store: Path) -> None:
     (folder / "yellow").mkdir()
-    assert refused(folder, store) == f"the class folder {folder / 'yellow'} holds no images: fill it, or remove it."
+    assert refused(folder, store) == f"the class folder {folder / 'yellow'} has no images: add some, or remove it."
 
 
 def test_a_class_with_too_few_images(folder: Path, store: Path) -> None:
@@ -52,11 +52,11 @@ def test_a_class_with_too_few_images(folder: Path, store: Path) -> None:
 
 def test_no_images_at_all(tmp_path: Path, store: Path) -> None:
     (tmp_path / "mine").mkdir()
-    assert "holds no images in sub-folders: make a sub-folder for each class" in refused(tmp_path / "mine", store)
+    assert "has no images in sub-folders: create a sub-folder for each class" in refused(tmp_path / "mine", store)
     picture(0, 0).save(tmp_path / "mine" / "a.png")
-    assert "holds no images in sub-folders" in refused(tmp_path / "mine", store)
+    assert "has no images in sub-folders" in refused(tmp_path / "mine", store)
     (tmp_path / "mine" / "empty").mkdir()
-    assert "holds no images in sub-folders" in refused(tmp_path / "mine", store)
+    assert "has no images in sub-folders" in refused(tmp_path / "mine", store)
 
 
 def test_a_single_class(tmp_path: Path, store: Path) -> None:
@@ -102,7 +102,7 @@ def test_splits_that_make_no_sense(tmp_path: Path, store: Path) -> None:
     shutil.rmtree(tmp_path / "mine" / "valid")
     for path in (tmp_path / "mine" / "val").rglob("*.*"):
         path.unlink()
-    assert f"the split {tmp_path / 'mine' / 'val'} holds no images" in refused(tmp_path / "mine", store)
+    assert f"the split {tmp_path / 'mine' / 'val'} has no images" in refused(tmp_path / "mine", store)
 
 
 def test_a_class_may_be_called_test(tmp_path: Path, store: Path) -> None:
@@ -113,7 +113,7 @@ def test_a_class_may_be_called_test(tmp_path: Path, store: Path) -> None:
 def test_links_that_make_no_sense(folder: Path, store: Path, tmp_path: Path) -> None:
     (folder / "blue" / "up").symlink_to(folder)
     sentence = refused(folder, store)
-    assert "is a link to a folder that it lies in" in sentence
+    assert "is a link to a folder that contains it" in sentence
     (folder / "blue" / "up").unlink()
     (folder / "blue" / "gone.png").symlink_to(tmp_path / "nowhere.png")
     assert "gone.png is a link to nothing" in refused(folder, store)
@@ -122,10 +122,10 @@ def test_links_that_make_no_sense(folder: Path, store: Path, tmp_path: Path) -> 
     assert "self.png is a link to nothing" in refused(folder, store)
     (folder / "blue" / "self.png").unlink()
     (folder / "twin").symlink_to(folder / "blue")
-    assert "are one and the same folder" in refused(folder, store)
+    assert "are the same folder" in refused(folder, store)
     (folder / "twin").unlink()
     os.mkfifo(folder / "blue" / "pipe.png")
-    assert "pipe.png is no regular file" in refused(folder, store)
+    assert "pipe.png is not a regular file" in refused(folder, store)
 
 
 def test_sizes_and_fractions_out_of_range(folder: Path, store: Path) -> None:
@@ -147,7 +147,7 @@ def test_images_too_large_to_take_as_they_are(tmp_path: Path, store: Path) -> No
 
 def test_paths_that_are_no_data(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1,2")
-    with pytest.raises(UserError, match=r"a\.csv is no data that can be read: give a folder of images"):
-        load(DataConfig(name=str(tmp_path / "a.csv")))
+    with pytest.raises(UserError, match=r"a\.csv has no supported data format: give a folder of images"):
+        load_splits(DataConfig(name=str(tmp_path / "a.csv")))
     with pytest.raises(UserError, match=r"there is no .*nowhere: give a folder of images"):
-        load(DataConfig(name=str(tmp_path / "nowhere")))
+        load_splits(DataConfig(name=str(tmp_path / "nowhere")))

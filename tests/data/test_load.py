@@ -10,7 +10,7 @@ import torch
 
 from tests.data.test_npz import save
 from tests.support import data_formats as formats
-from uiat.data import SOURCES, DataConfig, Images, load
+from uiat.data import SOURCES, DataConfig, Images, load_splits
 from uiat.errors import UserError
 
 
@@ -19,7 +19,7 @@ def rows(images: Images) -> set[bytes]:
 
 
 def test_digits() -> None:
-    splits = load(DataConfig())
+    splits = load_splits(DataConfig())
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (1295, 143, 359)
     assert splits.spec == splits.train.spec
     assert splits.spec.shape == (1, 8, 8)
@@ -31,7 +31,7 @@ def test_digits() -> None:
 
 def test_splits_are_fixed_and_disjoint(tmp_path: Path) -> None:
     path = save(tmp_path / "a.npz", image=formats.pixels(200, 8, 8, 3), label=np.arange(200) % 4)
-    one, other = load(DataConfig(name=str(path))), load(DataConfig(name=str(path)))
+    one, other = load_splits(DataConfig(name=str(path))), load_splits(DataConfig(name=str(path)))
     assert (len(one.train), len(one.validation), len(one.test)) == (144, 16, 40)
     for a, b in ((one.train, other.train), (one.validation, other.validation), (one.test, other.test)):
         assert torch.equal(a.x, b.x)
@@ -41,7 +41,7 @@ def test_splits_are_fixed_and_disjoint(tmp_path: Path) -> None:
 
 
 def test_subset_size_and_validation() -> None:
-    splits = load(DataConfig(subset=500, test_subset=100, size=16, validation=50))
+    splits = load_splits(DataConfig(subset=500, test_subset=100, size=16, validation=50))
     assert (len(splits.train), len(splits.validation), len(splits.test)) == (450, 50, 100)
     assert splits.spec.shape == (1, 16, 16)
     assert splits.validation.y.bincount().tolist() == [5] * 10
@@ -50,17 +50,17 @@ def test_subset_size_and_validation() -> None:
 
 def test_default_validation_is_at_most_1024(tmp_path: Path) -> None:
     path = save(tmp_path / "a.npz", image=np.zeros((15_000, 8, 8), np.uint8), label=np.arange(15_000) % 2)
-    assert len(load(DataConfig(name=str(path))).validation) == 1024
+    assert len(load_splits(DataConfig(name=str(path))).validation) == 1024
 
 
 def test_cifar_through_the_data_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     formats.cifar10(tmp_path, True)
     config = DataConfig(name="cifar10", download=False)
-    assert load(config, str(tmp_path)).spec.shape == (3, 32, 32)
+    assert load_splits(config, str(tmp_path)).spec.shape == (3, 32, 32)
     monkeypatch.setenv("UIAT_DATA", str(tmp_path))
-    assert len(load(config).train) == 90
+    assert len(load_splits(config).train) == 90
     with pytest.raises(UserError, match=r"is not in .*other"):
-        load(config, str(tmp_path / "other"))  # the argument wins over the variable
+        load_splits(config, str(tmp_path / "other"))  # the argument wins over the variable
 
 
 def test_every_source_is_described() -> None:
@@ -74,7 +74,7 @@ def test_every_source_is_described() -> None:
         (DataConfig(name="cifar"), "unknown data set 'cifar': did you mean 'cifar10'"),
         (DataConfig(name="Digits"), "did you mean 'digits'"),
         (DataConfig(name="zzzzzz"), "known are cifar10, cifar100"),
-        (DataConfig(name=""), "no data is named: give --data PATH with a folder of images"),
+        (DataConfig(name=""), "no data set is given: give --data with a folder of images"),
         (DataConfig(name="/none/own.npz"), "there is no file /none/own.npz"),
         (DataConfig(name="~nobody_here/own.NPZ"), "there is no file ~nobody_here"),
         (DataConfig(test="x.npz"), "digits has a test set"),
@@ -87,7 +87,7 @@ def test_every_source_is_described() -> None:
 )
 def test_mistakes(config: DataConfig, match: str) -> None:
     with pytest.raises(UserError, match=match) as caught:
-        load(config)
+        load_splits(config)
     assert "\n" not in str(caught.value)
 
 
@@ -96,27 +96,27 @@ def test_mistakes(config: DataConfig, match: str) -> None:
     [
         ({"image": formats.pixels(20, 7, 8, 3)}, "the training set of .* 7×8 pixels"),
         ({"label": np.zeros(20, int)}, "fewer than two classes"),
-        ({"image": formats.pixels(2, 8, 8), "label": [0, 1]}, "the test set of .* holds no images"),
+        ({"image": formats.pixels(2, 8, 8), "label": [0, 1]}, "the test set of .* has no images"),
     ],
 )
 def test_mistakes_in_a_file(tmp_path: Path, changes: dict[str, object], match: str) -> None:
     with pytest.raises(UserError, match=match):
-        load(DataConfig(name=str(save(tmp_path / "own.npz", **changes))))
+        load_splits(DataConfig(name=str(save(tmp_path / "own.npz", **changes))))
 
 
 def test_shapes_of_train_and_test_must_agree(tmp_path: Path) -> None:
     big, small = save(tmp_path / "a.npz", image=formats.pixels(20, 16, 16, 3)), save(tmp_path / "b.npz")
-    with pytest.raises(UserError, match=r"are 3×16×16 but test images are 3×8×9: bring them to one shape"):
-        load(DataConfig(name=str(big), test=str(small)))
-    assert load(DataConfig(name=str(big), test=str(small), size=12)).spec.shape == (3, 12, 12)
+    with pytest.raises(UserError, match=r"are 3×16×16 but test images are 3×8×9: they must have one shape"):
+        load_splits(DataConfig(name=str(big), test=str(small)))
+    assert load_splits(DataConfig(name=str(big), test=str(small), size=12)).spec.shape == (3, 12, 12)
     grey = save(tmp_path / "c.npz", image=formats.pixels(20, 16, 16))
     with pytest.raises(UserError, match="are 3×12×12 but test images are 1×12×12"):
-        load(DataConfig(name=str(big), test=str(grey), size=12))
+        load_splits(DataConfig(name=str(big), test=str(grey), size=12))
 
 
 def test_missing_test_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"there is no file .*none\.npz"):
-        load(DataConfig(name=str(save(tmp_path / "a.npz")), test=str(tmp_path / "none.npz")))
+        load_splits(DataConfig(name=str(save(tmp_path / "a.npz")), test=str(tmp_path / "none.npz")))
 
 
 def test_import_is_light() -> None:

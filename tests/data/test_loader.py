@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tests.data.test_images import make
 from uiat.data.augment import Augmentation, draw
-from uiat.data.loader import Loader, ahead, plain
+from uiat.data.loader import Loader, plain, prefetch
 from uiat.errors import UserError
 from uiat.rng import generator
 from uiat.types import Batch
@@ -193,17 +193,17 @@ def test_wrong_batch_size(batch_size: int) -> None:
 
 
 def test_empty_set() -> None:
-    with pytest.raises(UserError, match="holds no images"):
+    with pytest.raises(UserError, match="has no images"):
         Loader(make(3).take(torch.tensor([], dtype=torch.int64)), 4, 0)
     assert not list(plain(make(3).take(torch.tensor([], dtype=torch.int64)), 4))
 
 
 @given(st.lists(st.integers()))
-def test_ahead_yields_the_same(items: list[int]) -> None:
-    assert list(ahead(iter(items))) == items
+def test_prefetch_yields_the_same(items: list[int]) -> None:
+    assert list(prefetch(iter(items))) == items
 
 
-def test_ahead_asks_for_the_next_before_it_is_wanted() -> None:
+def test_prefetch_asks_for_the_next_before_it_is_wanted() -> None:
     made: list[int] = []
     second = threading.Event()
 
@@ -214,7 +214,7 @@ def test_ahead_asks_for_the_next_before_it_is_wanted() -> None:
                 second.set()
             yield k
 
-    found = ahead(source())
+    found = prefetch(source())
     assert next(found) == 0
     assert second.wait(5)
     assert made[:2] == [0, 1]
@@ -226,14 +226,14 @@ def test_a_mistake_of_the_source_is_raised_at_its_place() -> None:
         yield 1
         raise ValueError("broken")
 
-    found = ahead(source())
+    found = prefetch(source())
     assert next(found) == 1
     with pytest.raises(ValueError, match="broken"):
         next(found)
 
 
 def test_an_end_in_the_middle_leaves_no_thread() -> None:
-    found = ahead(iter(range(100)))
+    found = prefetch(iter(range(100)))
     next(found)
     found.close()  # type: ignore[attr-defined]
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("next batch")]

@@ -168,7 +168,7 @@ def save(path: Path, **changes: object) -> Path:
 
 def splits(path: Path, **changes: object) -> data.Splits:
     config = replace(DataConfig(subset=72, generated=Generated(str(path))), **changes)  # type: ignore[arg-type]
-    return data.load(config, training=True)
+    return data.load_splits(config, training=True)
 
 
 def test_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.spec.num_samples == len(found.train) + 60
     assert found.train.spec.num_samples == len(found.train)
     np.testing.assert_array_equal(found.generated.x[:, 0].numpy(), np.load(path)["image"])
-    assert data.load(DataConfig(subset=72, generated=Generated(str(path)))).generated is None  # to evaluate
+    assert data.load_splits(DataConfig(subset=72, generated=Generated(str(path)))).generated is None  # to evaluate
     monkeypatch.setenv("UIAT_DATA", str(tmp_path))
     inside = splits(Path("more.npz")).generated
     assert inside is not None
@@ -186,13 +186,13 @@ def test_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WRONG: dict[str, dict[str, object]] = {
-    "is float32: give uint8, so that it can stay on the disk": {"image": np.zeros((60, 8, 8), np.float32)},
+    "is float32: give uint8, which can be memory-mapped": {"image": np.zeros((60, 8, 8), np.float32)},
     "has label 10, but the training data has 10 classes": {"label": np.arange(60) % 11},
     "has label -1: number the classes from 0": {"label": np.arange(60) - 1},
     "has images of 3 channels, the training data has 1": {"image": np.zeros((60, 8, 8, 3), np.uint8)},
     "has shape (59,) for 60 images": {"label": np.arange(59)},
     "has shape (60, 8, 8, 2)": {"image": np.zeros((60, 8, 8, 2), np.uint8)},
-    "holds no images": {"image": np.zeros((0, 8, 8), np.uint8), "label": np.zeros(0, np.int64)},
+    "has no images": {"image": np.zeros((0, 8, 8), np.uint8), "label": np.zeros(0, np.int64)},
 }
 
 

@@ -11,7 +11,7 @@ import torch
 
 from tests.support.data_formats import pixels
 from uiat.data import npz
-from uiat.data.custom import read_npz
+from uiat.data.custom import split_npz
 from uiat.errors import UserError
 
 N = 20
@@ -27,7 +27,7 @@ def save(path: Path, **changes: object) -> Path:
 
 def fails(path: Path, match: str, *classes: str) -> None:
     with pytest.raises(UserError, match=match) as caught:
-        npz.read(path, classes or None)
+        npz.read_npz(path, classes or None)
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -36,26 +36,26 @@ def fails(path: Path, match: str, *classes: str) -> None:
 def test_orders_of_axes_agree(tmp_path: Path, channels: int) -> None:
     image = pixels(N, 8, 9, channels)
     want = torch.from_numpy(image).permute(0, 3, 1, 2)
-    assert torch.equal(npz.read(save(tmp_path / "a.npz", image=image)).x, want)
-    assert torch.equal(npz.read(save(tmp_path / "b.npz", image=image.transpose(0, 3, 1, 2))).x, want)
+    assert torch.equal(npz.read_npz(save(tmp_path / "a.npz", image=image)).x, want)
+    assert torch.equal(npz.read_npz(save(tmp_path / "b.npz", image=image.transpose(0, 3, 1, 2))).x, want)
     if channels == 1:
-        assert torch.equal(npz.read(save(tmp_path / "c.npz", image=image[..., 0])).x, want)
+        assert torch.equal(npz.read_npz(save(tmp_path / "c.npz", image=image[..., 0])).x, want)
 
 
 def test_last_axis_is_preferred(tmp_path: Path) -> None:
-    assert npz.read(save(tmp_path / "a.npz", image=pixels(N, 3, 9, 3))).x.shape == (N, 3, 3, 9)
+    assert npz.read_npz(save(tmp_path / "a.npz", image=pixels(N, 3, 9, 3))).x.shape == (N, 3, 3, 9)
 
 
 @pytest.mark.parametrize("dtype", ["<f2", "<f4", ">f4", "<f8"])
 def test_floats_become_the_bytes_they_came_from(tmp_path: Path, dtype: str) -> None:
     image = np.broadcast_to(np.arange(256, dtype=np.uint8).reshape(16, 16), (N, 16, 16))
-    read = npz.read(save(tmp_path / "a.npz", image=(image / 255).astype(dtype)))
+    read = npz.read_npz(save(tmp_path / "a.npz", image=(image / 255).astype(dtype)))
     assert torch.equal(read.x[:, 0], torch.from_numpy(image.copy()))
 
 
 @pytest.mark.parametrize("dtype", ["u1", "i2", ">i4", "i8", "u8"])
 def test_labels_of_any_integer_type(tmp_path: Path, dtype: str) -> None:
-    read = npz.read(save(tmp_path / "a.npz", label=LABEL.astype(dtype)))
+    read = npz.read_npz(save(tmp_path / "a.npz", label=LABEL.astype(dtype)))
     assert read.y.dtype == torch.int64
     assert read.y.tolist() == LABEL.tolist()
     assert read.classes == ("0", "1", "2", "3")
@@ -63,7 +63,7 @@ def test_labels_of_any_integer_type(tmp_path: Path, dtype: str) -> None:
 
 def test_names(tmp_path: Path) -> None:
     names = ["ä", "b", "c", "d", "never seen"]
-    assert npz.read(save(tmp_path / "a.npz", classes=names)).classes == tuple(names)
+    assert npz.read_npz(save(tmp_path / "a.npz", classes=names)).classes == tuple(names)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_names(tmp_path: Path) -> None:
         ({"image": pixels(N, 8)}, "has shape"),
         ({"image": np.uint8(3)}, "has shape"),
         ({"image": pixels(N, 2, 8, 9, 3)}, "has shape"),
-        ({"image": pixels(0, 8, 9, 3), "label": LABEL[:0]}, "holds no images"),
+        ({"image": pixels(0, 8, 9, 3), "label": LABEL[:0]}, "has no images"),
         ({"image": pixels(N, 8, 9, 3).astype(np.int64)}, "is int64: give uint8"),
         ({"image": pixels(N, 8, 9, 3).astype(complex)}, "complex"),
         ({"image": pixels(N, 8, 9, 3) > 9}, "is bool"),
@@ -85,9 +85,9 @@ def test_names(tmp_path: Path) -> None:
         ({"image": np.full((N, 8, 8), -0.01)}, "pixel value -0.01"),
         ({"image": np.full((N, 8, 8), np.inf)}, "pixel value inf"),
         ({"image": pixels(N, 8, 8).astype(np.float32)}, "outside 0 to 1: scale"),
-        ({"label": LABEL[:-1]}, "one label an image"),
-        ({"label": LABEL[:, None]}, "one label an image"),
-        ({"label": 3}, "one label an image"),
+        ({"label": LABEL[:-1]}, "one label per image"),
+        ({"label": LABEL[:, None]}, "one label per image"),
+        ({"label": 3}, "one label per image"),
         ({"label": LABEL.astype(float)}, "is float64: give integers"),
         ({"label": LABEL > 1}, "is bool"),
         ({"label": LABEL.astype(str)}, "give integers"),
@@ -145,7 +145,7 @@ def test_truncated_or_flipped_anywhere(tmp_path: Path) -> None:
         fails(path, "a.npz")
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
         with contextlib.suppress(UserError):  # a flip in an unused field of the zip does no harm
-            npz.read(path)
+            npz.read_npz(path)
 
 
 def test_header_that_asks_for_petabytes(tmp_path: Path) -> None:
@@ -161,21 +161,21 @@ def test_header_that_asks_for_petabytes(tmp_path: Path) -> None:
 
 def test_held_out_fifth_is_stratified_and_fixed(tmp_path: Path) -> None:
     path = save(tmp_path / "a.npz")
-    train, test = read_npz(path, None)
+    train, test = split_npz(path, None)
     assert train.y.bincount().tolist() == [4] * 4
     assert test.y.bincount().tolist() == [1] * 4
-    assert torch.equal(test.x, read_npz(path, None)[1].x)
+    assert torch.equal(test.x, split_npz(path, None)[1].x)
 
 
 def test_test_file_takes_the_classes_of_training(tmp_path: Path) -> None:
     names = ["a", "b", "c", "d"]
     plain, named = save(tmp_path / "a.npz"), save(tmp_path / "b.npz", classes=names)
     few = save(tmp_path / "few.npz", label=LABEL % 2)
-    assert read_npz(named, few)[1].classes == tuple(names)
-    assert read_npz(named, named)[1].classes == tuple(names)
-    assert read_npz(plain, few)[1].classes == ("0", "1", "2", "3")
+    assert split_npz(named, few)[1].classes == tuple(names)
+    assert split_npz(named, named)[1].classes == tuple(names)
+    assert split_npz(plain, few)[1].classes == ("0", "1", "2", "3")
     with pytest.raises(UserError, match=r"a\.npz has label 3, but the training data has 2 classes"):
-        read_npz(few, plain)
+        split_npz(few, plain)
     other = save(tmp_path / "other.npz", classes=names[::-1])
     with pytest.raises(UserError, match=r"other\.npz has other `classes`"):
-        read_npz(named, other)
+        split_npz(named, other)

@@ -33,7 +33,7 @@ def write(path: Path, packed: bool = False, **changes: object) -> np.ndarray[tup
 def test_read(tmp_path: Path, sub: str, packed: bool) -> None:
     x = write(tmp_path / sub / "train_32x32.mat", packed)
     write(tmp_path / sub / "test_32x32.mat")
-    train, test = svhn.load(tmp_path, False)
+    train, test = svhn.load_svhn(tmp_path, False)
     assert torch.equal(train.x, torch.from_numpy(x).permute(0, 3, 1, 2))
     assert train.y.tolist() == [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0, 1]
     assert train.classes == tuple("0123456789")
@@ -61,7 +61,7 @@ def test_wrong_content(tmp_path: Path, changes: dict[str, object], match: str) -
     write(tmp_path / "train_32x32.mat", False, **changes)
     write(tmp_path / "test_32x32.mat")
     with pytest.raises(UserError, match=match) as caught:
-        svhn.load(tmp_path, False)
+        svhn.load_svhn(tmp_path, False)
     assert "train_32x32.mat" in str(caught.value)
 
 
@@ -73,20 +73,20 @@ def test_truncated(tmp_path: Path, packed: bool, keep: int) -> None:
     write(tmp_path / "train_32x32.mat")
     path.write_bytes(path.read_bytes()[:keep])
     with pytest.raises(UserError, match=r"test_32x32\.mat cannot be read"):
-        svhn.load(tmp_path, False)
+        svhn.load_svhn(tmp_path, False)
 
 
 def test_garbage(tmp_path: Path) -> None:
     write(tmp_path / "test_32x32.mat")
     (tmp_path / "train_32x32.mat").write_bytes(pixels(1, 4096).tobytes())
     with pytest.raises(UserError, match=r"train_32x32\.mat cannot be read"):
-        svhn.load(tmp_path, False)
+        svhn.load_svhn(tmp_path, False)
 
 
 def test_missing(tmp_path: Path) -> None:
     write(tmp_path / "train_32x32.mat")
     with pytest.raises(UserError, match=r"SVHN is not in .*: put train_32x32\.mat and test_32x32\.mat into"):
-        svhn.load(tmp_path, False)
+        svhn.load_svhn(tmp_path, False)
 
 
 TYPES = ["i1", "u1", "i2", "u2", "i4", "u4", "f4", "f8", "i8", "u8"]

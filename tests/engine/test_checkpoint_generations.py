@@ -137,7 +137,7 @@ def test_a_run_of_the_time_before_digests(run: RunFolder, whole: dict[str, Any],
 
 
 def test_another_version_is_not_stepped_over(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uiat.runs.checkpoint.SCHEMA", 2)
+    monkeypatch.setattr("uiat.runs.checkpoint.CHECKPOINT_SCHEMA", 2)
     with pytest.raises(UserError, match="written by another version of uiat"):
         load(run)
 

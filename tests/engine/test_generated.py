@@ -36,7 +36,7 @@ def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Real digits, made noisy, as if somebody had generated them."""
     path = tmp_path_factory.mktemp("generated") / "more.npz"
-    real = data.load(DATA).test
+    real = data.load_splits(DATA).test
     g = np.random.default_rng(0)
     which = g.integers(0, len(real), MORE)
     image = real.x.numpy()[which, 0].astype(int) + g.integers(-20, 21, (MORE, 8, 8))
@@ -51,7 +51,7 @@ def config(file: Path, method: str = "uiat", **changes: Any) -> AnyConfig:
 
 @cache
 def splits(choice: DataConfig) -> data.Splits:
-    return data.load(choice, training=True)
+    return data.load_splits(choice, training=True)
 
 
 def go_on(run: RunFolder) -> bool:
@@ -145,6 +145,6 @@ def test_other_generated_images_of_the_same_number_are_refused(
     if known == "checkpoint":
         RunFolder(out).data.unlink()
     resume = ("train", "--resume", str(out), "--device", "cpu")
-    assert "generated images are others" in stopped(capsys, *resume)
+    assert "its generated images" in stopped(capsys, *resume)
     copy.write_bytes(file.read_bytes())
     assert call(capsys, *resume).code == 0

@@ -118,10 +118,8 @@ def test_another_number_of_classes(natural: RunFolder, tmp_path: Path, capsys: p
     flags = ["--data", str(three(tmp_path)), "--data.crop", "0", "--model.width", "4", "--train.epochs", "1"]
     words = ["train", "digits-resnet8-sat", *flags, "--init", str(natural.path), "--out", str(tmp_path / "run")]
     sentence = refused(capsys, *words)
-    assert sentence == (
-        f"{natural.best_averaged} has a last layer 'linear.weight' for 10 classes, but the data has 3: "
-        "replace this layer with --train.fresh-head."
-    )
+    assert f"{natural.best_averaged} has a last layer 'linear.weight' for 10 classes, but the data has 3" in sentence
+    assert "--train.fresh-head" in sentence
     assert not (tmp_path / "run").exists()
     assert call(capsys, *words, "--train.fresh-head").code == 0
     ours, theirs = load_file(tmp_path / "run" / "init.safetensors"), load_file(natural.best_averaged)
@@ -158,7 +156,7 @@ def test_ones_own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     assert call(capsys, *words, "--init", "whole.safetensors", "--out", "a").code == 0
     assert torch.equal(load_file("a/init.safetensors")["3.weight"], head["3.weight"])
     missing = refused(capsys, *words, "--init", "body.pt", "--out", "b")
-    assert missing == "body.pt has no weights '3.weight' (10, 8): it belongs to another network."
+    assert "body.pt has no weights '3.weight' (10, 8)" in missing
     assert call(capsys, *words, "--init", "body.pt", "--train.fresh-head", "--out", "b").code == 0
     assert torch.equal(load_file("b/init.safetensors")["1.weight"], given["1.weight"])
     named = ("--model", "initial_net:build")
@@ -182,7 +180,7 @@ def test_weights_that_are_not_there(
 
 def test_another_network(natural: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["train", *TINY, "--model.width", "8", "--init", str(natural.best), "--out", str(tmp_path / "run")]
-    assert "the network wants (8, 1, 3, 3): it belongs to another one." in refused(capsys, *words)
+    assert "instead of (8, 1, 3, 3)" in refused(capsys, *words)
     assert not (tmp_path / "run").exists()
 
 

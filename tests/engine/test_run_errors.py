@@ -37,7 +37,7 @@ def test_a_folder_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
 def test_an_existing_run_is_not_overwritten(
     run_copy: RunFolder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("uiat.data.load", lambda *_, **__: pytest.fail("the data is read before the run is refused"))
+    monkeypatch.setattr("uiat.data.load_splits", lambda *_, **__: pytest.fail("the data is read first"))
     before = {path.name: path.read_bytes() for path in run_copy.path.iterdir()}
     error = stopped(capsys, "train", *TINY, "--out", str(run_copy.path))
     assert f"uiat train --resume {run_copy.path}" in error
@@ -112,7 +112,7 @@ def test_a_checkpoint_of_another_network(run_copy: RunFolder, capsys: pytest.Cap
     del earlier["provenance"]
     write_sealed(run_copy.checkpoint, earlier)
     assert "does not fit the run's configuration" in stopped(capsys, "train", "--resume", str(run_copy.path))
-    assert "belongs to another" in stopped(capsys, "evaluate", str(run_copy.path))
+    assert "of another network" in stopped(capsys, "evaluate", str(run_copy.path))
 
 
 @pytest.mark.parametrize(

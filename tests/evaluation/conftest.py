@@ -51,7 +51,7 @@ def natural_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def digits() -> data.Splits:
     """The images that both were made from."""
-    return data.load(data.DataConfig(name="digits", crop=0, flip=False))
+    return data.load_splits(data.DataConfig(name="digits", crop=0, flip=False))
 
 
 @pytest.fixture(scope="session")

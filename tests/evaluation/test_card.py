@@ -20,7 +20,7 @@ def test_the_environment() -> None:
 
 
 def test_a_package_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(result_card, "PACKAGES", ("torch", "no-such-package"))
+    monkeypatch.setattr(result_card, "RECORDED_PACKAGES", ("torch", "no-such-package"))
     assert result_card.environment("cpu")["versions"].keys() == {"python", "torch"}
 
 

@@ -64,11 +64,13 @@ def test_agrees_with_a_plain_loop_on_small_files(tmp_path: Path, capsys: pytest.
     formats.cifar10(tmp_path, binary=True)
     path = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
     records = np.frombuffer(path.read_bytes(), dtype=np.uint8).reshape(-1, 3073).copy()
-    images = data.load(data.DataConfig(name="cifar10", download=False), str(tmp_path)).test
+    images = data.load_splits(data.DataConfig(name="cifar10", download=False), str(tmp_path)).test
     predicted = network(images)(images.x.float() / 255).argmax(dim=1).numpy()
     records[:12, 0] = predicted[:12]
     path.write_bytes(records.tobytes())
-    images = data.load(data.DataConfig(name="cifar10", download=False), str(tmp_path)).test.take(torch.arange(18))
+    images = data.load_splits(data.DataConfig(name="cifar10", download=False), str(tmp_path)).test.take(
+        torch.arange(18)
+    )
     found = evaluate(str(tmp_path), 18, "pgd-2", tmp_path / "out.json")
     assert found == plain_loop(network(images), images, 2)
     assert found[0] >= 12 / 18
@@ -79,7 +81,7 @@ def test_agrees_with_a_plain_loop_on_small_files(tmp_path: Path, capsys: pytest.
 @pytest.mark.skipif("UIAT_DATA" not in os.environ, reason="needs the real CIFAR-10: set UIAT_DATA to its folder")
 def test_agrees_with_a_plain_loop_on_the_real_images(tmp_path: Path) -> None:
     folder = os.environ["UIAT_DATA"]
-    images = data.load(data.DataConfig(name="cifar10", download=False), folder).test.take(torch.arange(200))
+    images = data.load_splits(data.DataConfig(name="cifar10", download=False), folder).test.take(torch.arange(200))
     found = evaluate(folder, 200, "pgd-20", tmp_path / "out.json")
     assert found == pytest.approx(plain_loop(network(images), images, 20), abs=0.005)
     assert found[0] > 0.9

@@ -87,7 +87,7 @@ def test_no_weights_yet(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_damaged_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, _ = make_run(tmp_path / "data", ResNet(blocks=(1,), width=4), GREY, data={"name": "digits"})
-    assert "does not say what the data was" in refused(capsys, "export", str(run.path))
+    assert "does not describe the data" in refused(capsys, "export", str(run.path))
     run, _ = make_run(tmp_path / "weights", ResNet(blocks=(1,), width=4), GREY)
     run.best.write_bytes(b"damaged")
     assert "not a readable safetensors file" in refused(capsys, "export", str(run.path))

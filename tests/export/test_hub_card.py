@@ -1,6 +1,7 @@
 """What `--hub-card` adds to an export."""
 
 import re
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,9 @@ import pytest
 
 import uiat
 from tests.export.test_card import ENTRY, NATURAL
-from tests.support.calls import call
+from tests.support.calls import call, stopped
 from tests.support.export_folders import FAMILIES, configure, make_run
 from uiat.config import to_json
-from uiat.export.hub_card import yaml
 from uiat.io import write_json
 from uiat.runs.run_folder import RunFolder, read_json
 
@@ -22,7 +22,8 @@ PLAIN = {"model.safetensors", "model.py", "card.json", "README.md"}
 
 def exported(run: RunFolder, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Path, dict[str, Any], str]:
     """Return the folder, the metadata and the text of the model card."""
-    parse = pytest.importorskip("yaml").safe_load  # which huggingface_hub needs, too
+    pytest.importorskip("huggingface_hub")
+    parse = pytest.importorskip("yaml").safe_load
     assert call(capsys, "export", str(run.path), "--hub-card", *words).code == 0
     text = (run.path / "export" / "README.md").read_text()
     _, metadata, body = text.split("---\n", 2)
@@ -40,12 +41,10 @@ def test_the_model_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert {"uiat", "linf", "adversarial-robustness"} <= set(metadata["tags"])
     assert "datasets" not in metadata  # digits has no name there
     (index,) = metadata["model-index"]
-    values = [(result["dataset"]["name"], result["metrics"][0]["value"]) for result in index["results"]]
-    assert values == [("digits", 0.5)] * 3
-    assert (
-        "under pgd-20 (Linf, ε = 8/255), 95 % interval 35.20% to 64.80%, 40"
-        in index["results"][1]["metrics"][0]["name"]
-    )
+    (result,) = index["results"]
+    assert result["dataset"]["name"] == "digits"
+    assert [metric["value"] for metric in result["metrics"]] == [0.5] * 3
+    assert "under pgd-20 (Linf, ε = 8/255), 95 % interval 35.20% to 64.80%, 40" in result["metrics"][1]["name"]
     assert "| pgd-20 | Linf, 8/255, 20 steps of 2/255 | 50.00% | 35.20% – 64.80% | 40 |" in body
     assert "| autoattack | Linf, 8/255, standard version | 50.00% | 35.20% – 64.80% | 40 |" in body
     for row in (
@@ -108,11 +107,11 @@ def test_paths_of_ones_own_stay_at_home(tmp_path: Path, capsys: pytest.CaptureFi
     uiat.load(out)
 
 
-def test_yaml_of_all_that_metadata_holds() -> None:
-    parse = pytest.importorskip("yaml").safe_load
-    value = {
-        "a": "x: y # ε \"q\" 'p'\n---",
-        "b": [1, 2.5, None, True],
-        "c": [{"d": {"e": ["f"]}, "g": "-"}, {"h": "no"}],
-    }
-    assert parse("\n".join(yaml(value))) == value
+def test_without_the_package(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, _ = make_run(tmp_path / "run", *FAMILIES["resnet"])
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    assert "pip install huggingface_hub" in stopped(capsys, "export", str(run.path), "--hub-card")
+    assert not (run.path / "export").exists()
+    assert call(capsys, "export", str(run.path)).code == 0

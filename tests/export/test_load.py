@@ -109,7 +109,7 @@ def test_which_weights(tmp_path: Path) -> None:
     assert not torch.equal(uiat.load(run.path, weights="last")(images(GREY)), expected)
     with pytest.raises(UserError, match="did you mean 'best'"):
         uiat.load(run.path, weights="Best")  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="is an export, with one set of weights: leave out the choice 'last'"):
+    with pytest.raises(UserError, match="omit the choice 'last'"):
         uiat.load(export(run), weights="last")
 
 

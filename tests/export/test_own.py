@@ -190,7 +190,11 @@ def test_what_a_registered_network_requires(registered: str, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("old", "new", "sentence"),
     [
-        ("kept = data\n", "kept = sets.load and data\n", r"Registered does not work as one file \(AttributeError: "),
+        (
+            "kept = data\n",
+            "kept = sets.load_splits and data\n",
+            r"Registered does not work as one file \(AttributeError: ",
+        ),
         ("import argparse", "import helper", r"imports helper beside it, so .*\.Registered cannot be exported"),
         ("nn.Flatten()", "nn.Flatten(), nn.Dropout(LONGEST / 1000)", r"\(NameError: name 'LONGEST' is not defined\)"),
         ("nn.Flatten()", "nn.Flatten(), SCALE(__name__)", r"^model\.py gives other logits than the run"),

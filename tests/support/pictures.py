@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from uiat.data import DataConfig, Splits, load
+from uiat.data import DataConfig, Splits, load_splits
 from uiat.errors import UserError
 
 CLASSES = ("blue", "green", "red")
@@ -32,7 +32,7 @@ def fill(folder: Path, counts: dict[str, int] | None = None, *, size: tuple[int,
 
 def read(folder: Path, store: Path, **changes: object) -> Splits:
     """Load a folder with its cache in `store`."""
-    return load(DataConfig(name=str(folder), **changes), str(store))  # type: ignore[arg-type]
+    return load_splits(DataConfig(name=str(folder), **changes), str(store))  # type: ignore[arg-type]
 
 
 def packed(store: Path) -> list[Path]:

@@ -60,7 +60,7 @@ def _small(part: T) -> T:
 @cache
 def splits(config: DataConfig = DATA) -> data.Splits:
     """Load the images once for all tests."""
-    return data.load(config)
+    return data.load_splits(config)
 
 
 def begin(config: AnyConfig, path: Path) -> RunFolder:

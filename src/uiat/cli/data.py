@@ -12,11 +12,11 @@ from rich.table import Table
 from uiat import data
 from uiat.cli.options import REGISTRY, check_file, suggest
 from uiat.data import DataConfig, custom, packed
-from uiat.data.files import nearest, user_path
-from uiat.data.packing import PackOptions, pack
+from uiat.data.packing import PackOptions, pack_images
 from uiat.errors import UserError, quoted, unknown
 from uiat.fields import check_numbers, unchecked
 from uiat.io import json_text, write_output
+from uiat.paths import suggest_path, user_path
 from uiat.progress import PipeSafeConsole
 from uiat.recipes import RECIPES
 from uiat.report.data_files import describe_data, write_npz
@@ -100,8 +100,8 @@ def _info(options: Info) -> None:
         )
     check_numbers(config, "--data.")
     check_file(options.json, text=True)
-    parts = data.read(config, options.data_dir, quiet=True)  # the table has its notes
-    splits = data.split(parts, config)
+    parts = data.read_source(config, options.data_dir, quiet=True)  # the table has its notes
+    splits = data.make_splits(parts, config)
     facts = describe_data(options.source, parts, splits)
     facts["notes"] = [*facts["notes"], *filter(None, [data.empty_classes(splits, options.source)])]
     if options.json:
@@ -113,7 +113,7 @@ def _pack(options: Pack) -> None:
     folder, name = user_path(options.folder), options.folder
     is_callable = custom.is_callable(name)
     if not (folder.is_dir() or is_callable):
-        advice = "" if folder.exists() else nearest(folder)
+        advice = "" if folder.exists() else suggest_path(folder)
         advice = advice or "give one with a sub-folder of images for each class."
         raise UserError(f"there is no folder {folder}: {advice}")
     if packed.is_packed(folder):
@@ -126,7 +126,7 @@ def _pack(options: Pack) -> None:
     if out.suffix.lower() == ".npz":
         files = write_npz(listing, choice, out)
     else:
-        pack(listing, choice, out)
+        pack_images(listing, choice, out)
         files = [out]
     test = ["--data.test", files[1]] if len(files) > 1 else []
     suggest("packed; next:", "uiat", "train", "--data", files[0], *test)
@@ -135,8 +135,8 @@ def _pack(options: Pack) -> None:
 def _fetch(options: Fetch) -> None:
     if options.name not in data.SOURCES:
         raise unknown("data set", options.name, data.SOURCES)
-    parts = data.read(DataConfig(name=options.name), options.data_dir)
-    splits = data.split(parts, DataConfig(name=options.name))
+    parts = data.read_source(DataConfig(name=options.name), options.data_dir)
+    splits = data.make_splits(parts, DataConfig(name=options.name))
     _show(describe_data(options.name, parts, splits))
     mine = [name for name in RECIPES if name.startswith(f"{options.name}-") and name.endswith("-uiat")]
     place = ["--data-dir", options.data_dir] if options.data_dir else []

@@ -16,7 +16,7 @@ from uiat.bench.timed import KINDS, BenchSetting, counted, timed_method
 from uiat.cli.flags import flags_of
 from uiat.config import AnyConfig
 from uiat.data import Images, Splits, npz
-from uiat.data.custom import is_own
+from uiat.data.custom import is_custom
 from uiat.data.fetch import NotThere
 from uiat.data.images import Parts
 from uiat.engine.loop import dry_build
@@ -61,16 +61,16 @@ def load(config: AnyConfig, data_dir: str | None) -> tuple[Splits, bool]:
     folder.
     """
     source, present = replace(config.data, download=False), True
-    users_own = source.name not in data.SOURCES and is_own(source.name)
+    users_own = source.name not in data.SOURCES and is_custom(source.name)
     with TemporaryDirectory() as scratch:
         try:
-            parts = data.read(source, scratch if users_own else data_dir)
+            parts = data.read_source(source, scratch if users_own else data_dir)
         except NotThere:
             train, test, classes, shape = SETS[source.name]
             present, names = False, tuple(map(str, range(classes)))
             blank = [Images(torch.zeros(n, *shape).byte(), torch.arange(n) % classes, names) for n in (train, test)]
             parts = Parts(blank[0], blank[1])
-        splits = data.split(parts, source)
+        splits = data.make_splits(parts, source)
     if source.generated.file:
         splits = replace(splits, generated=npz.read_generated(source.generated.file, data_dir, splits.train))
     return splits, present

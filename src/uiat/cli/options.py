@@ -18,7 +18,6 @@ from uiat.cli.flags import ALL, HELP, brief, flags_of, full_help, wants_brief
 from uiat.config import AnyConfig, ModelT, UnknownMethod
 from uiat.data import SOURCES
 from uiat.data.data_config import DataConfig
-from uiat.data.files import nearest
 from uiat.distributed import is_main
 from uiat.errors import UserError, quoted
 from uiat.evaluation.subject import LoadedSubject, Subject
@@ -26,6 +25,7 @@ from uiat.fields import check_radius, show_number, unchecked
 from uiat.io import is_stream, output_path, reason
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
+from uiat.paths import suggest_path
 from uiat.plugins import import_words, unnamed
 from uiat.progress import PipeSafeConsole
 from uiat.recipes.small import LENGTHS, at_radius
@@ -195,7 +195,7 @@ def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
             images = DataConfig(name, size=images.size, download=images.download)
         return Subject(images, choose_model(config.model, chosen.get("--model", ""), target))
     if not target.exists():
-        advice = nearest(target) or "give a run folder, or a weights file with --model and --data."
+        advice = suggest_path(target) or "give a run folder, or a weights file with --model and --data."
         raise UserError(f"there is no {target}: {advice}")
     if model is None or "--data" not in chosen:
         missing = "--model NAME" if model is None else "--data NAME"

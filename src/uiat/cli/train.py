@@ -16,7 +16,7 @@ from uiat.cli.flags import brief, flags_of, full_help, wants_brief
 from uiat.cli.launch import cores, launch, stopped
 from uiat.cli.options import REGISTRY, check_imports, parse_number, read_known, suggest, take, too_long, with_radius
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
-from uiat.data.custom import is_callable, is_own
+from uiat.data.custom import is_callable, is_custom
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
 from uiat.engine.callbacks import open_callback
 from uiat.engine.loop import dry_build, train
@@ -165,7 +165,7 @@ def name_recipe(args: list[str]) -> tuple[str, list[str]]:
     if args and not args[0].startswith("-"):
         return args[0], args[1:]
     named = take(args, ("--data",))[0].get("--data", "")
-    from_user = named not in data.SOURCES and is_own(named)
+    from_user = named not in data.SOURCES and is_custom(named)
     return recipes.OWN if from_user else recipes.DEFAULT, args
 
 
@@ -202,7 +202,7 @@ def _load(config: AnyConfig, where: LaunchOptions) -> data.Splits:
     """Load the data, the main process first: a download happens once."""
     if not is_main():
         wait()
-    splits = data.load(config.data, where.data_dir, training=True)
+    splits = data.load_splits(config.data, where.data_dir, training=True)
     if is_main():
         wait()
     return splits

@@ -1,4 +1,4 @@
-"""Data sets: where they come from, and how a run's training, validation and test images are cut from them."""
+"""Data sets, and their training, validation and test splits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,7 +21,7 @@ __all__ = [
     "Splits",
     "data_folder",
     "empty_classes",
-    "load",
+    "load_splits",
     "plain",
     "resize",
     "stratified",
@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Source:
-    """A known data set."""
+    """A bundled data set."""
 
     description: str
     load: Callable[[Path, bool], tuple[Images, Images]]
@@ -43,12 +43,12 @@ SOURCES: dict[str, Source] = {
     "cifar10": Source("CIFAR-10, 32×32 RGB, 10 classes, 50,000 + 10,000 images", cifar.load10),
     "cifar100": Source("CIFAR-100, 32×32 RGB, 100 classes, 50,000 + 10,000 images", cifar.load100),
     "cifar100-coarse": Source("CIFAR-100 with its 20 coarse classes, 50,000 + 10,000 images", cifar.load100_coarse),
-    "svhn": Source("house numbers, 32×32 RGB, 10 classes, 73,257 + 26,032 images", svhn.load),
+    "svhn": Source("house numbers, 32×32 RGB, 10 classes, 73,257 + 26,032 images", svhn.load_svhn),
     "fashion-mnist": Source("clothes, 28×28 grey, 10 classes, 60,000 + 10,000 images", grey.load_fashion),
 }
 
 _NAMED = 8
-"""Classes that a line names."""
+"""How many classes a notice names."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,38 +63,38 @@ class Splits:
 
     @property
     def spec(self) -> DataSpec:
-        """What a method and a model need to know of the training images."""
+        """The shape and counts of the training images, for methods and models."""
         more = 0 if self.generated is None else len(self.generated)
         return replace(self.train.spec, num_samples=len(self.train) + more)
 
 
-def load(config: DataConfig, data_dir: str | None = None, *, training: bool = False) -> Splits:
-    """Read the data set, take the subsets, resize, and hold out the validation images.
+def load_splits(config: DataConfig, data_dir: str | None = None, *, training: bool = False) -> Splits:
+    """Read a data set, take the subsets, resize, and hold out the validation images.
 
-    Generated images are looked for only where one is going to train.
+    Generated images are read only for `training`.
     """
-    splits = split(read(config, data_dir), config)
+    splits = make_splits(read_source(config, data_dir), config)
     if not training or not config.generated.file:
         return splits
     return replace(splits, generated=npz.read_generated(config.generated.file, data_dir, splits.train))
 
 
-def read(config: DataConfig, data_dir: str | None = None, *, quiet: bool = False) -> Parts:
-    """Read the data set: a known one, or custom data, whose notes are printed unless `quiet`."""
+def read_source(config: DataConfig, data_dir: str | None = None, *, quiet: bool = False) -> Parts:
+    """Read a bundled data set, or custom data, whose notes are printed unless `quiet`."""
     if config.name in SOURCES:
         if config.test:
             raise UserError(f"--data.test is given, but {config.name} has a test set: omit it.")
         folder = data_folder(data_dir)
         return Parts(*SOURCES[config.name].load(folder, config.download), where=str(folder))
     if not config.name:
-        raise UserError(f"no data is named: give --data PATH with {custom.FORMS}.")
-    if custom.is_own(config.name):
-        return custom.read(config, data_dir, quiet=quiet)
-    raise unknown("data set", config.name, SOURCES, others=custom.nearby(), advice=f"or give {custom.FORMS}.")
+        raise UserError(f"no data set is given: give --data with {custom.FORMS}.")
+    if custom.is_custom(config.name):
+        return custom.read_custom(config, data_dir, quiet=quiet)
+    raise unknown("data set", config.name, SOURCES, others=custom.list_candidates(), advice=f"or give {custom.FORMS}.")
 
 
-def split(parts: Parts, config: DataConfig) -> Splits:
-    """Take the subsets, resize, and hold out the validation images, unless the source has some of its own."""
+def make_splits(parts: Parts, config: DataConfig) -> Splits:
+    """Take the subsets, resize, and hold out the validation images, unless the source has a validation split."""
     parts.train.check(f"the training set of {config.name}")
     parts.test.check(f"the test set of {config.name}")
     test = _sized(_subset(parts.test, config.test_subset, "data.test_subset", "test"), config)
@@ -107,22 +107,22 @@ def split(parts: Parts, config: DataConfig) -> Splits:
     if train.spec.shape != test.spec.shape:
         raise UserError(
             f"training images of {config.name} are {_shape(train)} but test images are {_shape(test)}: "
-            "bring them to one shape (--data.size resizes both)."
+            "they must have one shape (--data.size resizes both)."
         )
     return Splits(train, validation, test)
 
 
 def unused(config: DataConfig, count: int, data_dir: str | None = None) -> Images:
-    """Return training images outside the subset of a run, each class in proportion."""
-    images = read(config, data_dir).train
+    """Return training images that are not in the subset of a run, stratified by class."""
+    images = read_source(config, data_dir).train
     rest = hold_out(images, config.subset or len(images), SPLIT_SEED)[0]
     if not 1 <= count <= len(rest):
-        raise UserError(f"{count} unused training images are asked for, but {config.name} has {len(rest)}.")
+        raise UserError(f"{count} unused training images are needed, but {config.name} has {len(rest)}.")
     return _sized(hold_out(rest, count, SPLIT_SEED)[1], config)
 
 
 def empty_classes(splits: Splits, name: str) -> str:
-    """Return one line about the classes that have no image in any split; empty where all have some."""
+    """Return a notice about classes without images in any split; "" if there are none."""
     classes = splits.train.classes
     parts = (splits.train, splits.validation, splits.test)
     present = {int(label) for part in parts for label in part.y.unique()}
@@ -132,8 +132,8 @@ def empty_classes(splits: Splits, name: str) -> str:
     more = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
     named = ", ".join(empty[:_NAMED]) + more
     return (
-        f"{name} has {len(classes)} classes, of which {len(empty)} without any image: {named}; "
-        "number the labels from 0 without gaps, unless this is meant"
+        f"{name} has {len(classes)} classes, of which {len(empty)} have no images: {named}; "
+        "number the labels from 0 without gaps, unless this is intended"
     )
 
 
@@ -141,7 +141,7 @@ def _held_out(train: Images, parts: Parts, config: DataConfig) -> tuple[Images, 
     if parts.validation is None:
         return hold_out(train, _validation(config.validation, len(train)), SPLIT_SEED)
     if config.validation is not None:
-        raise UserError(f"data.validation is given, but {config.name} has a validation split of its own: leave it out.")
+        raise UserError(f"data.validation is given, but {config.name} has a validation split: omit it.")
     parts.validation.check(f"the validation set of {config.name}")
     return train, _sized(parts.validation, config)
 
@@ -161,7 +161,7 @@ def _subset(images: Images, count: int | None, option: str, part: str) -> Images
 def _validation(count: int | None, available: int) -> int:
     chosen = default_validation(available) if count is None else count
     if not 1 <= chosen < available:
-        raise UserError(f"data.validation is {chosen} of {available} training images: hold out and leave at least 1.")
+        raise UserError(f"data.validation is {chosen} of {available} training images: give 1 to {available - 1}.")
     return chosen
 
 

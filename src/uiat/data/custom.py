@@ -1,4 +1,4 @@
-"""Data of one's own: named by a path, or as `module:callable`."""
+"""Custom data sets: a folder of images, a packed data set, an .npz, or the result of `module:callable`."""
 
 import hashlib
 import operator
@@ -12,25 +12,24 @@ from uiat.data import image_folder, npz, packed
 from uiat.data.data_config import DataConfig
 from uiat.data.decode import as_image
 from uiat.data.fetch import data_folder
-from uiat.data.files import first_line, is_file, nearest, user_path
+from uiat.data.files import is_file
 from uiat.data.images import Images, Parts, hold_out
 from uiat.data.packing import Listing, PackOptions, cached
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
+from uiat.paths import suggest_path, user_path
 from uiat.plugins import import_from
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
 FORMS = "a folder of images with a sub-folder for each class, an .npz, or module:callable"
-_INSTEAD = (
-    "write a function that loads it, and name it with --data module:callable (docs/data.md has the lines to copy)."
-)
+_INSTEAD = "write a function that loads it, and give it as --data module:callable (docs/data.md has an example)."
 _PROBES = 64
-"""Images of each split that are part of the digest of a callable's data: all of them would take too long."""
+"""Images of each split in the digest of a callable's data: all of them would take too long."""
 
 
 class Dataset(Protocol):
-    """What a callable returns: a map-style data set of (image, label)."""
+    """A map-style data set of (image, label), which a callable returns."""
 
     def __len__(self) -> int: ...
 
@@ -38,24 +37,24 @@ class Dataset(Protocol):
 
 
 def is_path(name: str) -> bool:
-    """Tell whether a data set is named by a path, whether that exists or not."""
+    """Return whether a data set is given as a path, existing or not."""
     if name.lower().endswith((".npz", ".npy")):
         return True
     return bool(name) and (name.startswith((".", "~")) or os.sep in name or os.path.lexists(name))
 
 
 def is_callable(name: str) -> bool:
-    """Tell whether a data set is named as `module:callable`."""
+    """Return whether a data set is given as `module:callable`."""
     return ":" in name and not is_path(name)
 
 
-def is_own(name: str) -> bool:
-    """Tell whether a data set is one's own; a known name is looked up before."""
+def is_custom(name: str) -> bool:
+    """Return whether the name of a data set that is not bundled is that of a custom one."""
     return is_path(name) or is_callable(name)
 
 
-def nearby() -> list[str]:
-    """Return what is in the current folder that could be data of one's own."""
+def list_candidates() -> list[str]:
+    """Return the entries of the current folder that could be custom data, for suggestions."""
     try:
         entries = list(os.scandir())
     except OSError:
@@ -63,50 +62,50 @@ def nearby() -> list[str]:
     return [entry.name for entry in entries if os.path.isdir(entry) or entry.name.lower().endswith(".npz")]
 
 
-def read(config: DataConfig, data_dir: str | None, *, quiet: bool = False) -> Parts:
-    """Read custom data; all but an .npz is packed first, once, with notes unless `quiet`."""
+def read_custom(config: DataConfig, data_dir: str | None, *, quiet: bool = False) -> Parts:
+    """Read custom data; all but an .npz is packed on first use, which prints notes unless `quiet`."""
     path = user_path(config.name)
     if not path.is_dir() and path.suffix.lower() == ".npz":
         test = user_path(config.test) if config.test else None
-        return Parts(*read_npz(path, test, config.test_fraction), where=str(path.absolute()))
+        return Parts(*split_npz(path, test, config.test_fraction), where=str(path.absolute()))
     if config.test and path.is_dir():
-        raise UserError(f"--data.test is given, but {path} is a folder: put its test images into {path}/test instead.")
+        raise UserError(f"--data.test is given, but {path} is a folder: put the test images into {path}/test.")
     if config.test and is_callable(config.name):
         raise UserError(f"--data.test is given, but {config.name} returns its test images itself: omit it.")
     if packed.is_packed(path):
-        return packed.read(path)
+        return packed.read_packed(path)
     size = (config.size, config.size) if isinstance(config.size, int) else config.size
     store = data_folder(data_dir) / "packed"
-    return packed.read(cached(listing(config.name), PackOptions(size, config.test_fraction), store, quiet=quiet))
+    return packed.read_packed(cached(listing(config.name), PackOptions(size, config.test_fraction), store, quiet=quiet))
 
 
-def read_npz(train: Path, test: Path | None, fraction: float = 0.2) -> tuple[Images, Images]:
-    """Return (train, test); without a test file a stratified fraction, always the same, is held out."""
-    images = npz.read(train)
-    return hold_out(images, fraction) if test is None else (images, npz.read(test, images.classes))
+def split_npz(train: Path, test: Path | None, fraction: float = 0.2) -> tuple[Images, Images]:
+    """Read (train, test); without a test file, a fixed stratified fraction is held out."""
+    images = npz.read_npz(train)
+    return hold_out(images, fraction) if test is None else (images, npz.read_npz(test, images.classes))
 
 
 def listing(name: str) -> Listing:
-    """List the images of a folder or of a callable's data sets; what cannot be packed is one sentence."""
+    """List the images of a folder or of a callable's data sets."""
     if is_callable(name):
         return _from_callable(name)
     path = user_path(name)
     if path.suffix.lower() == ".npy":
-        raise UserError(f"{path} is an .npy file, which is no longer read by itself: {_INSTEAD}")
+        raise UserError(f"{path} is an .npy file, which is not supported: {_INSTEAD}")
     if not os.path.exists(path):
         if path.is_symlink():
-            raise UserError(f"{path} is a link to nothing, or to itself: remove it, or give {FORMS}.")
-        raise UserError(f"there is no {path}: {nearest(path) or f'give {FORMS}.'}")
+            raise UserError(f"{path} is a broken link, or a link to itself: remove it, or give {FORMS}.")
+        raise UserError(f"there is no {path}: {suggest_path(path) or f'give {FORMS}.'}")
     if not path.is_dir():
-        raise UserError(f"{path} is no data that can be read: give {FORMS}.")
+        raise UserError(f"{path} has no supported data format: give {FORMS}.")
     saved = is_file(path / "state.json") and is_file(path / "dataset_info.json")
     if saved or is_file(path / "dataset_dict.json"):
-        raise UserError(f"{path} is a Hugging Face data set, which is no longer read by itself: {_INSTEAD}")
+        raise UserError(f"{path} is a Hugging Face data set, which is not read directly: {_INSTEAD}")
     return image_folder.scan(path)
 
 
 def _from_callable(name: str) -> Listing:
-    """List the images that a callable returns for `train` and `test`; some of each are read, for the digest."""
+    """List the images that a callable returns for `train` and `test`; some are read for the digest."""
     module_name, _, function = name.partition(":")
     module = import_from(Path.cwd(), module_name, f"--data {name}")
     load = getattr(module, function, None)
@@ -119,13 +118,13 @@ def _from_callable(name: str) -> Listing:
         try:
             dataset = load(part)
             count = 0 if dataset is None else len(dataset)
-        except Exception as error:  # the user's code may raise anything; the cause stays for a debugger
+        except Exception as error:  # user code may raise anything; the cause is kept for a debugger
             raise UserError(
-                f"{name} failed for {part!r} ({first_line(error)}): let it return an object with __len__ and "
-                "__getitem__ that gives (image, label)."
+                f"{name} failed for {part!r} ({first_line(error)}): it must return an object with __len__ and "
+                "__getitem__, which returns (image, label)."
             ) from error
         if dataset is None and part == "test":
-            continue  # some of the training images are held out
+            continue  # test images are then held out of the training images
         if not count:
             raise UserError(f"{name} has no images for {part!r}: return at least one.")
         sets[part] = dataset
@@ -144,7 +143,7 @@ def _from_callable(name: str) -> Listing:
 
 
 def _add_probes(digest: "hashlib._Hash", name: str, part: str, dataset: Dataset) -> None:
-    """Add the length and some of the images, spread over a data set, to the digest; they must not be random."""
+    """Add the length and some evenly spaced images of a data set to the digest; they must not be random."""
     count = len(dataset)
     digest.update(f"{part} {count}".encode())
     for k in range(0, count, -(-count // _PROBES)):
@@ -155,8 +154,8 @@ def _add_probes(digest: "hashlib._Hash", name: str, part: str, dataset: Dataset)
             raise UserError(f"image {k} of {name} for {part!r} cannot be used: {why}.") from error
         if image.tobytes() != again.tobytes():
             raise UserError(
-                f"{name} gives other pixels for {part!r} each time it is asked: leave out random transforms, "
-                "training images are augmented here (--data.crop, --data.flip)."
+                f"{name} returns different pixels for the same image of {part!r}: remove random transforms; "
+                "training images are augmented by --data.crop and --data.flip."
             )
         digest.update(f"{image.mode} {image.size} {label}".encode() + image.tobytes())
 
@@ -169,14 +168,14 @@ def _item(dataset: Dataset, index: int, classes: int = 0) -> "tuple[Image, int]"
         label = operator.index(item[1])
     except TypeError:
         raise ValueError(f"its label is {type(item[1]).__name__}: give an integer from 0") from None
-    if not 0 <= label < (classes or npz.MOST_CLASSES):
+    if not 0 <= label < (classes or npz.MAX_CLASSES):
         most = f"{classes - 1}, for {classes} classes" if classes else "the number of classes, without gaps"
         raise ValueError(f"its label is {label}: give 0 to {most}")
     return as_image(item[0]), label
 
 
 def _classes(name: str, sets: Mapping[str, Dataset]) -> tuple[str, ...]:
-    """Return the names that the data sets have as `classes`, as torchvision's do; empty where they have none."""
+    """Return the `classes` of the data sets, an attribute that those of torchvision have; empty without it."""
     given = {part: getattr(dataset, "classes", None) for part, dataset in sets.items()}
     named = {part: () if names is None else tuple(map(str, names)) for part, names in given.items()}
     if named.get("test") and named["test"] != named["train"]:

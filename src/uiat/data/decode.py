@@ -1,6 +1,6 @@
-"""One image as bytes of pixels, whatever its mode; files that only pretend to be images are refused.
+"""Decoding of image files and objects of any mode to uint8 arrays.
 
-Pillow is imported only by commands that read images of one's own.
+Pillow is imported only by commands that read custom images.
 """
 
 import warnings
@@ -23,18 +23,18 @@ SUFFIXES = (
     *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".avif", ".bmp", ".gif"),
     *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm"),
 )
-"""How the names of image files end."""
+"""Suffixes of image files."""
 _FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "AVIF")
-"""What a file may hold: formats that are decoded, not run (EPS, for one, is a program)."""
+"""Accepted formats: those that are only decoded (EPS, for example, is a program)."""
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N")
 _ORIENTATION = 0x0112
 _TURNED = (5, 6, 7, 8)
-"""EXIF orientations that change width and height."""
+"""EXIF orientations that swap width and height."""
 _CHUNK = 4096
 """Images converted at a time."""
 
 
-class Facts(NamedTuple):
+class ImageFacts(NamedTuple):
     """Size and kind of an image."""
 
     height: int
@@ -52,24 +52,24 @@ def _formats() -> tuple[str, ...]:
 
 @contextmanager
 def opened(file: IO[bytes]) -> "Iterator[Image]":
-    """Open an image without decoding it; more pixels than Pillow trusts are an error, other complaints are not."""
+    """Open an image without decoding it; decompression bombs are an error, other warnings are ignored."""
     from PIL import Image, UnidentifiedImageError
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # such as odd metadata, which does not touch the pixels
+        warnings.simplefilter("ignore")  # such as invalid metadata, which does not affect the pixels
         warnings.simplefilter("error", Image.DecompressionBombWarning)
         try:
             with Image.open(file, formats=_formats()) as image:
                 yield image
         except (Image.DecompressionBombWarning, Image.DecompressionBombError):
             limit = Image.MAX_IMAGE_PIXELS or 0
-            raise ValueError(f"it claims more than {limit:,} pixels, refused as a decompression bomb") from None
+            raise ValueError(f"it has more than {limit:,} pixels, refused as a decompression bomb") from None
         except UnidentifiedImageError:
-            raise ValueError("it is no image of a known format") from None
+            raise ValueError("it is not an image of a known format") from None
 
 
 def as_image(value: Any) -> "Image":
-    """Return a PIL image of what a data set yields: a PIL image, an array (H, W) or (H, W, C), a tensor (C, H, W)."""
+    """Convert a PIL image, an array (H, W) or (H, W, C), or a tensor (C, H, W) to a PIL image."""
     from PIL import Image
 
     if isinstance(value, Image.Image):
@@ -92,14 +92,14 @@ def as_image(value: Any) -> "Image":
 
 
 def to_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
-    """Return pixels as bytes, floats from 0 to 1 times 255; other floats are a `ValueError`."""
+    """Return pixels as uint8; floats in [0, 1] are multiplied by 255, others raise a `ValueError`."""
     if array.dtype == np.uint8:
         return array
     out = np.empty(array.shape, np.uint8)
-    for start in range(0, len(array), _CHUNK):  # a float64 copy of a whole set may not fit into memory
+    for start in range(0, len(array), _CHUNK):  # a float64 copy of all images may not fit into memory
         part = array[start : start + _CHUNK]
         if np.isnan(part).any():
-            raise ValueError("has pixels that are not numbers (NaN): remove them")
+            raise ValueError("has NaN pixels: remove them")
         low, high = float(part.min(initial=0)), float(part.max(initial=0))
         if low < 0 or high > 1:
             raise ValueError(
@@ -110,24 +110,23 @@ def to_bytes(array: NDArray[Any]) -> NDArray[np.uint8]:
     return out
 
 
-def look(image: "Image") -> Facts:
-    """Return the size of an image as it is to be seen, and whether it is grey; of a file only the head is read."""
-    # A PNG may keep its orientation behind the pixels; for the sake of speed only the head is asked here.
+def image_facts(image: "Image") -> ImageFacts:
+    """Return the size of an upright image, and whether it is grey; only the header of a file is read."""
+    # A PNG may have its orientation after the pixels; it is then ignored here, for speed.
     exif = image.getexif() if image.format != "PNG" or "exif" in image.info else {}
     width, height = image.size[::-1] if exif.get(_ORIENTATION) in _TURNED else image.size
-    return Facts(height, width, image.mode in _GREY)
+    return ImageFacts(height, width, image.mode in _GREY)
 
 
-def pixels(image: "Image", size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
-    """Return an image as uint8 (C, H, W) of this (height, width): upright, on white where it is transparent.
+def to_array(image: "Image", size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
+    """Return an image as uint8 (C, H, W) with this (height, width): upright, and on white where it is transparent.
 
-    Of an animation the first picture is taken. Sides that differ are stretched or shrunk to fit by `resample`, as all
-    other data; nothing is cut off.
+    The first frame of an animation is taken. The image is resized by `resample`; nothing is cropped.
     """
     from PIL import ImageOps
 
     if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
-        raise ValueError("its pixels have 32 bits and no known range: save it with 8 or 16 bits")
+        raise ValueError("its pixels have 32 bits and an unknown range: save it with 8 or 16 bits")
     shown = _opaque(_eight_bits(ImageOps.exif_transpose(image))).convert("L" if grey else "RGB")
     array = np.asarray(shown, np.uint8)
     array = array[None] if grey else array.transpose(2, 0, 1)
@@ -137,19 +136,19 @@ def pixels(image: "Image", size: tuple[int, int], grey: bool) -> NDArray[np.uint
 
 
 def _eight_bits(image: "Image") -> "Image":
-    """Scale 16 bits to 8; Pillow alone would cut off all above 255."""
+    """Scale 16 bits to 8; Pillow would clip values above 255."""
     from PIL import Image
 
     if not image.mode.startswith("I"):
         return image
     values = np.asarray(image).astype(np.int64)
     if values.min() < 0 or values.max() > 65535:
-        raise ValueError("its pixels lie outside 16 bits")
+        raise ValueError("its pixels exceed 16 bits")
     return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
 
 
 def _opaque(image: "Image") -> "Image":
-    """Lay a transparent image on white; what hides under transparent pixels is arbitrary."""
+    """Compose a transparent image with white, since the colour of transparent pixels is arbitrary."""
     from PIL import Image
 
     if not image.has_transparency_data:

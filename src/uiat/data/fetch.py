@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uiat.data.files import check_size, first_line, user_path
-from uiat.errors import UserError
+from uiat.data.files import check_file_size
+from uiat.errors import UserError, first_line
 from uiat.io import digest
+from uiat.paths import user_path
 
 if TYPE_CHECKING:
     import requests
@@ -188,10 +189,10 @@ def _extract(packed: Path, into: Path) -> Path:
         with gzip.open(packed) as stream, tempfile.TemporaryFile(dir=packed.parent) as plain:
             while part := stream.read(1 << 20):
                 plain.write(part)
-                check_size(plain.tell())
+                check_file_size(plain.tell())
             plain.seek(0)
             with tarfile.open(fileobj=plain) as tar:
-                check_size(
+                check_file_size(
                     sum(member.size for member in tar)
                 )  # an empty stretch of a file takes no room in the archive
                 tar.extractall(into, filter="data")

@@ -1,6 +1,5 @@
-"""What every reader of files shares."""
+"""Helpers for readers of data files: size limits, error messages and label checks."""
 
-import difflib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,80 +10,49 @@ import torch
 from numpy.typing import NDArray
 
 from uiat.data.images import Images
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
+
+MAX_FILE_BYTES = 1 << 30
+"""The size limit for official files, also when unpacked; the largest has 225 MB."""
 
 
-def first_line(error: BaseException) -> str:
-    """Return what an error of another library says, short enough to be part of a sentence."""
-    lines = str(error).strip().splitlines()
-    text = lines[0].rstrip(".:") if lines else ""
-    return f"{type(error).__name__}: {text[:200]}" if text else type(error).__name__
-
-
-def user_path(given: str) -> Path:
-    """Return a path that a person typed; unlike `Path.expanduser`, leave an unknown ~name as it is."""
-    return Path(os.path.expanduser(given))
-
-
-def nearest(path: Path) -> str:
-    """Return "did you mean …?" with the neighbour whose name is most like that of a path that does not exist, or ""."""
-    rest: list[str] = []
-    while not os.path.isdir(path.parent) and path != path.parent:
-        rest.insert(0, path.name)
-        path = path.parent
-    try:
-        others = [name for name in os.listdir(path.parent) if name != path.name]  # itself is a link to nothing
-        close = difflib.get_close_matches(path.name, others, n=1)
-    except OSError:
-        close = []
-    if not close:
-        return ""
-    neighbour = path.with_name(close[0])
-    whole = neighbour.joinpath(*rest)
-    return f"did you mean {whole if os.path.exists(whole) else neighbour}?"
-
-
-MOST_BYTES = 1 << 30
-"""No official file has more, packed or not: the largest has 225 MB. A declared size beyond it is not even tried."""
-
-
-def check_size(size: int, most: int = MOST_BYTES) -> None:
-    """Refuse, within `reading`, content that is larger than any of its kind."""
+def check_file_size(size: int, most: int = MAX_FILE_BYTES) -> None:
+    """Raise an error, to be caught by `reading`, if content is too large to be genuine."""
     if size > most:
         raise ValueError(f"it claims {size:,} bytes, and at most {most:,} are expected")
 
 
-def content_of(path: Path, most: int = MOST_BYTES) -> bytes:
-    """Return all bytes of a file of an official data set; call it within `reading`."""
-    check_size(path.stat().st_size, most)
+def content_of(path: Path, most: int = MAX_FILE_BYTES) -> bytes:
+    """Return the content of a file of limited size; call it in `reading`."""
+    check_file_size(path.stat().st_size, most)
     return path.read_bytes()
 
 
 def is_file(path: Path) -> bool:
-    """Tell whether a file exists; unlike `Path.is_file`, never raise over a forbidden folder."""
+    """Return whether a file exists; unlike `Path.is_file`, never raise `PermissionError`."""
     return os.path.isfile(path)
 
 
 def first_file(*paths: Path) -> Path | None:
-    """Return the first of these files that exists."""
+    """Return the first of these paths that is a file."""
     return next((path for path in paths if is_file(path)), None)
 
 
 @contextmanager
 def reading(path: Path, kind: str) -> Iterator[None]:
-    """Turn whatever a parser raises over a damaged file into one sentence that names the file."""
+    """Turn any exception of a parser into a `UserError` that names the file."""
     try:
         yield
     except UserError:
         raise
-    except Exception as error:  # parsers raise nearly anything on damaged bytes
+    except Exception as error:  # parsers may raise anything on damaged data
         raise UserError(
             f"{path} cannot be read as {kind} ({first_line(error)}): replace it with an intact copy."
         ) from error
 
 
 def check_labels(path: Path, labels: NDArray[np.integer], classes: int, first: int = 0) -> None:
-    """Refuse labels outside first … first + classes − 1, naming the file that has them."""
+    """Raise an error that names the file if labels are outside first … first + classes − 1."""
     if labels.size and not first <= labels.min() <= labels.max() < first + classes:
         bad = labels.min() if labels.min() < first else labels.max()
         raise UserError(
@@ -93,6 +61,6 @@ def check_labels(path: Path, labels: NDArray[np.integer], classes: int, first: i
 
 
 def to_images(x: NDArray[np.uint8], y: NDArray[np.integer], classes: tuple[str, ...]) -> Images:
-    """Bring arrays of images (N, C, H, W) and labels into tensors; a read-only buffer of a file is copied."""
+    """Convert arrays of images (N, C, H, W) and labels to tensors; a read-only buffer is copied."""
     writable = x if x.flags.c_contiguous and x.flags.writeable else x.copy(order="C")
     return Images(torch.from_numpy(writable), torch.from_numpy(y.astype(np.int64)), classes)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uiat.data import fetch
-from uiat.data.files import check_labels, check_size, first_file, reading, to_images
+from uiat.data.files import check_file_size, check_labels, first_file, reading, to_images
 from uiat.data.images import Images, hold_out
 
 _CLASSES = (
@@ -65,12 +65,12 @@ def _read(images: Path, labels: Path) -> Images:
 def _idx(path: Path, dims: int) -> NDArray[np.uint8]:
     """Read an idx file: 0, 0, 8 (bytes), how many dimensions, each as a big-endian int32, then the data."""
     with reading(path, "an idx file"):
-        check_size(path.stat().st_size)
+        check_file_size(path.stat().st_size)
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             start = file.read(4)
             if start != bytes([0, 0, 8, dims]):
                 raise ValueError(f"it starts with {start.hex()} instead of 000008{dims:02}")
             shape = tuple(np.frombuffer(file.read(4 * dims), ">u4").tolist())
-            check_size(math.prod(shape))
+            check_file_size(math.prod(shape))
             content = file.read(math.prod(shape) + 1)  # one more, so that a packed file checks itself at its end
         return np.frombuffer(content, np.uint8).reshape(shape)

@@ -1,4 +1,4 @@
-"""A folder of images, a sub-folder for each class: `cats/1.png`, or `train/cats/1.png` where it has splits."""
+"""Folders of images with a sub-folder for each class: `cats/1.png`, or `train/cats/1.png` if there are splits."""
 
 import hashlib
 import os
@@ -22,25 +22,25 @@ SPLITS = {
     **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-"""Sub-folders that hold a split, in any case, if they hold sub-folders themselves."""
+"""Names of sub-folders, in any case, that hold a split if they contain sub-folders."""
 _JUNK = ("__MACOSX", "Thumbs.db", "desktop.ini", "@eaDir")
-DEEPEST = 100
-"""How many folders may lie in each other within a class."""
+MAX_DEPTH = 100
+"""How deeply folders may be nested in a class."""
 _Inode = tuple[int, int]
 
 
 @dataclass
 class _Walk:
-    """What a walk through the folder has seen."""
+    """The files found in a folder."""
 
     stamps: list[tuple[str, int, int]] = field(default_factory=list)
-    """Place, bytes and time of the last change (ns) of each image: a file that is written again has another."""
+    """Relative path, size and modification time (ns) of each image: a rewritten file has another time."""
     others: list[str] = field(default_factory=list)
-    """Files that are no images."""
+    """Files that are not images."""
 
 
 def scan(folder: Path) -> Listing:
-    """List the images of a folder; nothing is decoded."""
+    """List the images of a folder without decoding them."""
     splits = _splits(folder)
     walk = _Walk()
     images = {
@@ -49,14 +49,14 @@ def scan(folder: Path) -> Listing:
     }
     if not any(files for part in images.values() for files in part.values()):
         raise UserError(
-            f"{folder} holds no images in sub-folders: make a sub-folder for each class, such as {folder}/cats."
+            f"{folder} has no images in sub-folders: create a sub-folder for each class, such as {folder}/cats."
         )
     _check_classes(folder, splits, images)
     classes = tuple(sorted(images["train"]))
     parts = {part: [place for name in sorted(group) for place in group[name]] for part, group in images.items()}
     for part, places in parts.items():
         if not places:
-            raise UserError(f"the split {splits[part]} holds no images: fill it, or remove it.")
+            raise UserError(f"the split {splits[part]} has no images: add some, or remove the folder.")
     number = {name: k for k, name in enumerate(classes)}
     label = {place: number[name] for group in images.values() for name, places in group.items() for place in places}
     root = folder.resolve()
@@ -77,7 +77,7 @@ def _digest(stamps: list[tuple[str, int, int]]) -> str:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """Return what is in a folder, sorted, without hidden files and what systems leave behind."""
+    """Return the sorted entries of a folder without hidden files and those that operating systems create."""
     try:
         with os.scandir(folder) as entries:
             shown = [e for e in entries if not e.name.startswith(".") and e.name not in _JUNK]
@@ -91,7 +91,7 @@ def _folders(folder: Path) -> list[Path]:
 
 
 def _splits(folder: Path) -> dict[str, Path]:
-    """Return the folder of each split; a folder without splits is all `train`."""
+    """Return the folder of each split; a folder without splits is `train`."""
     below = _folders(folder)
     named = [at for at in below if at.name.lower() in SPLITS and _folders(at)]
     if not named:
@@ -100,20 +100,22 @@ def _splits(folder: Path) -> dict[str, Path]:
     for at in named:
         part = SPLITS[at.name.lower()]
         if part in splits:
-            raise UserError(f"{folder} has two folders for one split, {splits[part].name} and {at.name}: keep one.")
+            raise UserError(
+                f"{folder} has two folders for one split, {splits[part].name} and {at.name}: keep one of them."
+            )
         splits[part] = at
     if "train" not in splits:
-        raise UserError(f"{folder} has a split {named[0].name} but no train: add it, or rename {named[0].name}.")
+        raise UserError(f"{folder} has a split {named[0].name} but no train: add train, or rename {named[0].name}.")
     if stray := [at for at in below if at not in named]:
         raise UserError(
             f"{folder} has the folder {stray[0].name} beside its splits {', '.join(at.name for at in named)}: "
-            "move it into one of them, or away."
+            "move it into one of them, or elsewhere."
         )
     return splits
 
 
 def _classes(folder: Path, walk: _Walk, root: Path) -> dict[str, Path]:
-    """Return the sub-folders of a split, which are its classes."""
+    """Return the folder of each class of a split."""
     for entry in _entries(folder):
         if not os.path.isdir(entry.path):
             walk.others.append(str((folder / entry.name).relative_to(root)))
@@ -133,12 +135,12 @@ def _classes(folder: Path, walk: _Walk, root: Path) -> dict[str, Path]:
 
 
 def _images(folder: Path, root: Path, above: tuple[_Inode, ...], walk: _Walk) -> Iterator[str]:
-    """Yield the places of the images in a folder and below it."""
+    """Yield the relative paths of the images in a folder and its sub-folders."""
     here = _inode(folder)
     if here in above:
-        raise UserError(f"{folder} is a link to a folder that it lies in: remove it.")
-    if len(above) >= DEEPEST:
-        raise UserError(f"{root} has folders that are more than {DEEPEST} deep: move their images up, or remove them.")
+        raise UserError(f"{folder} is a link to a folder that contains it: remove it.")
+    if len(above) >= MAX_DEPTH:
+        raise UserError(f"{root} has folders nested more than {MAX_DEPTH} deep: move their images up, or remove them.")
     for entry in _entries(folder):
         path = folder / entry.name
         if os.path.isdir(path):
@@ -151,9 +153,9 @@ def _images(folder: Path, root: Path, above: tuple[_Inode, ...], walk: _Walk) ->
         try:
             state = path.stat()
         except OSError as error:
-            raise UserError(f"{path} is a link to nothing, or cannot be read ({error.strerror}): remove it.") from None
+            raise UserError(f"{path} is a broken link or cannot be read ({error.strerror}): remove it.") from None
         if not stat.S_ISREG(state.st_mode):
-            raise UserError(f"{path} is no regular file: remove it.")
+            raise UserError(f"{path} is not a regular file: remove it.")
         walk.stamps.append((place, state.st_size, state.st_mtime_ns))
         yield place
 
@@ -170,24 +172,24 @@ def _check_classes(folder: Path, splits: dict[str, Path], images: dict[str, dict
             if name not in images["train"]:
                 raise UserError(
                     f"the class {name} of {where} is not in {splits['train']}: "
-                    f"a network cannot learn it; the training classes are {_some(sorted(images['train']))}."
+                    f"it is not trained; the training classes are {_some(sorted(images['train']))}."
                 )
             if not files and part == "train":
-                raise UserError(f"the class folder {where / name} holds no images: fill it, or remove it.")
+                raise UserError(f"the class folder {where / name} has no images: add some, or remove it.")
             other = owners.setdefault(_inode(where / name), where / name)
             if other != where / name:
-                raise UserError(f"{other} and {where / name} are one and the same folder: remove one of them.")
+                raise UserError(f"{other} and {where / name} are the same folder: remove one of them.")
 
 
 def _notes(images: dict[str, dict[str, list[str]]], classes: Sequence[str], walk: _Walk) -> tuple[str, ...]:
     lacking = {part: [name for name in classes if not group.get(name)] for part, group in images.items()}
     notes = [
-        f"the {part} split has no images of {_some(names)}: accuracies say nothing of them"
+        f"the {part} split has no images of {_some(names)}: accuracies do not cover them"
         for part, names in lacking.items()
         if names
     ]
     if walk.others:
-        notes.append(f"left out, as they are no images in a class folder: {_some(walk.others)}")
+        notes.append(f"skipped, since they are not images in a class folder: {_some(walk.others)}")
     return tuple(sorted(notes))
 
 

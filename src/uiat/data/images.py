@@ -13,20 +13,20 @@ from uiat.rng import generator
 from uiat.types import DataSpec
 
 SMALLEST, LARGEST = 8, 1024
-"""Sides of an image, in pixels, that the models here can make sense of."""
+"""The range of image sides, in pixels, that the models support."""
 SPLIT_SEED = 0
-"""Fixed, so that runs of different seeds train, select and test on the same images."""
+"""Fixed, so that runs with different seeds train, validate and test on the same images."""
 RESAMPLING = "area, then bilinear"
-"""What `resample` does, in the key of packed images: those of another resampling are packed again."""
+"""The method of `resample`, part of the key of packed images: a change packs them again."""
 _CHUNK = 1024
 """Images resized at a time."""
 _PROBES = 64
-"""Images whose pixels are part of a digest: all of them may be more than the memory holds."""
+"""Images whose pixels are part of a digest: all of them may exceed the memory."""
 
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """Images as they are stored: uint8 (N, C, H, W), int64 labels (N,), and the name of each class."""
+    """Images as stored: uint8 (N, C, H, W), int64 labels (N,), and the name of each class."""
 
     x: Tensor
     y: Tensor
@@ -37,11 +37,11 @@ class Images:
 
     @property
     def spec(self) -> DataSpec:
-        """What a method and a model need to know of these images."""
+        """The shape and counts of these images, for methods and models."""
         return DataSpec(len(self.classes), len(self), tuple(self.x.shape[1:]))
 
     def take(self, index: Tensor) -> "Images":
-        """Return the images at these positions, in this order."""
+        """Return the images at these indices, in this order."""
         return replace(self, x=self.x[index], y=self.y[index])
 
     def part(self, start: int, stop: int) -> "Images":
@@ -56,7 +56,7 @@ class Images:
         return digest.hexdigest()
 
     def check(self, where: str) -> None:
-        """Raise a `UserError` that names `where` unless these are images that one can train on."""
+        """Raise a `UserError` that names `where` unless these images can be trained on."""
         wrong = self._wrong()
         if wrong:
             raise UserError(f"{where} {wrong}.")
@@ -68,9 +68,9 @@ class Images:
         if y.ndim != 1 or y.dtype != torch.int64:
             return f"must have int64 labels (N,), but has {y.dtype} of shape {tuple(y.shape)}"
         if len(x) != len(y):
-            return f"has {len(x)} images but {len(y)} labels: give one label an image"
+            return f"has {len(x)} images but {len(y)} labels: give one label per image"
         if not len(x):
-            return "holds no images"
+            return "has no images"
         if x.shape[1] not in (1, 3):
             return f"has images of {x.shape[1]} channels: convert them to 1 (grey) or 3 (RGB)"
         if min(x.shape[2:]) < SMALLEST:
@@ -78,7 +78,7 @@ class Images:
         if classes < 2:
             return "has fewer than two classes, so there is nothing to classify"
         if twice := [name for name, count in Counter(self.classes).items() if count > 1]:
-            return f"has two classes of the name {twice[0]!r}: give each a name of its own"
+            return f"has two classes named {twice[0]!r}: rename one of them"
         low, high = int(y.min()), int(y.max())
         if low < 0 or high >= classes:
             bad = low if low < 0 else high
@@ -87,15 +87,15 @@ class Images:
 
 
 def to_unit(x: Tensor) -> Tensor:
-    """Return pixels in [0, 1] as float32, in memory of their own: bytes over 255, other numbers as they are."""
+    """Return a float32 copy in [0, 1]: bytes are divided by 255, floats are unchanged."""
     return x.clone().float() if x.is_floating_point() else x.float().div_(255)
 
 
 def stratified(y: Tensor, fraction_or_count: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Choose positions at random with each class in its proportion, and return (chosen, rest), both sorted.
+    """Choose indices at random, stratified by class, and return (chosen, rest), both sorted.
 
-    A float is a fraction of the samples, an int is their number. What rounding down leaves over goes to the
-    classes with the largest remainders, the lower class first where these are equal.
+    A float is a fraction of the samples, an int their number. Counts are rounded by largest remainder, ties in favour
+    of the lower class.
     """
     n = len(y)
     whole = isinstance(fraction_or_count, int)
@@ -117,37 +117,37 @@ def stratified(y: Tensor, fraction_or_count: float, seed: int) -> tuple[Tensor, 
 
 
 def hold_out(images: Images, fraction_or_count: float, seed: int = 0) -> tuple[Images, Images]:
-    """Split by `stratified` and return (what stays, what is held out)."""
+    """Split by `stratified` and return (remaining images, held-out images)."""
     held, rest = stratified(images.y, fraction_or_count, seed)
     return images.take(rest), images.take(held)
 
 
 def default_validation(available: int) -> int:
-    """Return how many training images are held out for validation unless one says so: a tenth, at most 1024."""
+    """Return the default number of validation images: a tenth of the training images, at most 1024."""
     return max(1, min(1024, available // 10))
 
 
-def check_size(height: int, width: int) -> None:
-    """Refuse a size that no model here can make sense of."""
+def check_image_size(height: int, width: int) -> None:
+    """Raise an error for an image size that no model supports."""
     if not SMALLEST <= min(height, width) <= max(height, width) <= LARGEST:
         raise UserError(f"cannot resize images to {height}×{width}: give sizes from {SMALLEST} to {LARGEST}.")
 
 
 def resize(images: Images, size: int | tuple[int, int]) -> Images:
-    """Scale to (height, width) by `resample`."""
+    """Resize images to (height, width), or to a square, by `resample`."""
     high, wide = size if isinstance(size, tuple) else (size, size)
-    check_size(high, wide)
+    check_image_size(high, wide)
     count, channels, height, width = images.x.shape
     if (height, width) == (high, wide):
         return images
     out = torch.empty(count, channels, high, wide, dtype=torch.uint8, device=images.x.device)
-    for start in range(0, count, _CHUNK):  # the float copy of a whole set would not fit where its bytes do
+    for start in range(0, count, _CHUNK):  # a float copy of all images may not fit into memory
         out[start : start + _CHUNK] = resample(images.x[start : start + _CHUNK], (high, wide))
     return replace(images, x=out)
 
 
 def resample(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Scale pixels (N, C, H, W) from 0 to 255: the one resampling of all data (docs/data.md).
+    """Resize pixels (N, C, H, W) in 0 … 255, in the one way used for all data (docs/data.md).
 
     A side that shrinks is averaged over areas, then a side that grows is interpolated; the result is rounded.
     """
@@ -160,7 +160,7 @@ def resample(x: Tensor, size: tuple[int, int]) -> Tensor:
 
 
 def balanced(y: Tensor, count: int, seed: int) -> Tensor:
-    """Choose `count` samples at random, as evenly over the classes as possible; return their sorted places."""
+    """Choose `count` samples at random, as evenly over the classes as possible, and return their sorted indices."""
     order = torch.randperm(len(y), generator=generator(seed, "balanced"))
     rank = torch.empty_like(y)
     for label in y.unique():
@@ -177,13 +177,13 @@ class Parts:
     train: Images
     test: Images
     validation: Images | None = None
-    """The source's own validation split, if it has one."""
+    """The validation split of the source, if it has one."""
     drawn: int = 0
     """How many images at the end of `train` were drawn as validation when the source was packed."""
     where: str = ""
-    """The files that hold them."""
+    """The path of the files."""
 
     def cut(self) -> tuple[Images, Images]:
-        """Return (train, the validation images that were drawn), without copying a pixel."""
+        """Return views of (training images, drawn validation images); no pixel is copied."""
         at = len(self.train) - self.drawn
         return self.train.part(0, at), self.train.part(at, len(self.train))

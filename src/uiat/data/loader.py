@@ -15,7 +15,7 @@ from uiat.errors import UserError
 from uiat.rng import generator
 from uiat.types import Batch
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _END = object()
 
 
@@ -211,7 +211,7 @@ def plain(images: Images, batch_size: int, device: torch.device | str = "cpu") -
         yield Batch(to_unit(x), y, torch.arange(start, start + len(y), device=device))
 
 
-def ahead(source: Iterator[T]) -> Iterator[T]:
+def prefetch(source: Iterator[_T]) -> Iterator[_T]:
     """Yield what the source yields; a thread makes the next item while the caller works on the last one.
 
     It is for sources whose items depend on nothing that happens in between, such as batches with their own generators.

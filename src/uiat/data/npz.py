@@ -1,6 +1,6 @@
-"""Arrays in an .npz: `image`, `label` and, optionally, the names of the `classes`.
+"""Data sets in .npz files, with arrays `image`, `label` and, optionally, `classes`.
 
-Data of one's own is read into memory; generated images (Table 4) are unpacked once and mapped from the disk.
+Custom data is read into memory; generated images (Table 4) are unpacked once and memory-mapped.
 """
 
 import math
@@ -18,26 +18,27 @@ from numpy.typing import NDArray
 
 from uiat.data.decode import to_bytes
 from uiat.data.fetch import data_folder
-from uiat.data.files import MOST_BYTES, is_file, nearest, reading, to_images, user_path
+from uiat.data.files import MAX_FILE_BYTES, is_file, reading, to_images
 from uiat.data.images import Images
 from uiat.data.packed import published
 from uiat.errors import UserError
 from uiat.io import reason
+from uiat.paths import suggest_path, user_path
 
-MOST_CLASSES = 100_000
+MAX_CLASSES = 100_000
 _MOST_RATIO = 100
-"""How much larger than on the disk an array of more than `MOST_BYTES` may be; photographs have a ratio below 10."""
+"""The compression ratio that an array of more than `MAX_FILE_BYTES` may have; photographs have less than 10."""
 _CHUNK = 1 << 24
-"""Bytes unpacked at a time."""
+"""Bytes decompressed at a time."""
 
 
-def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
-    """Read one file; `classes` are those of the training file, which a test file has to agree with."""
+def read_npz(path: Path, classes: tuple[str, ...] | None = None) -> Images:
+    """Read one file; `classes` are those of the training file, which a test file must have, too."""
     if not is_file(path):
-        advice = nearest(path) or "give the path of an .npz with `image` and `label`."
+        advice = suggest_path(path) or "give the path of an .npz with `image` and `label`."
         raise UserError(f"there is no file {path}: {advice}")
     arrays = _arrays(path)
-    x, y = pixels(path, arrays["image"]), labels(path, arrays["label"], len(arrays["image"]))
+    x, y = to_channels_first(path, arrays["image"]), labels(path, arrays["label"], len(arrays["image"]))
     saved = _names(path, arrays["classes"]) if "classes" in arrays else None
     if saved is not None and classes is not None and saved != classes:
         raise UserError(f"{path} has other `classes` than the training file: give both the same.")
@@ -45,7 +46,7 @@ def read(path: Path, classes: tuple[str, ...] | None = None) -> Images:
     if y.max() >= len(names):
         raise UserError(
             f"{path} has label {y.max()}, but the training data has {len(names)} classes: "
-            f"number them from 0 to {len(names) - 1}."
+            f"use labels from 0 to {len(names) - 1}."
         )
     return to_images(x, y, names)
 
@@ -67,7 +68,7 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
-    """Refuse an array whose size is not that of its shape, or that hardly any bytes on the disk stand for."""
+    """Raise an error for an array whose size does not match its shape, or whose compression ratio is too high."""
     with archive.open(member) as file:
         version = np.lib.format.read_magic(file)
         readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
@@ -75,18 +76,18 @@ def _check_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> None:
             raise ValueError(f"{member.filename} is of version {version}; save it with np.savez")
         shape, _, dtype = readers[version](file)
         size, expected = member.file_size, file.tell() + math.prod(shape) * dtype.itemsize
-    if size != expected and not dtype.hasobject:  # objects have another error
+    if size != expected and not dtype.hasobject:  # objects raise another error
         raise ValueError(f"{member.filename} has {size:,} bytes, and {expected:,} by its shape {shape}")
-    if size > MOST_BYTES and size > _MOST_RATIO * member.compress_size:
-        raise ValueError(f"{member.filename} would grow from {member.compress_size:,} bytes to {size:,}")
+    if size > MAX_FILE_BYTES and size > _MOST_RATIO * member.compress_size:
+        raise ValueError(f"{member.filename} decompresses from {member.compress_size:,} bytes to {size:,}")
 
 
 def _lacks(path: Path, name: str) -> UserError:
     return UserError(f"{path} has no array `{name}`: save it with np.savez(path, image=…, label=…).")
 
 
-def pixels(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
-    """Bring images to uint8 (N, C, H, W)."""
+def to_channels_first(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
+    """Convert images of any supported layout and type to uint8 (N, C, H, W)."""
     if image.ndim == 3:
         image = image[..., None]
     if image.ndim != 4 or not (image.shape[3] in (1, 3) or image.shape[1] in (1, 3)):
@@ -94,7 +95,7 @@ def pixels(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
             f"`image` of {path} has shape {image.shape}: give N×H×W×C or N×C×H×W with 1 or 3 channels, or N×H×W."
         )
     if not len(image):
-        raise UserError(f"{path} holds no images.")
+        raise UserError(f"{path} has no images.")
     if image.shape[3] in (1, 3):
         image = image.transpose(0, 3, 1, 2)
     if image.dtype != np.uint8 and image.dtype.kind != "f":
@@ -106,26 +107,26 @@ def pixels(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def labels(path: Path, label: NDArray[Any], count: int) -> NDArray[np.integer]:
-    """Return labels that are one integer from 0 for each of `count` images, and refuse others."""
+    """Return the labels, checked to be one integer from 0 for each of `count` images."""
     if label.dtype.kind not in "iu":
         raise UserError(f"`label` of {path} is {label.dtype}: give integers from 0.")
     if label.shape != (count,):
-        raise UserError(f"`label` of {path} has shape {label.shape} for {count} images: give one label an image.")
+        raise UserError(f"`label` of {path} has shape {label.shape} for {count} images: give one label per image.")
     if label.min() < 0:
         raise UserError(f"{path} has label {label.min()}: number the classes from 0.")
-    if label.max() >= MOST_CLASSES:
+    if label.max() >= MAX_CLASSES:
         raise UserError(f"{path} has label {label.max()}: number the classes from 0 without gaps.")
     return label
 
 
 def _names(path: Path, classes: NDArray[Any]) -> tuple[str, ...]:
     if classes.ndim != 1 or classes.dtype.kind != "U" or not classes.size:
-        raise UserError(f"`classes` of {path} is {classes.dtype} of shape {classes.shape}: give one string a class.")
+        raise UserError(f"`classes` of {path} is {classes.dtype} of shape {classes.shape}: give one string per class.")
     return tuple(classes.tolist())
 
 
 def read_generated(given: str, data_dir: str | None, originals: Images) -> Images:
-    """Return generated images with the originals' classes; their pixels stay on the disk, only labels are read."""
+    """Return memory-mapped generated images with the classes of the originals; only labels are read."""
     path, inside = user_path(given), data_folder(data_dir) / given
     if not is_file(path):
         if not is_file(inside):
@@ -136,8 +137,8 @@ def read_generated(given: str, data_dir: str | None, originals: Images) -> Image
         path = inside
     image, label = mapped(path, data_folder(data_dir) / "unpacked")
     if image.dtype != np.uint8:
-        raise UserError(f"`image` of {path} is {image.dtype}: give uint8, so that it can stay on the disk.")
-    x, y = torch.from_numpy(pixels(path, image)), labels(path, label, len(image))
+        raise UserError(f"`image` of {path} is {image.dtype}: give uint8, which can be memory-mapped.")
+    x, y = torch.from_numpy(to_channels_first(path, image)), labels(path, label, len(image))
     if y.max() >= len(originals.classes):
         raise UserError(f"{path} has label {y.max()}, but the training data has {len(originals.classes)} classes.")
     images = Images(x, torch.from_numpy(y.astype(np.int64)), originals.classes)
@@ -148,9 +149,9 @@ def read_generated(given: str, data_dir: str | None, originals: Images) -> Image
 
 
 def mapped(path: Path, store: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return `image`, mapped from the disk, and `label` of an .npz, which is unpacked once into the store.
+    """Return a memory-mapped `image` and the `label` of an .npz, which is unpacked once into the store.
 
-    The copy is named after its content, so that the file can be moved. Its checksums are verified while it is unpacked.
+    The copy is named after its content, so that the file can be moved. Checksums are verified on unpacking.
     """
     with reading(path, "an .npz file"), zipfile.ZipFile(path) as archive:
         members = {info.filename: info for info in archive.infolist()}
@@ -170,25 +171,25 @@ def mapped(path: Path, store: Path) -> tuple[NDArray[Any], NDArray[Any]]:
 
 
 def _load(folder: Path) -> tuple[NDArray[Any], NDArray[Any]]:
-    # Copy on write: torch wants memory that may be written, and the file stays as it is.
+    # Copy on write: torch needs writable arrays, and the file must not change.
     image = np.load(folder / "image.npy", mmap_mode="c", allow_pickle=False)
-    with suppress(AttributeError, OSError):  # samples are read in random order: reading ahead is wasted
+    with suppress(AttributeError, OSError):  # random access: reading ahead is wasted
         image._mmap.madvise(mmap.MADV_RANDOM)
     return image, np.load(folder / "label.npy", allow_pickle=False)
 
 
-def _forget(handle: int) -> None:
-    """Free the memory in which the system keeps a file that was just written; macOS has no such call."""
+def _drop_cache(handle: int) -> None:
+    """Remove a file from the page cache; macOS has no such call."""
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(handle, 0, 0, vars(os)["POSIX_FADV_DONTNEED"])
 
 
 def _unpack(path: Path, archive: zipfile.ZipFile, members: tuple[zipfile.ZipInfo, ...], out: Path) -> None:
-    from uiat.progress import Ticker  # only here: to read a network needs no rich
+    from uiat.progress import Ticker  # imported late: rich is not needed to load a network
 
     size = sum(info.file_size for info in members)
     try:
-        shutil.rmtree(out, ignore_errors=True)  # a copy that was cut short
+        shutil.rmtree(out, ignore_errors=True)  # an incomplete copy
         with published(out) as folder, Ticker(size, f"unpacking {path.name} (once)") as ticker:
             for info in members:
                 with archive.open(info) as packed, (folder / info.filename).open("wb") as file:
@@ -197,8 +198,8 @@ def _unpack(path: Path, archive: zipfile.ZipFile, members: tuple[zipfile.ZipInfo
                         ticker.advance(len(part))
                     file.flush()
                     os.fsync(file.fileno())
-                    _forget(file.fileno())
-            _load(folder)  # a damaged array is no copy to keep
+                    _drop_cache(file.fileno())
+            _load(folder)  # raises on a damaged array, so that the copy is not kept
     except OSError as error:
         raise UserError(
             f"cannot unpack {path} to {out.parent} ({reason(error)}): make room for {size / 1e9:.1f} GB, "

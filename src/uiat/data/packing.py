@@ -1,4 +1,4 @@
-"""Packing images of one's own: all are decoded once, brought to one size, and divided into splits."""
+"""Packing of custom images: they are decoded once, resized to one size, and divided into splits."""
 
 import hashlib
 import shutil
@@ -11,68 +11,67 @@ from typing import TYPE_CHECKING, TypeVar
 
 import torch
 
-from uiat.data.decode import Facts, look, pixels
-from uiat.data.files import first_line
-from uiat.data.images import LARGEST, RESAMPLING, SPLIT_SEED, check_size, default_validation, stratified
-from uiat.data.packed import Manifest, is_packed, read, read_manifest, write
+from uiat.data.decode import ImageFacts, image_facts, to_array
+from uiat.data.images import LARGEST, RESAMPLING, SPLIT_SEED, check_image_size, default_validation, stratified
+from uiat.data.packed import Manifest, is_packed, read_manifest, read_packed, write_packed
 from uiat.distributed import is_main
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
 from uiat.io import reason
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 _NAMED = 3
-"""How many damaged images a sentence names."""
+"""How many damaged images an error message names."""
 
 
 @dataclass(frozen=True)
 class Listing:
-    """The images of a source before they are read."""
+    """The images of a source before they are decoded."""
 
     source: str
-    """Where they come from: the absolute path of a folder, or FILE:callable."""
+    """The absolute path of a folder, or FILE:callable."""
     digest: str
-    """Changes when the images do."""
+    """A digest that changes when the images do."""
     parts: Mapping[str, Sequence[str]]
-    """Places of the images of `train`, and of `validation` and `test` where the source has them; what it lacks is drawn
-    from `train`."""
+    """The images of `train`, and of `validation` and `test` if the source has these splits; else they are drawn from
+    `train`. Each image is named by a string that `open` takes."""
     open: Callable[[str], AbstractContextManager[tuple["Image", int]]]
-    """Open the image at a place, and return its label, too."""
+    """Open an image and return it with its label."""
     classes: tuple[str, ...] = ()
-    """Empty: classes are called by their numbers, up to the highest label."""
+    """Names of the classes; empty: the numbers up to the highest label."""
     notes: tuple[str, ...] = ()
-    """What a person should know of the source."""
+    """Notes for the user on the source."""
 
 
 @dataclass(frozen=True)
 class PackOptions:
-    """What decides a packed data set, beside its images."""
+    """Options of packing."""
 
     size: tuple[int, int] | None = None
-    """(height, width); `None`: the size that most images have."""
+    """(height, width); `None`: the most frequent size."""
     test_fraction: float = 0.2
-    """How much is held out as test where the source has no test split."""
+    """The share that is held out as test if the source has no test split."""
 
 
 def cached(listing: Listing, options: PackOptions, store: Path, *, quiet: bool = False) -> Path:
-    """Return the packed data set of a listing, made now unless it is in the store; an outdated one is removed."""
+    """Return the packed data set of a listing, packed now unless it is in the store; an outdated one is removed."""
     name = Path(listing.source).name.replace(":", "-") or "data"
     key = hashlib.sha256(repr((listing.source, options, listing.digest, RESAMPLING)).encode()).hexdigest()[:16]
     out = store / f"{name}-{key}"
     existed = out.exists()
     if not (existed and _intact(out)):
-        if existed:  # as it was before, so that what another process publishes meanwhile is left alone
+        if existed:  # not checked again: another process may have published it meanwhile
             shutil.rmtree(out, ignore_errors=True)
-        pack(listing, options, out, quiet=quiet)
+        pack_images(listing, options, out, quiet=quiet)
         _remove_outdated(listing, options, out)
     return out
 
 
 def _intact(out: Path) -> bool:
     try:
-        return is_packed(out) and bool(read(out))
+        return is_packed(out) and bool(read_packed(out))
     except UserError:
         return False
 
@@ -91,24 +90,24 @@ def _plain(options: PackOptions) -> dict[str, object]:
     return {"size": list(options.size) if options.size else None, "test_fraction": options.test_fraction}
 
 
-def pack(listing: Listing, options: PackOptions, out: Path, *, quiet: bool = False) -> None:
-    """Decode every image of a listing into a packed data set; nothing is left behind when that fails.
+def pack_images(listing: Listing, options: PackOptions, out: Path, *, quiet: bool = False) -> None:
+    """Decode all images of a listing into a packed data set; nothing is left behind if that fails.
 
-    With `quiet`, its notes are not printed; the manifest has them.
+    With `quiet`, notes are not printed; the manifest has them.
     """
     if not 0 < options.test_fraction < 1:
         raise UserError(f"--data.test-fraction is {options.test_fraction}: give a number between 0 and 1.")
     if options.size is not None:
-        check_size(*options.size)
+        check_image_size(*options.size)
     places = [place for split in listing.parts.values() for place in split]
-    seen = list(_read_all(listing, places, "looking at", lambda image, label: (label, look(image))))
+    seen = list(_read_all(listing, places, "inspecting", lambda image, label: (label, image_facts(image))))
     labels, facts = torch.tensor([label for label, _ in seen]), [fact for _, fact in seen]
     classes = listing.classes or tuple(str(k) for k in range(int(labels.max()) + 1))
     train, validation, test = _splits(listing, labels, classes, options)
     order = torch.cat([train, validation, test]).tolist()
     (height, width), notes = _size(listing, facts, options)
     grey = all(fact.grey for fact in facts)
-    from uiat.progress import PipeSafeConsole  # only here: to read a network needs no rich
+    from uiat.progress import PipeSafeConsole  # imported late: rich is not needed to load a network
 
     say = PipeSafeConsole(stderr=True, highlight=False, quiet=quiet or not is_main()).print
     for note in (*listing.notes, *notes):
@@ -127,9 +126,9 @@ def pack(listing: Listing, options: PackOptions, out: Path, *, quiet: bool = Fal
         notes=[*listing.notes, *notes],
     )
     ordered = [places[k] for k in order]
-    images = _read_all(listing, ordered, "packing", lambda image, _: pixels(image, (height, width), grey))
+    images = _read_all(listing, ordered, "packing", lambda image, _: to_array(image, (height, width), grey))
     try:
-        write(out, manifest, images, labels[order].tolist(), ordered)
+        write_packed(out, manifest, images, labels[order].tolist(), ordered)
     except OSError as error:
         raise UserError(
             f"cannot write the packed images to {out} ({reason(error)}): "
@@ -138,13 +137,13 @@ def pack(listing: Listing, options: PackOptions, out: Path, *, quiet: bool = Fal
 
 
 def _read_all(
-    listing: Listing, places: Sequence[str], doing: str, read_one: Callable[["Image", int], T]
-) -> Iterator[T]:
-    """Yield what `read_one` returns for the image and label at each place; damaged images are named at the end."""
+    listing: Listing, places: Sequence[str], action: str, read_one: Callable[["Image", int], _T]
+) -> Iterator[_T]:
+    """Yield the result of `read_one` for each image and label; damaged images raise one error at the end."""
     from uiat.progress import Ticker
 
     damaged: list[tuple[str, str]] = []
-    with Ticker(len(places), f"{doing} {len(places)} images") as ticker:
+    with Ticker(len(places), f"{action} {len(places)} images") as ticker:
         for place in places:
             try:
                 with listing.open(place) as (image, label):
@@ -166,7 +165,7 @@ def _read_all(
 def _splits(
     listing: Listing, labels: torch.Tensor, classes: Sequence[str], options: PackOptions
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the positions of training, validation and test images; what the source lacks is drawn from training."""
+    """Return the indices of training, validation and test images; missing splits are drawn from training."""
     lengths = [len(split) for split in listing.parts.values()]
     given = dict(zip(listing.parts, torch.arange(len(labels)).split(lengths), strict=True))
     train, validation, test = given["train"], given.get("validation"), given.get("test")
@@ -182,13 +181,13 @@ def _splits(
         few = f"the class {classes[lost[0]]} has" if lost else "there are"
         raise UserError(
             f"{few} too few images in {listing.source} to draw test and validation images from: add some, "
-            "or make the splits yourself as folders train, validation and test."
+            "or provide the splits as folders train, validation and test."
         )
     return train, validation, test
 
 
-def _size(listing: Listing, facts: Sequence[Facts], options: PackOptions) -> tuple[tuple[int, int], list[str]]:
-    """Return (height, width), and what to say of the choice."""
+def _size(listing: Listing, facts: Sequence[ImageFacts], options: PackOptions) -> tuple[tuple[int, int], list[str]]:
+    """Return (height, width) and notes on the choice."""
     if options.size is not None:
         return options.size, []
     sizes = Counter((fact.height, fact.width) for fact in facts)
@@ -202,6 +201,6 @@ def _size(listing: Listing, facts: Sequence[Facts], options: PackOptions) -> tup
     if len(sizes) == 1:
         return (height, width), []
     return (height, width), [
-        f"the images have {len(sizes)} sizes; all are resized to {height}×{width} (height×width), which {most} of "
-        f"{len(facts)} have; give a size to choose another"
+        f"the images have {len(sizes)} sizes; all are resized to {height}×{width} (height×width), that of {most} of "
+        f"{len(facts)}; --data.size sets another"
     ]

@@ -1,8 +1,8 @@
-"""SVHN, the street-view house numbers, cropped to 32×32 (format 2 of its authors): arrays in MATLAB files.
+"""SVHN, street-view house numbers cropped to 32×32 pixels (format 2 of its authors), in MATLAB files.
 
-SciPy reads MATLAB files too, but a single wrong byte in a damaged file can make its reader crash the whole process;
-here each length and type is checked before it is used, and no more is unpacked than the shape of an array asks for
-(SciPy unpacks what a packed array claims, whatever its shape).
+`scipy.io.loadmat` is not used: one wrong byte in a file can crash the interpreter, even if `scipy.io.whosmat` accepts
+the file. Here, every length and type is checked before it is used, and no more is decompressed than the shape of an
+array needs.
 """
 
 import math
@@ -17,26 +17,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from uiat.data import fetch
-from uiat.data.files import MOST_BYTES, check_labels, check_size, content_of, first_file, reading, to_images
+from uiat.data.files import MAX_FILE_BYTES, check_file_size, check_labels, content_of, first_file, reading, to_images
 from uiat.data.images import Images
 
 _FILES = ("train_32x32.mat", "test_32x32.mat")
 _MATRIX, _COMPRESSED = 14, 15
 _NUMBERS = {1: "i1", 2: "u1", 3: "i2", 4: "u2", 5: "i4", 6: "u4", 7: "f4", 9: "f8", 12: "i8", 13: "u8"}
-"""Types of stored data (miINT8 … miUINT64)."""
+"""NumPy types of the types of stored data (miINT8 … miUINT64)."""
 _NUMERIC_CLASSES = range(6, 16)
-"""Classes of arrays (mxDOUBLE … mxUINT64) that hold plain numbers; the others are structures, text and objects."""
+"""Classes of numeric arrays (mxDOUBLE … mxUINT64); the others are structures, text and objects."""
 _COMPLEX = 0x0800
 _MOST_RATIO = 100
 """How much larger than packed a large array is at most; photographs shrink by less than half."""
 _HEAD = 1024
-"""More bytes than an array has before its numbers."""
-_MOST_BYTES = 2 * MOST_BYTES
-"""Also of the extra training images, for those who use them as training images."""
+"""An upper bound of the bytes in an array before its numbers."""
+_MAX_BYTES = 2 * MAX_FILE_BYTES
+"""The size limit, also for the extra training images, which may be used in place of the training images."""
 
 
-def load(folder: Path, download: bool) -> tuple[Images, Images]:
-    """Return (train, test), without the extra training images."""
+def load_svhn(folder: Path, download: bool) -> tuple[Images, Images]:
+    """Read SVHN's (train, test), without the extra training images."""
     wanted = fetch.Wanted("SVHN", folder, " and ".join(_FILES))
     train, test = (
         first_file(folder / "svhn" / name, folder / name) or fetch.file(name, folder / "svhn", wanted, download)
@@ -60,14 +60,14 @@ def _read(path: Path) -> Images:
 
 
 def read_matlab(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Return the arrays of these names of a MATLAB file, version 5 to 7; a damaged or absent one raises.
+    """Return the numeric arrays of these names in a MATLAB file of version 5 to 7.
 
-    Call it within `reading`.
+    Call it in `reading`: a missing or damaged array raises an exception.
     """
-    content = memoryview(content_of(path, _MOST_BYTES))
+    content = memoryview(content_of(path, _MAX_BYTES))
     order = {b"\x00\x01IM": "<", b"\x01\x00MI": ">"}.get(bytes(content[124:128]))
     if order is None:
-        raise ValueError("it does not start as a MATLAB file of version 5 to 7 does")
+        raise ValueError("it has no header of a MATLAB file of version 5 to 7")
     arrays: dict[str, NDArray[Any]] = {}
     for kind, data in _elements(content[128:], order):
         if kind == _COMPRESSED:
@@ -78,37 +78,37 @@ def read_matlab(path: Path, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
 
 
 def _unpack(packed: memoryview, order: str, names: tuple[str, ...]) -> tuple[int, memoryview]:
-    """Unpack an array if it is one of those named, once its size is known to be that of its shape."""
+    """Decompress an array if it has one of these names and its size matches its shape."""
     start = memoryview(zlib.decompressobj().decompress(packed, _HEAD))
     kind, size = struct.unpack_from(f"{order}II", start)
     (_, shape), (_, name) = islice(_elements(start[8:], order), 1, 3) if kind == _MATRIX else [(0, b"")] * 2
     if bytes(name).decode("latin-1") not in names:
         return kind, start[:0]
     numbers = math.prod(np.frombuffer(shape, f"{order}i4").tolist())
-    check_size(max(size, numbers), min(_MOST_BYTES, 8 * numbers + _HEAD))
-    if size > MOST_BYTES // 4 and size > _MOST_RATIO * len(packed):
+    check_file_size(max(size, numbers), min(_MAX_BYTES, 8 * numbers + _HEAD))
+    if size > MAX_FILE_BYTES // 4 and size > _MOST_RATIO * len(packed):
         raise ValueError(f"a packed array would grow from {len(packed):,} bytes to {size:,}")
     unpacker = zlib.decompressobj()
     content = unpacker.decompress(packed, 8 + size + -size % 8)
     if unpacker.decompress(unpacker.unconsumed_tail, 1) or not unpacker.eof:
-        raise ValueError("a packed array has another length than it claims")
+        raise ValueError("a compressed array does not have the length in its header")
     ((kind, data),) = _elements(memoryview(content), order)
     return kind, data
 
 
 def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview]]:
-    """Cut a sequence of elements, each with a tag of type and length, into (type, data)."""
+    """Yield (type, data) of consecutive elements, each of which has a tag with its type and length."""
     at = 0
     while at < len(content):
         if at + 8 > len(content):
             raise ValueError("it is truncated")
         kind, size = struct.unpack_from(f"{order}II", content, at)
         start = at + 8
-        if kind >> 16:  # a small element keeps its length in the upper half of the type, and up to 4 bytes in the tag
+        if kind >> 16:  # a small element: its length in the upper half of the type, its data in the tag
             kind, size, start = kind & 0xFFFF, kind >> 16, at + 4
             end = at + 8
             if size > 4:
-                raise ValueError(f"an element of type {kind} has an impossible length")
+                raise ValueError(f"an element of type {kind} has an invalid length")
         else:
             end = start + size + (0 if kind == _COMPRESSED else -size % 8)
         if start + size > len(content):
@@ -118,7 +118,7 @@ def _elements(content: memoryview, order: str) -> Iterator[tuple[int, memoryview
 
 
 def _matrix(content: memoryview, order: str, names: tuple[str, ...]) -> dict[str, NDArray[Any]]:
-    """Read an array if it is one of those named, by the order of its parts: flags, shape, name, numbers."""
+    """Read an array, which consists of flags, shape, name and numbers, if it has one of these names."""
     parts = list(islice(_elements(content, order), 4))
     key = bytes(parts[2][1]).decode("latin-1") if len(parts) == 4 else ""
     if key not in names:

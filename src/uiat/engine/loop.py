@@ -11,7 +11,7 @@ import torch
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
 from uiat.data import Splits
-from uiat.data.loader import ahead
+from uiat.data.loader import prefetch
 from uiat.distributed import any_rank, is_main
 from uiat.engine.callbacks import Callback, LogEvent, make_pictures
 from uiat.engine.guards import respond
@@ -113,7 +113,7 @@ def _train(
             advice = "use fewer processes, or a larger --train.batch-size"
             report.say(f"each process has {share} images of a batch, which gives BatchNorm noisy statistics: {advice}")
         while state.epoch <= plan.epochs:
-            for step, batch in ahead(loader.epoch(state.epoch, start=state.step)):
+            for step, batch in prefetch(loader.epoch(state.epoch, start=state.step)):
                 now = (state.epoch - 1) * steps + step
                 clock = Clock(state.epoch, step, plan.epochs)
                 lr = plan.schedule.at(now, plan.epochs * steps)

@@ -4,8 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from uiat.data.files import first_line
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
 from uiat.evaluation.subject import network_name, try_forward
 from uiat.models import ModelConfig
 from uiat.models.probe import trial_batch, untouched

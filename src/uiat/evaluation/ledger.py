@@ -4,11 +4,9 @@ Verdicts are in one small file, which is replaced after each batch. Adversarial 
 appended to a second one: they are on the disk before the verdicts that count on them, and any beyond these are cut off.
 """
 
-import fcntl
 import hashlib
 import json
 import os
-from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
@@ -19,6 +17,7 @@ from torch import Tensor
 
 from uiat.errors import UserError
 from uiat.io import WriteError, no_link, write_tensors
+from uiat.locks import LockUnsupported, open_locked
 
 FACTS = ("component", "batch", "seconds", "finished", "after", "invalid")
 """What is saved of a stage beside its tensors."""
@@ -195,25 +194,18 @@ def _lock_file(path: Path) -> Path:
     return path.with_name(f".{path.stem}.lock")
 
 
-def _lock(path: Path) -> int:
-    """Lock a ledger for this process and return the handle; the system ends the lock with the process."""
-    while True:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handle = no_link(str(_lock_file(path)), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-        except OSError as error:
-            raise WriteError(path, error) from None
-        try:
-            fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):
-            os.close(handle)
-            raise UserError("another process makes the same evaluation at this moment: wait for it.") from None
-        except OSError:  # a file system without locks
-            return handle
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(handle), os.stat(_lock_file(path))):
-                return handle
-        os.close(handle)  # its last holder removed the file after it was opened here
+def _lock(path: Path) -> int | None:
+    """Lock a ledger and return the descriptor of the lock; `None` where the file system has no locks."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return open_locked(_lock_file(path))
+    except BlockingIOError:
+        raise UserError("another process is running the same evaluation: wait for it.") from None
+    except LockUnsupported:
+        _lock_file(path).unlink(missing_ok=True)
+        return None
+    except OSError as error:
+        raise WriteError(path, error) from None
 
 
 def _digest(tensors: dict[str, Tensor], stages: str) -> str:

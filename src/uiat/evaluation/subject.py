@@ -13,15 +13,14 @@ from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.config import ModelT, encode
 from uiat.data.data_config import DataConfig
-from uiat.data.files import first_line
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device, pick_device
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
 from uiat.fields import check_numbers, unchecked
 from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.probe import trial_batch, untouched
-from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_own_data, known_data
+from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_run_data, known_data
 from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, read_export
 from uiat.runs.weights import DIGEST, file_digest
@@ -152,16 +151,16 @@ def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
     """
     given = options.data
     if run is None:
-        return data_sets.load(given, options.data_dir)
+        return data_sets.load_splits(given, options.data_dir)
     trained = run.read_config().data
     if given.name not in (trained.name, *data_sets.SOURCES) and given == DataConfig(
         given.name, size=trained.size, download=trained.download
     ):
-        with suppress(UserError):  # other data may not have the run's splits
-            splits = data_sets.load(find_data(run, replace(trained, name=given.name)), options.data_dir)
-            if is_own_data(run, splits):
+        with suppress(UserError):  # other data need not have the run's parts
+            splits = data_sets.load_splits(find_data(run, replace(trained, name=given.name)), options.data_dir)
+            if is_run_data(run, splits):
                 return splits
-    return data_sets.load(find_data(run, given), options.data_dir)
+    return data_sets.load_splits(find_data(run, given), options.data_dir)
 
 
 def _sample(images: Images, options: Subject[Any]) -> Images:

@@ -19,6 +19,7 @@ from uiat.export.loaded_run import LoadedRun
 from uiat.export.model_card import write_card, write_readme
 from uiat.export.script import NETWORK, SCRIPT, requirements, write_scripts
 from uiat.io import atomic, write_json, write_tensors, write_text
+from uiat.runs.hub import require_package
 from uiat.runs.result_card import EXPORT
 from uiat.runs.saved import CARD, CONFIG, UNFINISHED
 from uiat.runs.weights import EXPORTED
@@ -45,10 +46,12 @@ def write_folder(loaded: LoadedRun, out: Path, *, onnx: bool = False, hub: HubCa
     """
     if onnx and find_spec("onnx") is None:
         raise UserError("--onnx needs the package onnx: pip install onnx.")
+    if hub is not None:
+        require_package("a model card")
     texts = write_scripts(loaded.config.model, loaded.spec)
     if NETWORK not in texts:
         _verify(texts[SCRIPT], loaded)
-    prepare(out)
+    prepare_folder(out)
     try:
         return _write_files(loaded, out, texts, onnx, hub)
     except (OSError, SafetensorError) as error:
@@ -76,7 +79,7 @@ def _verify(script: str, loaded: LoadedRun) -> None:
         raise UserError(f"{SCRIPT} gives other logits than the run: its network depends on more than its options.")
 
 
-def prepare(out: Path) -> None:
+def prepare_folder(out: Path) -> None:
     """Make the folder; refuse one in which files would be overwritten that are not of an earlier export."""
     if out.is_file():
         raise UserError(f"cannot write the folder {out}: there is a file of that name; choose another --out.")

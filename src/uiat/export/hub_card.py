@@ -1,12 +1,14 @@
-"""What the Hub needs beside an export: `config.json`, and a `README.md` that is a model card."""
+"""The Hub's files of an export: `config.json`, and `README.md` as a model card with metadata."""
 
-import json
 from typing import Any
 
-from uiat.escaping import markdown, printable
-from uiat.export.model_card import NORMS
+from uiat.escaping import markdown, one_line
+from uiat.export.model_card import NORM_NAMES
 from uiat.fields import show_number
+from uiat.runs.hub import require_package
 
+TASK = "image-classification"
+"""The task of the network, as the Hub names it."""
 DATASETS = {
     "cifar10": "uoft-cs/cifar10",
     "cifar100": "uoft-cs/cifar100",
@@ -38,42 +40,45 @@ def write_config(card: dict[str, Any]) -> dict[str, Any]:
 
 
 def write_model_card(card: dict[str, Any], readme: str, files: list[str], *, licence: str, name: str) -> str:
-    """Return the README of an export as a model card; `name` is the one on the Hub, where it is known."""
+    """Return the README of an export as a model card; `name` is its name on the Hub, if known."""
     title, _, rest = readme.partition("\n\n")
-    metadata = "\n".join(yaml(write_metadata(card, title.removeprefix("# "), licence)))
+    metadata = _metadata(card, title.removeprefix("# "), licence).to_yaml()
     parts = [f"---\n{metadata}\n---\n\n{title}", USE.format(name=name or "owner/name"), rest.rstrip("\n")]
     code = "`network.py` has the licence of its author; `model.py`" if "network.py" in files else "`model.py`"
     licence_lines = f"## Licence\n\nThe weights: {licence}. {code} is from uiat and has the MIT licence."
     return "\n\n".join([*parts, _training(card), licence_lines]) + "\n"
 
 
-def write_metadata(card: dict[str, Any], title: str, licence: str) -> dict[str, Any]:
-    """Return the metadata of a model card, with an entry of the model index for each accuracy."""
+def _metadata(card: dict[str, Any], title: str, licence: str) -> Any:
+    """Return the metadata of a model card (`ModelCardData`), with an entry of the model index for each accuracy."""
     threat, data = card["threat_model"], card["data"]["name"]
-    metadata = {
-        "license": licence,
-        "library_name": "uiat",
-        "pipeline_tag": "image-classification",
-        "tags": ["adversarial-robustness", "adversarial-training", card["method"]["kind"].lower(), threat["norm"]],
-        "datasets": [DATASETS[data]] if data in DATASETS else [],
-        "model-index": [{"name": title, "results": [_result(entry) for entry in card["evaluations"]]}],
-    }
-    if not card["evaluations"]:
-        del metadata["model-index"]  # the Hub wants results in it
-    return {key: value for key, value in metadata.items() if value}
+    return require_package("a model card").ModelCardData(
+        license=one_line(licence),
+        library_name="uiat",
+        pipeline_tag=TASK,
+        tags=["adversarial-robustness", "adversarial-training", card["method"]["kind"].lower(), threat["norm"]],
+        datasets=[DATASETS[data]] if data in DATASETS else None,
+        model_name=one_line(title),
+        eval_results=[_eval_result(entry) for entry in card["evaluations"]] or None,
+    )
 
 
-def _result(entry: dict[str, Any]) -> dict[str, Any]:
+def _eval_result(entry: dict[str, Any]) -> Any:
+    """Return an accuracy as an `EvalResult`."""
     data, setting = entry["data"], ""
     if "eps" in entry:
-        setting = f" under {entry['attack']} ({NORMS[entry['norm']]}, ε = {show_number(entry['eps'])})"
+        setting = f" under {entry['attack']} ({NORM_NAMES[entry['norm']]}, ε = {show_number(entry['eps'])})"
     low, high = entry["interval95"]
     note = f", 95 % interval {low:.2%} to {high:.2%}, {entry['n']} test images ({entry.get('sample', 'all')})"
-    return {
-        "task": {"type": "image-classification"},
-        "dataset": {"type": DATASETS.get(data, data), "name": data, "split": "test"},
-        "metrics": [{"type": "accuracy", "value": entry["accuracy"], "name": f"accuracy{setting}{note}"}],
-    }
+    return require_package("a model card").EvalResult(
+        task_type=TASK,
+        dataset_type=DATASETS.get(data, one_line(data)),
+        dataset_name=one_line(data),
+        dataset_split="test",
+        metric_type="accuracy",
+        metric_value=entry["accuracy"],
+        metric_name=one_line(f"accuracy{setting}{note}"),
+    )
 
 
 def _training(card: dict[str, Any]) -> str:
@@ -102,18 +107,3 @@ def show_settings(part: dict[str, Any]) -> str:
         elif name != "kind" and value is not None:
             shown.append(f"{name} {show_number(value) if type(value) is float else value}")
     return ", ".join(shown)
-
-
-def yaml(value: Any, indent: str = "") -> list[str]:
-    """Return lines of YAML for dictionaries and lists of plain values; scalars are JSON, which is YAML as well."""
-    entries = value.items() if isinstance(value, dict) else ((None, item) for item in value)
-    lines: list[str] = []
-    for key, item in entries:
-        head = f"{indent}-" if key is None else f"{indent}{key}:"
-        if not isinstance(item, dict | list):
-            shown = printable(item) if isinstance(item, str) else item
-            lines.append(f"{head} {json.dumps(shown, ensure_ascii=False)}")
-            continue
-        inner = yaml(item, f"{indent}  ")
-        lines += [f"{head} {inner[0].lstrip()}", *inner[1:]] if key is None else [head, *inner]
-    return lines

@@ -67,7 +67,7 @@ class LoadedRun:
             return dict(self.result["best"])
         lines: list[dict[str, Any]] = []
         with suppress(ValueError):  # a killed run may leave half a line
-            lines = [line for line in self.run.read_metrics() if line.get("kind") == "epoch"]
+            lines = self.run.read_metrics("epoch")
         if not lines:
             return {}
         chosen = lines[-1]

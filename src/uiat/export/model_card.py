@@ -24,9 +24,9 @@ BIBTEX = f"""\
 
 ROBUSTBENCH = ("cifar10", "cifar100")
 """Data sets that RobustBench has under the same names."""
-MOST_CLASSES = 100
+MAX_LISTED_CLASSES = 100
 """How many classes the README names."""
-NORMS = {"linf": "Linf", "l2": "L2"}
+NORM_NAMES = {"linf": "Linf", "l2": "L2"}
 """Norms as RobustBench and AutoAttack write them."""
 
 PLAIN = """\
@@ -107,7 +107,7 @@ def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> st
     attack = loaded.config.validate.attack(loaded.config.method)
     name, shape = Path(loaded.data["name"]).name, tuple(loaded.data["shape"])  # one's own data is named by its path
     words = {
-        "norm": NORMS[attack.norm],
+        "norm": NORM_NAMES[attack.norm],
         "eps": show_number(attack.eps),
         "data": markdown(name),
         "shape": ", ".join(map(str, shape)),
@@ -142,8 +142,8 @@ def _classes(names: list[str]) -> list[str]:
     """Return which logit is which class, unless the names are only numbers."""
     if names == [str(k) for k in range(len(names))]:
         return []
-    shown = ", ".join(map(code_span, names[:MOST_CLASSES]))
-    more = f" and {len(names) - MOST_CLASSES} more, in `card.json`" if len(names) > MOST_CLASSES else ""
+    shown = ", ".join(map(code_span, names[:MAX_LISTED_CLASSES]))
+    more = f" and {len(names) - MAX_LISTED_CLASSES} more, in `card.json`" if len(names) > MAX_LISTED_CLASSES else ""
     return [f"The classes, in the order of the logits: {shown}{more}."]
 
 
@@ -169,4 +169,4 @@ def _setting(entry: dict[str, Any]) -> str:
     steps = f", {entry['steps']} step{'s' * (entry['steps'] != 1)} of {length}" if "steps" in entry else ""
     restarts = f", {entry['restarts']} restarts" if entry.get("restarts", 1) > 1 else ""
     version = f", {entry['version']} version" if "version" in entry else ""
-    return f"{NORMS[entry['norm']]}, {show_number(entry['eps'])}{steps}{restarts}{version}"
+    return f"{NORM_NAMES[entry['norm']]}, {show_number(entry['eps'])}{steps}{restarts}{version}"

@@ -24,7 +24,7 @@ HEADER = """\
 #
 # Written by `uiat export` (uiat {version}, MIT licence); card.json says how it was trained and measured.
 """
-OWN = """\
+CUSTOM = """\
 # The network is {name!r} of network.py beside this file, a copy of what it was trained from.
 from network import {name}
 """
@@ -55,7 +55,7 @@ def write_scripts(config: ModelConfig, data: DataSpec) -> dict[str, str]:
     if isinstance(config, Imported):
         module, _, name = config.target.partition(":")
         build = show_call(name, config.arguments(config.find(), data))
-        source = OWN.format(name=name)
+        source = CUSTOM.format(name=name)
         copies[NETWORK] = read_module(module, config.target)
     elif isinstance(config, NetworkOptions):
         build = show_call(config.module.__name__, options(config), "DATA.num_classes", "DATA.shape[0]")
@@ -76,12 +76,12 @@ def options(config: Any) -> dict[str, Any]:
 
 def show_call(name: str, arguments: dict[str, Any], *first: str) -> str:
     """Write a call within `load`, one argument a line; `first` are positional arguments, as source."""
-    shown = [*first, *(f"{key}={show(value)}" for key, value in arguments.items())]
+    shown = [*first, *(f"{key}={to_source(value)}" for key, value in arguments.items())]
     lines = "".join(f"        {argument},\n" for argument in shown)
     return f"{name}(\n{lines}    )" if shown else f"{name}()"
 
 
-def show(value: Any) -> str:
+def to_source(value: Any) -> str:
     """Write a value as source: a string in double quotes, a DataSpec as the file's own `DATA`."""
     if isinstance(value, DataSpec):
         return "DATA"

@@ -9,7 +9,7 @@ import numpy as np
 
 from uiat.data import Splits, packed
 from uiat.data.images import Images, Parts
-from uiat.data.packing import Listing, PackOptions, pack
+from uiat.data.packing import Listing, PackOptions, pack_images
 from uiat.errors import UserError
 from uiat.io import atomic
 
@@ -52,8 +52,8 @@ def write_npz(listing: Listing, options: PackOptions, out: Path) -> list[Path]:
         raise UserError(f"cannot write {out}: there is no such folder, make it first.")
     with tempfile.TemporaryDirectory(prefix=".npz-", dir=out.absolute().parent) as temporary:
         whole = Path(temporary) / "packed"
-        pack(listing, options, whole)
-        parts = packed.read(whole)
+        pack_images(listing, options, whole)
+        parts = packed.read_packed(whole)
         for path, images in ((test, parts.test), (out, parts.train)):
             arrays = {"image": images.x.numpy(), "label": images.y.numpy(), "classes": np.array(images.classes)}
             with atomic(path) as place, place.open("wb") as file:

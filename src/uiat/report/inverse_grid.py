@@ -154,4 +154,4 @@ def _places_in_test_set(ready: LoadedSubject) -> Tensor:
     if options.n is None or options.sample == "first":
         return torch.arange(len(ready.images))
     config = options.data if ready.run is None else find_data(ready.run, options.data)
-    return balanced(data.load(config, options.data_dir).test.y, options.n, options.seed)
+    return balanced(data.load_splits(config, options.data_dir).test.y, options.n, options.seed)

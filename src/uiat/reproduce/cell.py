@@ -3,7 +3,6 @@
 HAT's helpers are cells, too: equal ones are one run, made once, and every HAT run links to it.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,7 +22,8 @@ from torch import Tensor
 from uiat.config import AnyConfig, encode, to_json
 from uiat.engine.setup import helper_config
 from uiat.errors import UserError
-from uiat.io import no_link, reason, write_json, write_tensors
+from uiat.io import reason, write_json, write_tensors
+from uiat.locks import is_locked, open_locked
 from uiat.methods import METHODS
 from uiat.reproduce.measures import Measure, Result, Watch, measure_key, with_results_version
 from uiat.runs.run_folder import RunFolder, read_json
@@ -111,10 +111,7 @@ class Store:
     @property
     def epochs(self) -> int:
         """How many epochs of the training are done."""
-        try:
-            return self.run.metrics.read_text(encoding="utf-8").count('"kind": "epoch"')
-        except OSError:
-            return 0
+        return self.run.count_epochs()
 
     def has(self, measure: Measure) -> bool:
         """Whether a measurement of the run's weights is there: its JSON is written last."""
@@ -151,8 +148,8 @@ class Store:
         The same run has the weights that were measured, and equal metrics in every epoch but for times, to the last
         digit.
         """
-        metrics, measures = self.before / self.run.metrics.name, self.before / self.measures.name
-        same = measures.is_dir() and metrics.exists() and _epochs(metrics) == _epochs(self.run.metrics)
+        earlier, measures = RunFolder(self.before), self.before / self.measures.name
+        same = measures.is_dir() and earlier.metrics.exists() and _epochs(earlier) == _epochs(self.run)
         known = [(m.weights, measures / self._file(m, "json").name) for m in self.cell.measures]
         same = same and all(self._is_present(weights, path) for weights, path in known if path.exists())
         if same:
@@ -194,35 +191,33 @@ class Store:
     @contextmanager
     def hold(self) -> Iterator[bool]:
         """Lock the cell for this process if no other has; the system unlocks it however the process ends."""
-        with _opened_lock(self.path, "cell.lock") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
+        try:
+            handle = _open_lock(self.path / "cell.lock")
+        except BlockingIOError:
+            yield False
+            return
+        try:
             os.ftruncate(handle, 0)
             os.pwrite(handle, platform.node().encode(), 0)
             yield True
+        finally:
+            os.close(handle)
 
 
-def _epochs(metrics: Path) -> list[dict[str, Any]]:
+def _epochs(run: RunFolder) -> list[dict[str, Any]]:
     """Return the records of the epochs without their times."""
-    records = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
-    return [{**record, "seconds": None} for record in records if record["kind"] == "epoch"]
+    return [{**record, "seconds": None} for record in run.read_metrics("epoch")]
 
 
-@contextmanager
-def _opened_lock(folder: Path, name: str) -> Iterator[int]:
-    """Yield the handle of a lock file, which is unlocked when it is closed."""
+def _open_lock(file: Path, *, wait: bool = False) -> int:
+    """Lock a file in a folder, which is created if needed, and return its descriptor."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = no_link(str(folder / name), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return open_locked(file, wait=wait)
+    except BlockingIOError:
+        raise
     except OSError as error:
-        raise UserError(f"cannot write the folder {folder}: {reason(error)}; choose another --out.") from None
-    try:
-        yield handle
-    finally:
-        os.close(handle)
+        raise UserError(f"cannot write the folder {file.parent}: {reason(error)}; choose another --out.") from None
 
 
 def held_here(out: Path) -> list[str]:
@@ -230,23 +225,19 @@ def held_here(out: Path) -> list[str]:
     names = []
     for lock in sorted(out.glob("runs/*/cell.lock")):
         with suppress(OSError):
-            handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                if os.pread(handle, 200, 0).decode("utf-8", "replace") in ("", platform.node()):
-                    names.append(lock.parent.name)
-            finally:
-                os.close(handle)
+            if is_locked(lock) and lock.read_text("utf-8", "replace") in ("", platform.node()):
+                names.append(lock.parent.name)
     return names
 
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
     """Wait until no other command writes tables and figures into the folder, and keep others waiting."""
-    with _opened_lock(out, "output.lock") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    handle = _open_lock(out / "output.lock", wait=True)
+    try:
         yield
+    finally:
+        os.close(handle)
 
 
 def common_seeds(cells: Sequence[Cell], out: Path, seeds: int, measure: Measure | None = None) -> list[list[Store]]:

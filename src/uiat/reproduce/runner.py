@@ -81,7 +81,7 @@ def load(config: DataConfig, data_dir: str | None, training: bool) -> data.Split
     """Load data once for the runs that share it."""
     if training:
         ensure_generated(config, data_dir)
-    return data.load(config, data_dir, training=training)
+    return data.load_splits(config, data_dir, training=training)
 
 
 @dataclass(frozen=True)

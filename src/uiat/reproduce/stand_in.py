@@ -38,7 +38,7 @@ def ensure_generated(config: DataConfig, data_dir: str | None) -> None:
     path = data_folder(data_dir) / name
     if name != stand_in_name(config) or path.exists():
         return
-    images = data.load(_originals(config), data_dir).train
+    images = data.load_splits(_originals(config), data_dir).train
     key = generator(SEED, "stand-in")
     chosen = torch.randint(len(images), (COUNT,), generator=key)
     across, down = torch.randint(-SHIFT, SHIFT + 1, (2, COUNT), generator=key).tolist()

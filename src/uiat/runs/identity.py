@@ -1,7 +1,7 @@
-"""What a run's data was and where it lay, so that the run does not go on, and is not measured, on other data.
+"""Dataset fingerprint and location of a run, so that it is neither resumed nor evaluated on other data by mistake.
 
-The table of p and the order of samples go by a sample's place, z and the logits by the place of a class: in a folder
-that changed, both would be silently wrong. Paths of files may be relative to another folder than the present one.
+The table of p and the order of samples refer to samples by index, z and the logits to classes by index: in a folder
+that changed, both would be silently wrong. Relative paths may refer to another folder than the current one.
 """
 
 import os
@@ -15,24 +15,24 @@ from uiat.config import AnyConfig
 from uiat.data import SOURCES, Splits, custom
 from uiat.data.custom import is_callable
 from uiat.data.data_config import DataConfig
-from uiat.data.files import user_path
 from uiat.data.images import Images
 from uiat.distributed import is_main, wait
 from uiat.errors import UserError
 from uiat.io import write_json
 from uiat.models import Imported, ModelConfig
+from uiat.paths import user_path
 from uiat.plugins import unnamed
 from uiat.runs.run_folder import RunFolder
 
 
 def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str = "") -> None:
-    """Keep in data.json what the data is and where it lies, unless that is there already; all processes take part.
+    """Write fingerprint and location of the data to data.json, unless it exists; called by all processes.
 
-    `moved` is the place that the data has now, where it is another.
+    `moved` is the new location of data that has moved, which is updated in data.json.
     """
     if is_main() and not run.data.exists():
         with run.lock():
-            write_json(run.data, {**identity(splits), "places": places(config)})
+            write_json(run.data, {**identity(splits), "places": source_paths(config)})
     elif is_main() and moved:
         place = moved if is_callable(moved) else str(user_path(moved).absolute())
         kept = {**known_places(run), "name": place}
@@ -42,7 +42,7 @@ def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str 
 
 
 def identity(splits: Splits) -> dict[str, Any]:
-    """Return the classes, the shape, and a count and a digest of each split; `None` without generated images."""
+    """Return the fingerprint of the data: its classes, the shape of an image, and size and digest of each split."""
     parts = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     generated = splits.generated
     return {
@@ -58,30 +58,30 @@ def _part(images: Images) -> dict[str, Any]:
     return {"images": len(images), "digest": images.digest()}
 
 
-def is_own_data(run: RunFolder, splits: Splits) -> bool:
-    """Whether data is, split by split, that of the run."""
+def is_run_data(run: RunFolder, splits: Splits) -> bool:
+    """Whether data has the fingerprint of the run's data, except for generated images."""
     known, now = known_data(run), identity(splits)
     return all(known.get(part) == value for part, value in now.items() if part != "generated")
 
 
 def check_same(place: Path, known: dict[str, Any], now: dict[str, Any], name: str) -> None:
-    """Refuse to resume the run at a place on other training, generated or validation images than it was begun with.
+    """Raise an error if the training, generated or validation images of the run in `place` have changed.
 
-    `known` and `now` are their identities; a part that an earlier version did not keep is not compared.
+    `known` and `now` are fingerprints; parts that an earlier version did not write are not compared.
     """
     check_classes(place, known, tuple(now["classes"]), name)
     for part in ("shape", "train", "generated", "validation"):
         if known.get(part, now[part]) != now[part]:
-            what = "images have another shape" if part == "shape" else f"{part} images are others"
+            difference = "the shape of its images" if part == "shape" else f"its {part} images"
             raise UserError(
-                f"the data {name} changed since {place} was begun (its {what}): bring it back, or begin a new run."
+                f"the data {name} has changed since {place} was created ({difference}): restore it, or start a new run."
             )
 
 
 def check_classes(place: Path, trained: dict[str, Any], classes: tuple[str, ...], name: str) -> None:
-    """Refuse data whose classes are not those that the network at a place was trained on, in their order.
+    """Raise an error unless data has the classes that the network in `place` was trained on, in the same order.
 
-    Classes that are only numbered go by their place.
+    Where the classes have no names but numbers, they are not compared.
     """
     known = trained.get("classes")
     if not isinstance(known, list) or list(classes) == known or _numbered(known) or _numbered(classes):
@@ -96,10 +96,10 @@ def check_classes(place: Path, trained: dict[str, Any], classes: tuple[str, ...]
 
 
 def check_channels(place: Path, trained: dict[str, Any], channels: int, name: str) -> None:
-    """Refuse images in colour for a network of grey ones, and the other way round."""
+    """Raise an error if the network in `place` was trained on images with another number of channels."""
     shape = trained.get("shape")
     if isinstance(shape, list) and shape and shape[0] != channels:
-        raise UserError(f"{place} was trained on images of {shape[0]} channels, but those of {name} have {channels}.")
+        raise UserError(f"{place} was trained on images with {shape[0]} channels, but {name} has {channels}.")
 
 
 def _numbered(names: list[str] | tuple[str, ...]) -> bool:
@@ -107,12 +107,12 @@ def _numbered(names: list[str] | tuple[str, ...]) -> bool:
 
 
 def known_data(run: RunFolder) -> dict[str, Any]:
-    """Return what is known of a run's data; nothing of a run that an earlier version began."""
+    """Return the content of a run's data.json; empty if an earlier version created the run."""
     return run.read_data()
 
 
 def known_facts(run: RunFolder, config: AnyConfig) -> dict[str, Any]:
-    """Return what data.json says of a run's data, in the form of a card (`card.data_facts`); nothing without one."""
+    """Return the description of a run's data in data.json, as `data_facts` does; empty without data.json."""
     known = known_data(run)
     try:
         counts = {part: known[part]["images"] for part in ("train", "validation", "test")}
@@ -122,7 +122,7 @@ def known_facts(run: RunFolder, config: AnyConfig) -> dict[str, Any]:
 
 
 def choose_data(described: str, given: str | None, place: Path) -> str:
-    """Return the name of the data that a person gives, else that of a folder, unless it is code to import."""
+    """Return the data set that the user gave, else the `described` one; code is imported only if the user names it."""
     if given is not None:
         return given
     if described not in SOURCES and is_callable(described):
@@ -130,26 +130,26 @@ def choose_data(described: str, given: str | None, place: Path) -> str:
     return described
 
 
-def places(config: AnyConfig) -> dict[str, str]:
-    """Return the absolute paths of a configuration's own data, and of the file that defines its own network."""
+def source_paths(config: AnyConfig) -> dict[str, str]:
+    """Return the absolute paths of a configuration's custom data, and of the file that defines a custom network."""
     data = config.data
     given = {"name": data.name, "test": data.test, "generated": data.generated.file}
-    paths = {part: str(user_path(path).absolute()) for part, path in given.items() if _is_own(path)}
+    paths = {part: str(user_path(path).absolute()) for part, path in given.items() if _is_custom_path(path)}
     if isinstance(config.model, Imported):
         module = sys.modules.get(config.model.target.partition(":")[0])
         paths["model"] = str(getattr(module, "__file__", None) or Path.cwd())
     return paths
 
 
-def _is_own(path: str) -> bool:
+def _is_custom_path(path: str) -> bool:
     return path not in SOURCES and custom.is_path(path) and os.path.exists(user_path(path))
 
 
 def find_data(run: RunFolder, data: DataConfig, named: Collection[str] = ()) -> DataConfig:
-    """Return the data with paths that lead to it from here: as they are given, else as they were when the run began.
+    """Return the configuration of the data with paths that exist: as given, else as recorded in data.json.
 
-    A test file that is in neither place is looked for beside the data. A `module:callable` of data.json is taken only
-    where a person has `named` it.
+    A test file that is in neither place is looked for beside the data. A `module:callable` of data.json is used only
+    if the user has `named` it.
     """
     config, known = run.read_config().data, known_places(run)
     if data.name == config.name:
@@ -172,14 +172,14 @@ def _find(run: RunFolder, given: str, others: list[str | None], named: Collectio
         choose_data(others[0], None, run.path)
     if existing is None and others[0] is not None:
         raise UserError(
-            f"there is neither {' nor '.join(dict.fromkeys(places))}, where the data of {run.path} was: "
-            "say where it is with --data PATH."
+            f"the data of {run.path} is neither at {' nor at '.join(dict.fromkeys(places))}: "
+            "give its location with --data PATH."
         )
     return existing or given
 
 
 def find_network(run: RunFolder, model: ModelConfig) -> None:
-    """See that a network of one's own can be imported from here, or say where it was when the run was begun."""
+    """Import a custom network; the error says where it was when the run was created."""
     if not isinstance(model, Imported):
         return
     try:
@@ -188,10 +188,10 @@ def find_network(run: RunFolder, model: ModelConfig) -> None:
         kept = known_places(run).get("model")
         if kept is None:
             raise
-        raise UserError(f"{str(error).rstrip('.')}; when {run.path} was begun, it was {kept}.") from None
+        raise UserError(f"{str(error).rstrip('.')}; when {run.path} was created, it was {kept}.") from None
 
 
 def known_places(run: RunFolder) -> dict[str, str]:
-    """Return what data.json says of the places; nothing of a run that an earlier version began."""
+    """Return the paths recorded in data.json; empty if an earlier version created the run."""
     places: dict[str, str] = known_data(run).get("places", {})
     return places

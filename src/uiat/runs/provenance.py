@@ -1,7 +1,7 @@
-"""Provenance of a run: the id, configuration, data, helper and environment that its checkpoints were made with.
+"""Provenance of a run: the id, configuration, data, helper and environment that its checkpoints were written with.
 
-A resume compares them with those it has. What decides the result must be the same; the rest may change, and the card
-lists what changed, and where.
+A resumed run compares them with the current ones. Whatever determines the result must be the same; the rest may change,
+and the result card lists what changed, and when.
 """
 
 from dataclasses import dataclass, field
@@ -20,23 +20,23 @@ from uiat.runs.result_card import environment
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import weights_digest
 
-FREE = (
+CHANGEABLE = (
     *("data.name", "data.test", "data.generated.file", "data.download", "method.helper"),
     *("train.on_nonfinite", "train.log_every", "train.checkpoint_minutes"),
 )
-"""Fields of a configuration that may change: paths, whose content is compared, and what moves no weight otherwise."""
-NAMED = 5
-"""How many differing fields a message names."""
+"""Fields of a configuration that may change: paths, whose content is compared, and fields that affect no weight."""
+_NAMED = 5
+"""How many differing fields an error message names."""
 
 
 @dataclass
 class Provenance:
-    """What a run is trained with by this process, and what changed in earlier resumes."""
+    """What this process trains a run with, and what changed when it was resumed before."""
 
     run: RunFolder
     config: AnyConfig
     content: dict[str, Any]
-    """As a checkpoint keeps it."""
+    """As saved in a checkpoint."""
     resumed: list[dict[str, Any]] = field(default_factory=list)
     """For each resume with a change: the epoch and step it started from, and each change as [before, after]."""
 
@@ -44,7 +44,7 @@ class Provenance:
     def of(
         cls, run: RunFolder, config: AnyConfig, splits: Splits, device: torch.device, helper: nn.Module | None
     ) -> "Provenance":
-        """Collect what this process trains a run with."""
+        """Return the provenance of a run in this process."""
         content = {
             "run_id": run.read_id(),
             "config": to_json(config),
@@ -55,13 +55,13 @@ class Provenance:
         return cls(run, config, content)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps."""
+        """Return the content to save in a checkpoint."""
         return {**self.content, "resumed": self.resumed}
 
     def resume(self, saved: dict[str, Any], path: Path) -> str:
-        """Compare with the content of a checkpoint: refuse what is not the same run, record what else changed.
+        """Compare with a checkpoint: raise an error if it is of another run, and record permitted changes.
 
-        Return a notice where there is nothing to compare, since an earlier version wrote the checkpoint; else nothing.
+        Return a notice if the checkpoint has no provenance, since an earlier version wrote it; else "".
         """
         before = saved.get("provenance")
         if before is None:
@@ -72,7 +72,7 @@ class Provenance:
             changes = {**_changes(config, _leaves(self.content["config"])), **_changes(settings, self._settings())}
             self.resumed = [*before["resumed"]]
         except (KeyError, TypeError, AttributeError, RecursionError):
-            raise UserError(f"{path} does not say what its run was made with: it is damaged, move it away.") from None
+            raise UserError(f"the provenance in {path} is damaged: move the file away.") from None
         if changes:
             self.resumed.append({"epoch": saved["epoch"], "step": saved["step"], "changes": changes})
         return ""
@@ -81,12 +81,12 @@ class Provenance:
         return _leaves(self.content["settings"])
 
     def _check(self, before: dict[str, Any], config: dict[str, Any], path: Path) -> None:
-        """Refuse a checkpoint of another run, configuration, data or helper."""
+        """Raise an error for a checkpoint of another run, configuration, data set or helper."""
         run, now = self.run, self.content
         if before["run_id"] != now["run_id"]:
             raise UserError(
-                f"{path} belongs to another run than {run.config} (run id {before['run_id']} and {now['run_id']}): "
-                "bring back the file that belongs to the other."
+                f"{path} belongs to another run than {run.config} (run ids {before['run_id']} and {now['run_id']}): "
+                "restore the file that belongs to the other one."
             )
         if values := _differing(config, _leaves(now["config"]), "the checkpoint"):
             raise UserError(
@@ -96,7 +96,7 @@ class Provenance:
         check_same(run.path, before["data"], now["data"], self.config.data.name)
         if None not in (before["helper"], now["helper"]) and before["helper"] != now["helper"]:
             raise UserError(
-                f"the helper of {run.path} has other weights than when {path} was written: bring it back, "
+                f"the weights of the helper of {run.path} have changed since {path} was written: restore them, "
                 "or start a new run."
             )
 
@@ -113,19 +113,19 @@ def edited_since(config: AnyConfig, card: dict[str, Any]) -> str:
 
 def _differing(before: dict[str, Any], now: dict[str, Any], file: str) -> str:
     """Name the fields that decide a result and differ from those in a file, with both values."""
-    fixed = {name: pair for name, pair in _changes(before, now).items() if name not in FREE}
+    fixed = {name: pair for name, pair in _changes(before, now).items() if name not in CHANGEABLE}
     values = [f"{name} is {a!r} in {file} and {b!r} in config.json" for name, (a, b) in fixed.items()]
-    more = f"; and {len(values) - NAMED} more" if len(values) > NAMED else ""
-    return f"{'; '.join(values[:NAMED])}{more}"
+    more = f"; and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
+    return f"{'; '.join(values[:_NAMED])}{more}"
 
 
 def _normal(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return the leaves of a saved configuration, with the fields that this version has."""
+    """Return the leaves of a saved configuration, decoded and encoded by this version."""
     return _leaves(to_json(from_json(saved)))
 
 
 def _leaves(value: Any, name: str = "") -> dict[str, Any]:
-    """Return the values of nested dictionaries by their dotted names."""
+    """Return the values of nested dictionaries by dotted name."""
     if not isinstance(value, dict):
         return {name: value}
     inner = [_leaves(part, f"{name}.{key}" if name else str(key)) for key, part in value.items()]
@@ -133,7 +133,7 @@ def _leaves(value: Any, name: str = "") -> dict[str, Any]:
 
 
 def _changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, list[Any]]:
-    """Return what differs, as [before, after]; `None` where one of them lacks it."""
+    """Return the differing values as [before, after], with `None` for a missing one."""
     names = dict.fromkeys([*before, *after])
     pairs = {name: [before.get(name), after.get(name)] for name in names}
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

@@ -1,4 +1,4 @@
-"""The result card: what was trained, how, and what it reached, for people and programs."""
+"""Result cards: configuration, data, environment and accuracies of a run, an evaluation or an export, as JSON."""
 
 import platform
 import subprocess
@@ -16,20 +16,20 @@ from uiat.distributed import world
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import DIGEST, is_measured_on
 
-SCHEMA = 1
+CARD_SCHEMA = 1
 MEASURED = ("accuracy", "interval95", "seconds", "after", "per_class", "verdicts", "environment", DIGEST)
-"""Fields of an evaluation that were found; all others say what was measured, and how."""
+"""The fields of an evaluation that are results; all others are its settings."""
 SUBJECT = ("weights", "data", "sample", "exact", "processes")
-"""Fields that all attacks of an evaluation share, and that tell it from another."""
+"""The settings that all attacks of an evaluation share."""
 EXPORT = "uiat export"
 """Marks the card of an export."""
-PACKAGES = ("uiat", "torch", "numpy", "safetensors")
+RECORDED_PACKAGES = ("uiat", "torch", "numpy", "safetensors")
 
 
 def training_card(config: AnyConfig, splits: Splits, device: torch.device, **facts: Any) -> dict[str, Any]:
-    """Return the card of a finished training: its configuration, data and environment, and the `facts` of the run."""
+    """Return the card of a finished run: its configuration, data and environment, and further `facts`."""
     return {
-        "schema": SCHEMA,
+        "schema": CARD_SCHEMA,
         "config": to_json(config),
         "data": data_facts(config, splits),
         **facts,
@@ -53,7 +53,7 @@ def data_facts(config: AnyConfig, splits: Splits) -> dict[str, Any]:
 
 
 def write_training_card(run: RunFolder, card: dict[str, Any]) -> None:
-    """Write the card of a finished training; evaluations that were made before its end stay, if of its weights."""
+    """Write the card of a finished run; earlier evaluations are kept if they are of its current weights."""
     with run.changed_card() as kept:
         if "config" not in kept:
             entries = present_evaluations(run, kept)
@@ -64,9 +64,9 @@ def write_training_card(run: RunFolder, card: dict[str, Any]) -> None:
 def evaluation_card(
     attacks: Mapping[str, dict[str, Any]], notices: list[str], device: torch.device, **facts: Any
 ) -> dict[str, Any]:
-    """Return the card of an evaluation: the `facts` of its subject, and each attack with its setting and result."""
+    """Return the card of an evaluation: the `facts` of its subject, and settings and results of each attack."""
     return {
-        "schema": SCHEMA,
+        "schema": CARD_SCHEMA,
         **facts,
         "attacks": dict(attacks),
         "notices": notices,
@@ -77,16 +77,16 @@ def evaluation_card(
 def export_card(
     config: AnyConfig, data: dict[str, Any], result: Mapping[str, Any], evaluations: list[dict[str, Any]], **facts: Any
 ) -> dict[str, Any]:
-    """Return the card of an exported network: data, method, training and accuracies, and the `facts` of the export.
+    """Return the card of an exported network: data, method, training and accuracies, and further `facts`.
 
-    `result` is the card of its training. Paths of one's own data are cut to their last part: others may read this.
+    `result` is the card of the run. Paths of custom data are cut to their last part, since an export is for others.
     """
     attack = config.validate.attack(config.method)
     options = encode(config.data)
     names = {"name": shown_data(options["name"]), "test": Path(options["test"]).name}
     generated = {**options["generated"], "file": Path(options["generated"]["file"]).name}
     return {
-        "schema": SCHEMA,
+        "schema": CARD_SCHEMA,
         "kind": EXPORT,
         **facts,
         "data": {**data, "name": shown_data(data["name"]), "options": {**options, **names, "generated": generated}},
@@ -106,14 +106,15 @@ def export_card(
 
 
 def shown_data(name: str) -> str:
-    """Return what data is called for others: one's own by the last part of its path."""
+    """Return the name of a data set as shown to others: of custom data, the last part of its path."""
     return name if is_callable(name) else Path(name).name
 
 
 def add_evaluation(run: RunFolder, result: dict[str, Any], verdicts: Mapping[str, str]) -> None:
     """Add an evaluation to a run's card, an entry for each attack; a repeated measurement replaces its entry.
 
-    `verdicts` has the packed verdicts on single images, by attack. Entries of weights that the run no longer has go.
+    `verdicts` are the packed verdicts for each image, by attack. Entries of other weights than the current ones are
+    removed.
     """
     shared = {name: result[name] for name in (*SUBJECT, DIGEST)}
     with run.changed_card() as card:
@@ -126,26 +127,26 @@ def add_evaluation(run: RunFolder, result: dict[str, Any], verdicts: Mapping[str
 
 
 def present_evaluations(run: RunFolder, card: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the evaluations in a run's card that were measured on the weights which the run has now."""
-    return [entry for entry in card["evaluations"] if is_measured_on(entry, weights_of(run, entry))]
+    """Return the evaluations in a run's card that were measured on its current weights."""
+    return [entry for entry in card["evaluations"] if is_measured_on(entry, evaluated_weights(run, entry))]
 
 
-def weights_of(run: RunFolder, entry: Mapping[str, Any]) -> Path:
-    """Return the file in a run that an evaluation in its card names."""
+def evaluated_weights(run: RunFolder, entry: Mapping[str, Any]) -> Path:
+    """Return the weights file of a run that an evaluation in its card names."""
     return run.path / Path(str(entry.get("weights", ""))).name
 
 
 def _setting(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return what an entry was measured with."""
+    """Return the settings of an entry."""
     return {name: value for name, value in entry.items() if name not in MEASURED}
 
 
 def environment(device: torch.device | str) -> dict[str, Any]:
-    """Return what may change the bits of a result: versions, threads, device, the CPU's kernels, commit."""
+    """Return what can change the bits of a result: versions, threads, device, the CPU's kernels, commit."""
     device = torch.device(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
-        "versions": {"python": platform.python_version(), **{p: v for p in PACKAGES if (v := _version(p))}},
+        "versions": {"python": platform.python_version(), **{p: v for p in RECORDED_PACKAGES if (v := _version(p))}},
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
         "kernels": torch.backends.cpu.get_cpu_capability(),
@@ -161,7 +162,7 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """Return the commit of the source tree the package runs from; none when it is installed elsewhere."""
+    """Return the git commit of the source tree; `None` for an installed package."""
     root = Path(__file__).resolve().parents[3]
     if not (root / ".git").exists():
         return None

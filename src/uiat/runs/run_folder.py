@@ -1,12 +1,10 @@
-"""A run is a folder: what is in it, and that only one process writes it."""
+"""The folder of a run: its files, readers that check them, and the lock that admits one writer."""
 
 import errno
-import fcntl
 import json
 import os
 import platform
 import re
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -14,45 +12,45 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 from uuid import uuid4
 
+from uiat import locks
 from uiat.balls import Norm
 from uiat.config import IMPORTS, RUN_ID, AnyConfig, from_json, to_json
-from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
-from uiat.io import WriteError, no_link, reason, write_json
+from uiat.io import WriteError, reason, write_json
+from uiat.paths import suggest_path
 from uiat.plugins import Import
 from uiat.typed import check_record, fits, show
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""How the system says that a disk takes no more: full, a quota, a limit, broken."""
+"""Errors of a full or broken disk, a quota or a file size limit."""
 
 Weights = Literal["best", "last", "best-raw", "last-raw"]
-"""Which weights of a run: of the best epoch or the last, averaged where the run averages; `-raw` never averaged."""
-
+"""Weights of the best or the last epoch, averaged if the run averages; `-raw`: never averaged."""
 
 _DICT = dict[str, Any]
-DATA: dict[str, Any] = {
+DATA_FIELDS: dict[str, Any] = {
     **{"name": str, "classes": list[str], "shape": list[int]},
     **dict.fromkeys(("train", "validation", "test", "generated"), int),
 }
-CARD: dict[str, Any] = {
+CARD_FIELDS: dict[str, Any] = {
     **dict.fromkeys(("config", "data", "environment"), _DICT),
     **{"best": dict[str, float], "training_seconds": float, "training_passes": dict[str, float]},
     **{"processes": int, "evaluations": list[_DICT]},
 }
-EVALUATION: dict[str, Any] = {
+EVALUATION_FIELDS: dict[str, Any] = {
     **dict.fromkeys(("weights", "data", "sample", "attack", "split", "verdicts", "version"), str),
     **dict.fromkeys(("eps", "step", "accuracy", "seconds"), float),
     **dict.fromkeys(("n", "steps", "restarts", "seed", "processes", "batch_size"), int),
     **{"exact": bool, "norm": Norm, "interval95": tuple[float, float], "per_class": dict[str, float]},
     **{"environment": _DICT},
 }
-IDENTITY: dict[str, Any] = {
+IDENTITY_FIELDS: dict[str, Any] = {
     **{"classes": list[str], "shape": list[int], "places": dict[str, str]},
     **dict.fromkeys(("train", "validation", "test"), _DICT),
 }
-"""The types of what is read from the files of a run."""
-LINES = {"epoch": {"epoch", "val_natural", "val_robust"}, "step": {"epoch", "step", "lr"}}
-"""What the lines of metrics.jsonl have at least, by their kind."""
+"""The types of the fields in a run's JSON files."""
+METRICS_FIELDS = {"epoch": {"epoch", "val_natural", "val_robust"}, "step": {"epoch", "step", "lr"}}
+"""The required fields of a record in metrics.jsonl, by kind."""
 
 
 class RunFolder:
@@ -75,11 +73,11 @@ class RunFolder:
         self.helper = self.path / "helper"
         self.lock_file = self.path / "lock"
         self._handle: int | None = None
-        """The lock file, while this object holds the run."""
+        """The descriptor of the lock file while this object holds the lock."""
 
     @staticmethod
     def create(path: str | Path, config: AnyConfig, imports: tuple[Import, ...] = ()) -> "RunFolder":
-        """Begin a run in a new or empty folder; `imports` are the modules of one's own that it needs."""
+        """Create a run in a new or empty folder; `imports` are the custom modules that it needs."""
         run = RunFolder(path)
         try:
             run.path.mkdir(parents=True, exist_ok=True)
@@ -91,7 +89,7 @@ class RunFolder:
         return run
 
     def check_free(self) -> None:
-        """Refuse a folder in which no run can be created, before anything costly is done for it."""
+        """Raise an error if no run can be created here; called before anything costly."""
         if self.config.exists() or self.path.is_file():
             raise self._taken()
 
@@ -99,14 +97,14 @@ class RunFolder:
         if self.config.exists():
             resume = f"`uiat train --resume {quoted(self.path)}`"
             return UserError(f"{self.path} already holds a run: resume it with {resume}, or choose another --out.")
-        return UserError(f"cannot make the run folder {self.path}: there is a file of that name; choose another --out.")
+        return UserError(f"cannot create the run folder {self.path}: a file has that name; choose another --out.")
 
     @staticmethod
     @contextmanager
     def begin(path: str | Path, config: AnyConfig, imports: tuple[Import, ...] = ()) -> Iterator["RunFolder"]:
-        """Create a run; an error within, before anything was trained, removes what the run has put there.
+        """Create a run; an error before the first training step removes the files that the run created.
 
-        What was there before stays, and so does a run that can go on as it is (`Resumable`, `PeerLost`).
+        Other files are kept, and so is a run that can be resumed (`Resumable`, `PeerLost`).
         """
         run = RunFolder(path)
         made = [folder for folder in (run.path, *run.path.parents) if not os.path.lexists(folder)]
@@ -123,42 +121,48 @@ class RunFolder:
 
     @staticmethod
     def open(path: str | Path) -> "RunFolder":
-        """Find a run that is there."""
+        """Return an existing run."""
         run = RunFolder(path)
         if not run.config.is_file():
-            near = "" if run.path.exists() else nearest(run.path)
-            advice = near or "give the folder of a `uiat train`."
+            near = "" if run.path.exists() else suggest_path(run.path)
+            advice = near or "give the --out folder of `uiat train`."
             raise UserError(f"{run.path} is not a run folder (it has no config.json): {advice}")
         return run
 
     def is_writable(self) -> bool:
-        """Whether files can be written here; not in a folder of somebody else, or on a read-only disk."""
+        """Whether this process may create files in the folder."""
         return os.access(self.path, os.W_OK)
 
     def check_links(self) -> None:
-        """Refuse to write a run that holds links at any depth, through which a stranger's run could reach other files.
+        """Refuse to write a run that contains symbolic links: in a downloaded run, they could lead to any file.
 
-        `helper` may be a link to a run beside this one, as `uiat reproduce` makes it; it is only read.
+        `helper` may be a link to a run beside this one, as `uiat reproduce` creates it; it is only read.
         """
         for folder, folders, files in os.walk(self.path):
             for path in (Path(folder, name) for name in (*folders, *files)):
                 if path.is_symlink() and not (path == self.helper and _is_beside(os.readlink(path))):
-                    raise UserError(f"{path} is a link, and nothing is written through one: replace it by its content.")
+                    raise UserError(
+                        f"{path} is a symbolic link, which a run must not contain: replace it by its content."
+                    )
 
     def has_trained(self) -> bool:
-        """Whether there is anything of a past step: a checkpoint, or a line of metrics."""
+        """Whether a training step was recorded: there is a checkpoint, or a line of metrics."""
         return self.has_checkpoint() or (self.metrics.exists() and self.metrics.stat().st_size > 0)
 
     def has_checkpoint(self) -> bool:
-        """Whether there is a checkpoint, be it whole or not."""
+        """Whether there is a checkpoint, damaged or not."""
         return self.checkpoint.exists() or self.previous.exists()
 
+    def count_epochs(self) -> int:
+        """Return how many epochs metrics.jsonl records."""
+        return self.metrics.read_bytes().count(b'"kind": "epoch"') if self.metrics.exists() else 0
+
     def past_epochs(self) -> bool:
-        """Whether the metrics tell of more epochs than a run can have before its first checkpoint."""
-        return self.metrics.exists() and self.metrics.read_bytes().count(b'"kind": "epoch"') > 1
+        """Whether the metrics record more epochs than a run can have before its first checkpoint."""
+        return self.count_epochs() > 1
 
     def _remove(self, before: set[str], made: list[Path]) -> None:
-        """Remove the files of a run that never began, unless they were there `before`, and the `made` folders."""
+        """Remove the files of a run that never started, except those that existed `before`, and the `made` folders."""
         files = (self.config, self.metrics, self.initial, self.log, self.data, self.lock_file)
         with suppress(OSError):  # the error that ended the run is the one to report
             for file in files:
@@ -170,7 +174,7 @@ class RunFolder:
                 folder.rmdir()
 
     def read_config(self) -> AnyConfig:
-        """Return the configuration the run was begun with."""
+        """Return the run's configuration."""
         saved = read_json(self.config)
         try:
             return from_json(saved)
@@ -180,13 +184,13 @@ class RunFolder:
             raise UserError(f"cannot read {self.config}: it is nested too deeply.") from None
 
     def read_id(self) -> str | None:
-        """Return the id that the run was created with; `None` for a run of an earlier version."""
+        """Return the id that the run was created with; `None` if an earlier version created it."""
         saved = read_json(self.config)
         found = saved.get(RUN_ID) if isinstance(saved, dict) else None
         return None if found is None else str(found)
 
     def read_imports(self) -> tuple[Import, ...]:
-        """Return the modules of one's own that the run was made with."""
+        """Return the custom modules that the run was created with."""
         saved = read_json(self.config)
         entries = saved.get(IMPORTS, []) if isinstance(saved, dict) else []
         try:
@@ -194,15 +198,17 @@ class RunFolder:
                 raise TypeError
             return tuple(Import(**entry) for entry in entries)
         except (TypeError, AttributeError):
-            raise UserError(f"the imports in {self.config} are not a list of names and folders: mend them.") from None
+            raise UserError(
+                f"the imports in {self.config} are not a list of names and folders: correct them."
+            ) from None
 
     def change_config(self, config: AnyConfig, imports: tuple[Import, ...]) -> None:
-        """Write another configuration for the rest of the run, so that the folder tells what was done."""
+        """Replace the configuration for the rest of the run."""
         with self.lock():
             write_json(self.config, _content(config, imports, self.read_id()))
 
     def weights(self, which: Weights = "best") -> Path:
-        """Return the file of a run's weights."""
+        """Return the path of the run's weights, whether they exist or not."""
         if which not in get_args(Weights):
             raise unknown("weights", str(which), get_args(Weights))
         best = which.startswith("best")
@@ -211,7 +217,7 @@ class RunFolder:
         return self.best_averaged if best else self.last_averaged
 
     def find_weights(self, which: Weights = "best") -> Path:
-        """Return the file of a run's weights; where it is gone, say what can be used instead."""
+        """Return the path of the run's weights; if they are missing, the error says what can be used instead."""
         file = self.weights(which)
         if file.is_file():
             return file
@@ -220,66 +226,80 @@ class RunFolder:
         if others:
             advice = f"use {self.weights(others[0])} instead (--weights {others[0]})"
         elif self.is_finished:
-            advice = "the run is finished and does not write it again; train anew, in another folder"
+            advice = "the run is finished and will not write it again; train again in another folder"
         elif self.past_epochs() and not self.has_checkpoint():
-            advice = "its checkpoints are gone, too; train anew, in another folder"
+            advice = "its checkpoints are missing too; train again in another folder"
         else:
-            advice = f"the run writes it after its first epoch; go on with `uiat train --resume {quoted(self.path)}`"
+            advice = f"the run writes it after its first epoch; resume with `uiat train --resume {quoted(self.path)}`"
         raise UserError(f"{self.path} has no {file.name}: {advice}.")
 
     @property
     def is_finished(self) -> bool:
-        """Whether its card is written, which is the last thing a training does: nothing of it has to be locked then."""
+        """Whether the result card is written: the last file of a training, after which the run needs no lock."""
         return "config" in self.read_card()
 
     def read_card(self) -> dict[str, Any]:
-        """Return what result.json says; it has a list of evaluations, which may be empty."""
-        card: dict[str, Any] = read_record(self.result, CARD) if self.result.exists() else {"schema": 1}
-        check_types(self.result, card.get("data", {}), DATA)
+        """Return the content of result.json, always with a list of evaluations."""
+        card: dict[str, Any] = read_record(self.result, CARD_FIELDS) if self.result.exists() else {"schema": 1}
+        check_types(self.result, card.get("data", {}), DATA_FIELDS)
         for entry in card.setdefault("evaluations", []):
-            check_types(self.result, entry, EVALUATION)
+            check_types(self.result, entry, EVALUATION_FIELDS)
         return card
 
     def read_data(self) -> dict[str, Any]:
-        """Return what data.json says; nothing where an earlier version began the run."""
-        known = read_record(self.data, IDENTITY) if self.data.exists() else {}
+        """Return the content of data.json, the fingerprint of the data; empty if an earlier version created the run."""
+        known = read_record(self.data, IDENTITY_FIELDS) if self.data.exists() else {}
         for part in ("train", "validation", "test"):
             check_types(self.data, known.get(part, {}), {"images": int, "digest": str})
         return known
 
     @contextmanager
     def changed_card(self) -> Iterator[dict[str, Any]]:
-        """Yield the card to be changed, then write it; commands that do so at once wait for each other."""
+        """Yield the result card, then write it with the changes made to it; concurrent commands wait for each other."""
         self.check_links()
         handle = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             with suppress(OSError):  # a file system without locks
-                fcntl.flock(handle, fcntl.LOCK_EX)
+                locks.lock(handle, wait=True)
             card = self.read_card()
             yield card
             write_json(self.result, card)
         finally:
             os.close(handle)
 
-    def read_metrics(self) -> list[dict[str, Any]]:
-        """Return the lines of metrics.jsonl, epoch and step lines alike."""
-        if not self.metrics.exists():
-            return []
+    def read_metrics(self, kind: Literal["epoch", "step"] | None = None, *, growing: bool = False) -> list[_DICT]:
+        """Return the records of metrics.jsonl, or those of one kind.
+
+        A line that is no record is an error, or skipped if the file is `growing`: a process may be writing its last
+        line.
+        """
+        records = []
         try:
-            lines = [json.loads(line) for line in self.metrics.read_text(encoding="utf-8").splitlines()]
-        except (OSError, ValueError, RecursionError) as error:
+            lines = self.metrics.read_text("utf-8", "replace" if growing else None).splitlines()
+        except FileNotFoundError:
+            return []
+        except (OSError, ValueError) as error:
+            if growing:
+                return []
             raise UserError(f"cannot read {self.metrics}: {error}.") from None
-        if not all(map(is_line, lines)):
-            raise UserError(f"cannot read {self.metrics}: it has lines that are no records.")
-        return lines
+        for number, line in enumerate(lines, 1):
+            try:
+                record = json.loads(line)
+                if not _is_record(record):
+                    raise ValueError("it is not a record of a step or an epoch")
+                records.append(record)
+            except (ValueError, RecursionError) as error:
+                if not growing:
+                    raise UserError(f"cannot read line {number} of {self.metrics}: {error}.") from None
+        return [record for record in records if kind in (None, record.get("kind"))]
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run for this process; the system lets go of it when the process ends, however it ends.
+        """Lock the run for this process; the system releases the lock when the process ends.
 
-        Within it, a disk that takes no more is one sentence that says how to go on.
+        The error of a full disk names the command that resumes the run.
         """
-        handle = self._locked()
+        handle = self._acquire_lock()
         try:
             self._handle = handle
             yield
@@ -292,137 +312,101 @@ class RunFolder:
             os.close(handle)
 
     def check_held(self) -> None:
-        """Refuse to write a run that this object has locked, if its lock file is no longer the one that was locked.
+        """Raise an error if the lock file was removed or replaced since this object locked it.
 
-        Where somebody removed it, another process may have locked a new one, and may be training the run.
+        Another process may have locked a new file and may be training the run.
         """
-        if self._handle is not None and not self._is_lock(self._handle):
+        if self._handle is not None and not locks.is_same_file(self._handle, self.lock_file):
             raise UserError(
                 f"{self.lock_file} was removed or replaced while this process trained: another one may be training "
                 f"{self.path}, so nothing more is written; the last checkpoint is kept. Once no other process does, "
                 f"`uiat train --resume {quoted(self.path)}` resumes from it."
             )
 
-    def _is_lock(self, handle: int) -> bool:
-        with suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(handle), os.stat(self.lock_file, follow_symlinks=False))
-        return False
-
-    def _locked(self) -> int:
-        """Return the handle of the lock file, locked; one that was replaced before it was locked is no lock."""
-        while True:
-            try:
-                self.check_links()
-                handle = no_link(str(self.lock_file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
-            except OSError as error:
-                raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
-            try:
-                self._hold(handle)
-                if self._is_lock(handle):
-                    return handle
-            except BaseException:
-                os.close(handle)
-                raise
-            os.close(handle)
-
     def is_locked(self) -> bool:
-        """Whether a process, of this or another machine, holds the run; words in the lock file prove nothing."""
-        try:
-            handle = os.open(self.lock_file, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        except OSError:
-            return False
-        try:
-            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        except OSError:  # a file system without locks
-            return False
-        finally:
-            os.close(handle)
-        return False
+        """Whether a process, of this or another machine, holds the lock; the text in the file is not consulted."""
+        return locks.is_locked(self.lock_file)
 
-    def _hold(self, handle: int) -> None:
+    def _acquire_lock(self) -> int:
+        """Lock the run, write this process's id into the lock file, and return the descriptor."""
         try:
-            _try_lock(handle)
+            self.check_links()
+            handle = locks.open_locked(self.lock_file)
         except BlockingIOError:
-            holder = _living(os.pread(handle, 100, 0).decode("utf-8", "replace"))
             raise UserError(
-                f"the run folder {self.path} is in use by {holder}: wait for it, or choose another --out."
+                f"the run folder {self.path} is in use by {self._holder()}: wait for it, or choose another --out."
             ) from None
-        except OSError as error:
+        except locks.LockUnsupported as error:
             raise UserError(
                 f"the run folder {self.path} cannot be locked ({reason(error)}), so that two processes could write it: "
                 "put it on a file system with locks."
             ) from None
-        with suppress(OSError):  # the lock is held; its words are for people only
+        except OSError as error:
+            raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
+        with suppress(OSError):  # the text is only for error messages
             os.ftruncate(handle, 0)
             os.pwrite(handle, f"process {os.getpid()} on {platform.node()}".encode(), 0)
+        return handle
+
+    def _holder(self) -> str:
+        """Return the process that the lock file names, unless it is known to have ended."""
+        text = ""
+        if self.lock_file.is_file():
+            with suppress(OSError), self.lock_file.open("rb") as file:
+                text = file.read(100).decode("utf-8", "replace")
+        match = re.fullmatch(r"process (\d+)(?: on (.*))?", text.strip())
+        if match is None:
+            return "another process"
+        if match[2] in (None, platform.node()):
+            try:
+                os.kill(int(match[1]), 0)
+            except (ProcessLookupError, OverflowError):
+                return "another process"
+            except PermissionError:  # it belongs to another user
+                pass
+        return match[0]
 
     def _full(self, error: OSError) -> str:
         path = error.path if isinstance(error, WriteError) else error.filename or f"a file in {self.path}"
         kept = "the last good checkpoint is kept" if self.has_checkpoint() else "there is no checkpoint yet"
         return (
-            f"cannot write {path}: {reason(error)}; {kept}, make room and "
-            f"`uiat train --resume {quoted(self.path)}` goes on."
+            f"cannot write {path}: {reason(error)}; {kept}. Make room, then resume with "
+            f"`uiat train --resume {quoted(self.path)}`."
         )
 
 
 def _content(config: AnyConfig, imports: tuple[Import, ...], run_id: str | None) -> dict[str, Any]:
-    """Return what config.json holds: the configuration, and beside it the id and the imports that there are."""
+    """Return the content of config.json: the configuration, the run id and the imports."""
     beside = {RUN_ID: run_id, IMPORTS: [asdict(entry) for entry in imports]}
     return {**to_json(config), **{name: value for name, value in beside.items() if value}}
 
 
 def _is_beside(target: str) -> bool:
-    """Whether a link within a run leads to a folder beside the run."""
+    """Whether a link in a run leads to a folder beside the run."""
     parts = Path(target).parts
     return len(parts) == 2 and parts[0] == ".." != parts[1]
 
 
-def _try_lock(handle: int) -> None:
-    """Lock a file or raise `BlockingIOError`; `is_locked` in another process holds it for a moment only."""
-    for pause in (0.02, 0.05, 0.1):
-        with suppress(BlockingIOError):
-            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        time.sleep(pause)
-    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _living(words: str) -> str:
-    """Return the words that a holder of the lock left, unless they are those of a process that is gone."""
-    match = re.fullmatch(r"process (\d+)(?: on (.*))?", words.strip())
-    if match is None:
-        return "another process"
-    if match[2] in (None, platform.node()):
-        try:
-            os.kill(int(match[1]), 0)
-        except (ProcessLookupError, OverflowError):
-            return "another process"
-        except PermissionError:  # somebody else's, but alive
-            pass
-    return match[0]
-
-
-def is_line(line: object) -> bool:
-    """Whether a value is a line of metrics.jsonl: of some steps, or of an epoch."""
-    if not isinstance(line, dict) or line.get("kind") not in tuple(LINES):
+def _is_record(line: object) -> bool:
+    """Whether a value is a record of metrics.jsonl: a dictionary that has, if it is of a known kind, its fields."""
+    if not isinstance(line, dict) or line.get("kind") not in tuple(METRICS_FIELDS):
         return isinstance(line, dict)
     numbers = {name: value for name, value in line.items() if name != "kind"}
-    whole = all(fits(numbers.get(name, 1), int) and numbers.get(name, 1) > 0 for name in ("epoch", "step"))
-    return whole and LINES[line["kind"]] <= numbers.keys() and fits(numbers, dict[str, float | bool])
+    counts = all(fits(numbers.get(name, 1), int) and numbers.get(name, 1) > 0 for name in ("epoch", "step"))
+    return counts and METRICS_FIELDS[line["kind"]] <= numbers.keys() and fits(numbers, dict[str, float | bool])
 
 
 def read_record(path: Path, kinds: dict[str, Any]) -> dict[str, Any]:
-    """Read a JSON file that holds a dictionary, with values of these types."""
+    """Read a JSON file that holds a dictionary with values of these types."""
     saved = read_json(path)
     check_types(path, saved, kinds)
     return dict(saved)
 
 
 def check_types(path: Path, saved: Any, kinds: dict[str, Any]) -> None:
-    """Refuse what was read from a file, unless it is a dictionary with values of these types."""
+    """Raise an error unless the content of a file is a dictionary with values of these types."""
     if not isinstance(saved, dict):
-        raise UserError(f"cannot read {path}: it holds {show(saved)} where a record is expected; move it away.")
+        raise UserError(f"cannot read {path}: it holds {show(saved)}, not a dictionary; move it away.")
     try:
         check_record(saved, kinds)
     except UserError as error:
@@ -430,14 +414,14 @@ def check_types(path: Path, saved: Any, kinds: dict[str, Any]) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file that a person may have broken."""
+    """Read a JSON file that may have been edited or damaged."""
     try:
-        if not path.is_file():  # a pipe would never end
-            raise UserError(f"cannot read {path}: it is not a file.")
+        if not path.is_file():  # reading a FIFO would block
+            raise UserError(f"cannot read {path}: it is not a regular file.")
         text = path.read_text(encoding="utf-8")
         value = json.loads(text)
         if "\\u" in text:
-            json.dumps(value, ensure_ascii=False).encode()  # half a character cannot be written again
+            json.dumps(value, ensure_ascii=False).encode()  # a lone surrogate could not be written again
         return value
     except UserError:
         raise

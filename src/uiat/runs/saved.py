@@ -1,7 +1,7 @@
-"""A trained network in a folder, a run's or an export's, or on the Hub: opened without running anything that is there.
+"""Loading trained networks from a run, an export or the Hub, without running any code in them.
 
-An export may come from a stranger. Its network is built by the classes of `MODELS` from what its config.json says, and
-the shapes of its weights are compared before memory is taken for them.
+An export may be untrusted. Its network is built by the classes of `MODELS` from its config.json, and the shapes of the
+weights are compared before memory is allocated for them.
 """
 
 import os
@@ -15,9 +15,9 @@ from torch import nn
 from uiat import data, models
 from uiat.attacks import PGD
 from uiat.config import AnyConfig, model_from_json
-from uiat.data.files import first_line, nearest, user_path
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
 from uiat.models import LARGEST, Imported, ModelConfig, NetworkOptions
+from uiat.paths import suggest_path, user_path
 from uiat.plugins import unnamed
 from uiat.runs import hub
 from uiat.runs.identity import choose_data, find_data, known_facts
@@ -27,10 +27,10 @@ from uiat.runs.weights import EXPORTED, fitting_weights
 from uiat.types import DataSpec
 
 CONFIG, CARD = "config.json", "card.json"
-"""What describes the network of an export: what the Hub wants, else the card."""
+"""The files that describe an exported network: config.json if exported for the Hub, else the card."""
 UNFINISHED = ".unfinished-export"
-"""Is in the folder of an export until all its files are."""
-MOST_BYTES = 10_000_000
+"""A file that exists in an export until all others do."""
+MAX_DESCRIPTION_BYTES = 10_000_000
 """The largest description that is read."""
 
 
@@ -42,9 +42,9 @@ def load(
     model: str = "",
     device: str | torch.device = "cpu",
 ) -> nn.Module:
-    """Return a trained network in eval mode: inputs in [0, 1], normalised inside, to logits.
+    """Load a trained network in eval mode, which maps inputs in [0, 1] to logits; normalisation is inside.
 
-    Nothing in the folder is run, and weights are read as safetensors only.
+    No code in the folder is run, and weights are read from safetensors files only.
 
     >>> import torch, uiat
     >>> network = uiat.load("runs/b")
@@ -52,16 +52,16 @@ def load(
     torch.Size([2, 10])
 
     Args:
-        source: the folder of a run or of an export, or the name `owner/name` of one on the Hub (which needs
-            huggingface_hub). A path that exists wins over a name.
-        revision: a branch, tag or commit on the Hub; `None` is its newest.
-        weights: of a run, "best" or "last"; averaged where the run averages, unless "-raw".
-        model: a custom network, as `module:callable`: no code is imported that only the folder names.
-        device: where the network is put.
+        source: the folder of a run or of an export, or a model on the Hub as `owner/name` (which needs
+            huggingface_hub). An existing path takes precedence.
+        revision: a branch, tag or commit on the Hub; `None` for the newest.
+        weights: of a run: "best" or "last", which are averaged if the run averages, or "best-raw" or "last-raw".
+        model: a custom network, as `module:callable`; code that only the folder names is not imported.
+        device: the device of the network.
     """
     path = locate(source, revision)
     if not path.is_dir():
-        advice = nearest(path) or "give the folder of a run or of an export, or owner/name for one on the Hub."
+        advice = suggest_path(path) or "give the folder of a run or of an export, or owner/name for one on the Hub."
         raise UserError(f"there is no folder {path}: {advice}")
     if (export := read_export(path)) is not None:
         described, spec, file = export.model, export.spec, export.weights_file(weights)
@@ -69,62 +69,62 @@ def load(
         run = RunFolder.open(path)
         config = run.read_config()
         described, file, (_, spec) = config.model, run.find_weights(weights), trained_on(run, config)
-    with torch.random.fork_rng([]):  # whoever loads a network in the middle of an experiment draws as before
+    with torch.random.fork_rng([]):  # building the network must not change the caller's random numbers
         return build(choose_model(described, model, path), spec, file).to(device)
 
 
 def locate(source: str | Path, revision: str | None = None) -> Path:
-    """Return the path that is given; for `owner/name`, where there is no such path, the download of an export.
+    """Return a local path: the given one, or, for the name of a model on the Hub, that of its download.
 
-    Where there is a folder called `owner`, a path is meant.
+    An existing path, or one in an existing folder `owner`, takes precedence over a name.
     """
     path = user_path(str(source))
     name = str(source)
     if os.path.exists(path) or not hub.is_name(name) or os.path.isdir(name.partition("/")[0]):
         if revision is not None:
-            raise UserError(f"a revision is for a network on the Hub, but {path} is a path: leave it out.")
+            raise UserError(f"a revision is for a network on the Hub, but {path} is a local path: omit it.")
         return path
     folder = hub.download(name, (CONFIG, EXPORTED), revision)
     if read_export(folder) is None:
-        raise UserError(f"{name} on the Hub is no network of uiat (`uiat push` writes one): give another name.")
+        raise UserError(f"{name} on the Hub was not written by `uiat push`: give another name.")
     return folder
 
 
 @dataclass(frozen=True)
 class Exported:
-    """What an export says of its network."""
+    """The description of an exported network."""
 
     path: Path
     model: ModelConfig
     spec: DataSpec
     data: dict[str, Any]
-    """Name of the data, classes, shape of an image, and how many test images were taken; `None`: all."""
+    """Name of the data, classes, shape of an image, and size of the test subset (`None`: all test images)."""
     base: PGD
     """The threat model it was trained for."""
 
     def weights_file(self, which: Weights = "best") -> Path:
-        """Return the file of the weights; an export has one set of them."""
+        """Return the path of the weights; an export has only one file."""
         if which != "best":
-            raise UserError(f"{self.path} is an export, with one set of weights: leave out the choice {which!r}.")
+            raise UserError(f"{self.path} is an export, which has one set of weights: omit the choice {which!r}.")
         return self.path / EXPORTED
 
 
 def read_export(path: Path) -> Exported | None:
-    """Return what the export in a folder says of its network; `None` where the folder is of another kind."""
+    """Return the description of the export in a folder; `None` if the folder holds no export."""
     if (path / UNFINISHED).is_file():
-        raise UserError(f"the export in {path} is not complete, or still being written: export it again.")
+        raise UserError(f"the export in {path} is not complete, or is still being written: export it again.")
     for file in (path / CONFIG, path / CARD):
         if not file.is_file():
             continue
-        if file.stat().st_size > MOST_BYTES:
-            raise UserError(f"{file} has more than {MOST_BYTES:,} bytes: it does not describe a network.")
+        if file.stat().st_size > MAX_DESCRIPTION_BYTES:
+            raise UserError(f"{file} has more than {MAX_DESCRIPTION_BYTES:,} bytes: it does not describe a network.")
         saved = read_json(file)
         if isinstance(saved, dict) and saved.get("kind") == EXPORT:
             try:
                 return _decode(path, saved)
             except UserError as error:
                 raise UserError(f"cannot read {file}: {error}") from None
-            except Exception as error:  # a stranger's file may hold anything
+            except Exception as error:  # an untrusted file may hold anything
                 raise UserError(f"{file} does not describe a network ({first_line(error)}).") from None
     return None
 
@@ -137,7 +137,7 @@ def _decode(path: Path, saved: dict[str, Any]) -> Exported:
         raise UserError("data.options.test_subset is not a number.")
     name, classes, shape = str(facts["name"]), list(map(str, facts["classes"])), list(map(int, facts["shape"]))
     if len(shape) != 3 or not classes or not all(0 < side <= LARGEST for side in shape):
-        raise UserError(f"there is no network from images of shape {str(shape)[:100]} to {len(classes)} classes.")
+        raise UserError(f"no network maps images of shape {str(shape)[:100]} to {len(classes)} classes.")
     model = model_from_json(network)
     if threat["norm"] not in ("linf", "l2"):
         raise UserError(f"the norm {str(threat['norm'])[:100]!r} is neither linf nor l2.")
@@ -150,7 +150,7 @@ def _decode(path: Path, saved: dict[str, Any]) -> Exported:
 
 
 def choose_model(described: ModelConfig, given: str, place: Path, flag: str = "--model") -> ModelConfig:
-    """Return the network that a person gives as a name, else that of a folder, unless it is code to import."""
+    """Return the network that the user gave, else the `described` one; code is imported only if the user names it."""
     target = described.target if isinstance(described, Imported) else ""
     if given and given != target:
         return models.get(given)
@@ -161,27 +161,28 @@ def choose_model(described: ModelConfig, given: str, place: Path, flag: str = "-
 
 
 def check_model(described: ModelConfig, given: str, place: Path) -> None:
-    """Refuse a network that is code to import, unless a person names it; and a name that is of another network."""
+    """Raise an error if the user named another network than the `described` one, or has to name it to import it."""
     if choose_model(described, given, place) != described:
         raise UserError(f"{given} is not the network of {place}: omit --model, or give the folder of another run.")
 
 
 def trained_on(run: RunFolder, config: AnyConfig, data_dir: str | None = None) -> tuple[dict[str, Any], DataSpec]:
-    """Return what a run's card says of its data, or its data.json; the data of a run with neither is read again."""
+    """Return the description of a run's data: of its card, else of data.json, else of the data itself."""
     facts = run.read_card().get("data") or known_facts(run, config)
     if not facts:
         choose_data(config.data.name, None, run.path)
-        facts = data_facts(config, data.load(find_data(run, config.data), data_dir))
+        facts = data_facts(config, data.load_splits(find_data(run, config.data), data_dir))
     try:
         return facts, DataSpec(len(facts["classes"]), int(facts["train"]), tuple(facts["shape"]))
     except (KeyError, TypeError, ValueError):
-        raise UserError(f"{run.result} does not say what the data was: remove it, and try again.") from None
+        raise UserError(f"{run.result} does not describe the data: remove it, and try again.") from None
 
 
 def build(model: ModelConfig, spec: DataSpec, file: Path) -> nn.Module:
     """Return the network with the weights of a file, in eval mode.
 
-    A bundled network is first built without memory, and compared with the file: a wrong size costs no memory.
+    A bundled network is first built on the meta device and compared with the file, so that a wrong size in an untrusted
+    file allocates no memory.
     """
     if isinstance(model, NetworkOptions):
         try:
@@ -196,7 +197,7 @@ def build(model: ModelConfig, spec: DataSpec, file: Path) -> nn.Module:
     else:
         network = model.build(spec)
         tensors = fitting_weights(network, file)
-    # `fitting_weights` has compared all tensors; one without memory is a counter that old files lack.
+    # `fitting_weights` has compared all tensors; one on the meta device is a counter that old files lack.
     network.load_state_dict({name: tensor for name, tensor in tensors.items() if not tensor.is_meta}, strict=False)
     return network.eval()
 
@@ -209,7 +210,7 @@ def check_network_size(run: RunFolder, model: ModelConfig, spec: DataSpec) -> No
     with torch.random.fork_rng([]), torch.device("meta"):
         weights = sum(tensor.nbytes for tensor in model.build(spec).state_dict().values())
     largest = max(file.stat().st_size for file in files)
-    if weights > 10 * largest + MOST_BYTES:  # damaged checkpoints are noticed where they are read
+    if weights > 10 * largest + MAX_DESCRIPTION_BYTES:  # damaged checkpoints are noticed where they are read
         raise UserError(
             f"{run.config} describes a network of {weights:,} bytes, and {files[0]} has {largest:,}: "
             "restore the values that the run was made with."

@@ -1,4 +1,4 @@
-"""Reading weights, ours or anyone's, loading them with an error a person can act on, and the digest that names them."""
+"""Reading weights files of this package and others, and the digest that identifies weights."""
 
 import hashlib
 import pickle
@@ -16,25 +16,25 @@ from torch import Tensor, nn
 from uiat.errors import UserError
 
 EXPORTED = "model.safetensors"
-"""The weights in the folder of an export."""
+"""The name of the weights file in an export."""
 WRAPPERS = ("state_dict", "model_state_dict", "net", "model")
-"""Under which key public checkpoints keep the weights."""
+"""Keys under which public checkpoints store the weights."""
 DEPTH = 8
-"""How many wrappers within each other are opened; a file may hold a dictionary that holds itself."""
+"""How many nested wrappers are unwrapped; a file may hold a dictionary that contains itself."""
 PREFIXES = ("module.", "_orig_mod.")
-"""What DataParallel and torch.compile put before every name."""
+"""Prefixes that DataParallel and torch.compile add to every name."""
 UNUSED = ("sub_block1.",)
-"""Weights that the TRADES code's wide networks save and never use."""
+"""Weights that the wide networks of the TRADES code save but never use."""
 DIGEST = "weights_digest"
-"""The key, in whatever was measured, of the digest of the weights it was measured on."""
+"""The key of a measurement for the digest of the weights that were measured."""
 NO_DIGEST = "has no digest of its weights: it was evaluated by an earlier version of uiat"
 OTHER_WEIGHTS = "result(s) of weights that the run no longer has are skipped: evaluate it again"
 
 
 def load_weights(model: nn.Module, path: Path, *, head: Collection[str] = (), fresh_head: bool = False) -> None:
-    """Load a weights file into the model; every weight must be there and fit.
+    """Load a weights file into a model; names and shapes must match.
 
-    `head` names the weights of the last layer: with `fresh_head` they stay the model's own.
+    `head` names the weights of the last layer; with `fresh_head`, the model keeps its own.
     """
     model.load_state_dict(fitting_weights(model, path, head=head, fresh_head=fresh_head))
 
@@ -42,7 +42,7 @@ def load_weights(model: nn.Module, path: Path, *, head: Collection[str] = (), fr
 def fitting_weights(
     model: nn.Module, path: Path, *, head: Collection[str] = (), fresh_head: bool = False
 ) -> dict[str, Tensor]:
-    """Return the state dict for a model that a weights file holds; every weight must be there and fit."""
+    """Return the state dict of a weights file; names and shapes must be those of the model."""
     expected = model.state_dict()
     tensors = read_weights(path, expected)
     if fresh_head:
@@ -52,30 +52,28 @@ def fitting_weights(
             if name.endswith("num_batches_tracked"):  # older checkpoints lack it, and nothing depends on it
                 tensors[name] = tensor
                 continue
-            raise UserError(f"{path} has no weights {name!r} {tuple(tensor.shape)}: it belongs to another network.")
+            raise UserError(f"{path} has no weights {name!r} {tuple(tensor.shape)}: it is of another network.")
         if tensors[name].shape != tensor.shape:
             shape, wanted = tuple(tensors[name].shape), tuple(tensor.shape)
             if name in head and shape[1:] == wanted[1:]:
                 raise UserError(
                     f"{path} has a last layer {name!r} for {shape[0]} classes, but the data has {wanted[0]}: "
-                    "replace this layer with --train.fresh-head."
+                    "start this layer from random weights with --train.fresh-head."
                 )
-            raise UserError(
-                f"{path}: {name!r} has shape {shape}, the network wants {wanted}: it belongs to another one."
-            )
+            raise UserError(f"{path}: {name!r} has shape {shape} instead of {wanted}: it is of another network.")
     extra = [name for name in tensors if name not in expected and not name.startswith(UNUSED)]
     if extra:
         raise UserError(
             f"{path} has weights {extra[0]!r} {tuple(tensors[extra[0]].shape)} that the network lacks: "
-            "it belongs to another one."
+            "it is of another network."
         )
     return {name: tensors[name] for name in expected}
 
 
 def read_weights(path: Path, expected: Container[str] = ()) -> dict[str, Tensor]:
-    """Return the weights in a `.safetensors` or `.pt` file, on the CPU, under plain names; no code in it is run.
+    """Return the weights in a `.safetensors` or `.pt` file, on the CPU, without prefixes; no code in it is run.
 
-    A name that is expected is plain already: a network may have a part of its own that is called `module`.
+    Names in `expected` are kept: a network may have a submodule that is called `module`.
     """
     if not path.is_file():
         raise UserError(f"there are no weights at {path}: train first, or give the path of a weights file.")
@@ -87,9 +85,9 @@ def read_weights(path: Path, expected: Container[str] = ()) -> dict[str, Tensor]
 
 
 def weights_digest(tensors: Mapping[str, Tensor]) -> str:
-    """Return the SHA-256 of weights: over the name, type, shape and values of each tensor, by ascending names.
+    """Return the SHA-256 of the names, types, shapes and values of all tensors, sorted by name.
 
-    It does not depend on the format of the file. BatchNorm's counters of batches are skipped: old files lack them.
+    It does not depend on the file format. BatchNorm's `num_batches_tracked` is skipped: old files lack it.
     """
     digest = hashlib.sha256()
     for name in sorted(name for name in tensors if not name.endswith("num_batches_tracked")):
@@ -100,7 +98,7 @@ def weights_digest(tensors: Mapping[str, Tensor]) -> str:
 
 
 def file_digest(path: Path) -> str:
-    """Return the digest of the weights in a file; a file that did not change is read once in a process."""
+    """Return the digest of the weights in a file; cached until the file changes."""
     facts = path.stat()
     return _file_digest(path, facts.st_ino, facts.st_size, facts.st_mtime_ns)
 
@@ -111,7 +109,7 @@ def _file_digest(path: Path, *_: int) -> str:
 
 
 def is_measured_on(entry: Mapping[str, Any], file: Path) -> bool:
-    """Whether an entry was measured on the weights in a file; yes where either has nothing to compare.
+    """Whether an entry was measured on the weights in a file; `True` if there is nothing to compare.
 
     Earlier versions wrote entries without a digest, and published results have no weights.
     """
@@ -119,7 +117,7 @@ def is_measured_on(entry: Mapping[str, Any], file: Path) -> bool:
         return True
     try:
         return bool(entry[DIGEST] == file_digest(file))
-    except (OSError, UserError):  # a damaged file has no weights that were measured
+    except (OSError, UserError):  # nothing was measured on a damaged file
         return False
 
 
@@ -127,20 +125,20 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError):
-        raise UserError(f"{path} is not a readable safetensors file: it is damaged or of another kind.") from None
+        raise UserError(f"{path} is not a readable safetensors file: it is damaged or has another format.") from None
 
 
 def _read_pickle(path: Path) -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about pickle protocols, and files of other kinds
+            warnings.simplefilter("ignore")  # about pickle protocols and other file formats
             return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # damaged bytes make the reader fail in any way, down to `struct.error`
         if isinstance(error, pickle.UnpicklingError) and "global" in str(error).lower():
             raise UserError(
-                f"{path} holds objects or code beside weights, which are never loaded: save its state_dict() alone."
+                f"{path} holds objects or code beside weights, which are never loaded: save only the state_dict()."
             ) from None
-        raise UserError(f"{path} is not a readable weights file: it is damaged or of another kind.") from None
+        raise UserError(f"{path} is not a readable weights file: it is damaged or has another format.") from None
 
 
 def _unwrap(state: Any) -> Mapping[str, Any]:

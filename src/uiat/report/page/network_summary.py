@@ -132,7 +132,9 @@ class NetworkSummarizer:
         choose_data(name, name if name in options.data else None, run.folder.path)
         choose_model(config.model, target if target in options.model else "", run.folder.path)
         if config.data not in self._splits:
-            self._splits[config.data] = data.load(find_data(run.folder, config.data, options.data), options.data_dir)
+            self._splits[config.data] = data.load_splits(
+                find_data(run.folder, config.data, options.data), options.data_dir
+            )
         named = Subject(config.data, config.model, device=options.device, data_dir=options.data_dir)
         subject = load_subject(run.folder.path, named, self._splits[config.data])
         return replace(subject, images=subject.images.part(0, min(options.n, len(subject.images))))

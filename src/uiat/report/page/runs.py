@@ -13,12 +13,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from uiat.config import AnyConfig
-from uiat.data.files import nearest
 from uiat.errors import UserError
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import unpack_verdicts
 from uiat.fields import show_number
-from uiat.runs.run_folder import EVALUATION, RunFolder, Weights, check_types, is_line, read_json, read_record
+from uiat.paths import suggest_path
+from uiat.runs.run_folder import EVALUATION_FIELDS, RunFolder, Weights, check_types, read_json, read_record
 from uiat.runs.weights import DIGEST, is_measured_on
 from uiat.types import Clock
 
@@ -168,7 +168,7 @@ def _folders(path: Path) -> Iterable[Path]:
         return [path]
     inner = [file.parent for pattern in ("*", "runs/*") for file in sorted(path.glob(f"{pattern}/config.json"))]
     if not inner:
-        near = "" if path.exists() else nearest(path)
+        near = "" if path.exists() else suggest_path(path)
         raise UserError(
             f"{path} holds no run: {near or 'give folders of `uiat train`, or one that `uiat reproduce` wrote.'}"
         )
@@ -188,7 +188,6 @@ def _names(folders: Sequence[Path]) -> list[str]:
 def _read(path: Path) -> Run:
     folder = RunFolder.open(path)
     saved, config, card = read_json(folder.config), folder.read_config(), folder.read_card()
-    lines = read_lines(folder)
     finished = "config" in card
     state: RunState = "finished" if finished else "training" if folder.is_locked() else "not finished"
     run = Run(
@@ -197,26 +196,14 @@ def _read(path: Path) -> Run:
         config,
         saved,
         card,
-        tuple(line for line in lines if line.get("kind") == "epoch"),
-        tuple(line for line in lines if line.get("kind") == "step"),
+        tuple(folder.read_metrics("epoch", growing=True)),
+        tuple(folder.read_metrics("step", growing=True)),
         (),
         state,
     )
     found = [*_from_card(run), *_from_measures(run)]
     present = tuple(evaluation for evaluation in found if evaluation is not None)
     return replace(run, evaluations=present, others=len(found) - len(present))
-
-
-def read_lines(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the whole lines of metrics.jsonl; a process may be writing the last one."""
-    records: list[dict[str, Any]] = []
-    with suppress(OSError):
-        for line in folder.metrics.read_text(encoding="utf-8", errors="replace").splitlines():
-            with suppress(ValueError, RecursionError):
-                record = json.loads(line)
-                if is_line(record):
-                    records.append(record)
-    return records
 
 
 def _from_card(run: Run) -> Iterable[Evaluation | None]:
@@ -244,7 +231,7 @@ def _from_measures(run: Run) -> Iterable[Evaluation | None]:
         entry = read_record(path, {})
         if "attack" not in entry or entry.get("split") != "test":  # there are measurements of other kinds
             continue
-        check_types(path, entry, EVALUATION)
+        check_types(path, entry, EVALUATION_FIELDS)
         verdicts = None
         with suppress(OSError, SafetensorError), safe_open(path.with_suffix(".safetensors"), framework="pt") as file:
             verdicts = file.get_tensor("correct").bool()
