@@ -90,7 +90,7 @@ def regime(runs: Published) -> list[str]:
     cell = learning_cell(runs.scale, "sat")
     lines = []
     for store in seed_stores(cell, runs.out, runs.seeds):
-        curves = read_learning(store.path)
+        curves = read_learning(store.run.path)
         test = [100 * float(v.double().mean()) for v in curves["test robust"]]
         train = [100 * float(v.double().mean()) for v in curves["train robust"]]
         fitted = max(100 * line["train_accuracy"] for line in store.run.read_metrics() if line["kind"] == "epoch")
@@ -243,7 +243,7 @@ def falls(runs: Published) -> str:
     parts = []
     for name, method in (("SAT", "sat"), ("one-off UIAT", "uiat-oneoff")):
         stores = seed_stores(learning_cell(runs.scale, method), runs.out, runs.seeds)
-        fall = [100 * float(fall_from_best(read_learning(store.path)["test robust"]).mean()) for store in stores]
+        fall = [100 * float(fall_from_best(read_learning(store.run.path)["test robust"]).mean()) for store in stores]
         parts += [f"{name} by {mean(fall):.1f} ({many_seeds([len(fall)])})"] if fall else []
     words = (
         "Over twice the epochs, accuracy under PGD-20 on test images falls from its best epoch to the last, in points"

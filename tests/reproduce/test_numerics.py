@@ -14,6 +14,7 @@ from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.measures import Attacked, Curve, Inverse, measure_key
 from uiat.reproduce.table import races_of
+from uiat.runs.published import readable_folder
 from uiat.runs.run_folder import RunFolder
 
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "cpu"
@@ -27,7 +28,7 @@ def plan(*names: str, **options: object) -> tuple[Cell, ...]:
 def test_keys_of_published_results_stay() -> None:
     """Runs, measurements and races in the folder are found under the names that their files have."""
     cells = plan("all", scale="cpu", seeds=5, out=str(PUBLISHED))
-    runs = [RunFolder(path) for path in (PUBLISHED / "runs").iterdir()]
+    runs = [RunFolder(readable_folder(file.with_suffix(""))) for file in (PUBLISHED / "runs").glob("*.json")]
     watch = scales.get("cpu").watch
     assert len(runs) > 100
     for run in runs:

@@ -19,7 +19,7 @@ from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.scales import SCALES
 
 ROOT = Path(__file__).parents[2]
-PUBLISHED = results_page.RUNS.out / "runs"
+PUBLISHED = ROOT / "results"
 
 
 def test_the_documented_costs_are_the_plans() -> None:
@@ -46,8 +46,9 @@ def test_the_page_and_readme_are_those_of_the_published_runs() -> None:
 
 def test_all_published_runs_were_made_and_measured_as_the_page_says() -> None:
     """With one thread, the same kernels and the same torch: the page names those of one run."""
-    files = [*PUBLISHED.glob("*/result.json"), *PUBLISHED.glob("*/measures/*.json")]
-    environments = [json.loads(file.read_text("utf-8"))["environment"] for file in files]
+    runs = [json.loads(file.read_text("utf-8"))["files"] for file in PUBLISHED.glob("cpu/runs/*.json")]
+    records = [run[name] for run in runs for name in run if name.endswith(".json") and name != "config.json"]
+    environments = [record["environment"] for record in records]
     found = {(own["threads"], own["kernels"], own["versions"]["torch"]) for own in environments}
     assert len(found) == 1
     assert found.pop()[0] == 1

@@ -15,6 +15,7 @@ from tests.support.calls import call
 from tests.support.forks import fork
 from tests.support.moments import STEP
 from tests.support.tiny import TINY, tiny_scale
+from tools.publish_runs import publish
 from uiat.cli.reproduce import STOPPED
 from uiat.cli.reproduce_job import default_folder
 from uiat.cli.reproduce_output import Attempts
@@ -161,8 +162,9 @@ def test_published_runs_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.
     assert default_folder("smoke") == Path("runs/reproduce-smoke")
 
 
+@pytest.mark.parametrize("published", [False, True])
 def test_a_run_without_weights_is_made_again_only_to_measure_more(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    published: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     table = ("reproduce", "table1", "--only", "sat", "--jobs", "0", "--out", str(tmp_path))
     last = ("reproduce", "table1-last", "--only", "sat", "--jobs", "0", "--out", str(tmp_path))
@@ -172,6 +174,9 @@ def test_a_run_without_weights_is_made_again_only_to_measure_more(
         for pattern in ("*.pt", "best*", "last*"):
             for file in tmp_path.glob(f"runs/*/{pattern}"):
                 file.unlink()
+        if published:
+            publish(tmp_path, tmp_path)
+            assert {path.suffix for path in (tmp_path / "runs").iterdir()} == {".json"}
         again = call(capsys, *table)
         assert (again.code, (tmp_path / "table1.md").read_text("utf-8")) == (0, before)
         assert "run 1 of" not in again.err

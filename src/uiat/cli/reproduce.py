@@ -13,7 +13,6 @@ from uiat.plugins import Import, import_words
 from uiat.reproduce.cell import Store
 from uiat.reproduce.runner import Runner, Stopped
 from uiat.reproduce.workers import CALL, run_workers, submit, worker_gpus
-from uiat.runs.run_folder import RunFolder
 
 STOPPED = os.EX_TEMPFAIL
 """The exit code (75) of a `--cell` command that was stopped: no scheduler should take it for done."""
@@ -53,7 +52,7 @@ def next_command(job: Job) -> list[str]:
         return job_command(job.options)
     if not job.claims:
         return job_command(replace(job.options, names=(CLAIMS,)))
-    if not any(job.out.rglob(RunFolder(".").config.name)):
+    if not any(job.out.glob("runs/*")):
         return job_command(replace(job.options, names=("all",)))
     return ["uiat", "report", str(job.out)]
 

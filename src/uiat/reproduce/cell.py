@@ -26,6 +26,7 @@ from uiat.io import reason, write_json, write_tensors
 from uiat.locks import is_locked, open_locked
 from uiat.methods import METHODS
 from uiat.reproduce.measures import Measure, Result, Watch, measure_key, with_results_version
+from uiat.runs.published import epochs_without_times, published_file, readable_folder, unpack_run
 from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.weights import is_measured_on
 
@@ -88,15 +89,28 @@ def merge(cells: Iterable[Cell]) -> list[Cell]:
 
 
 class Store:
-    """The files of one cell."""
+    """The files of one cell: a run folder, or the one file of a published run (`uiat.runs.published`)."""
 
     def __init__(self, cell: Cell, out: Path):
         self.cell, self.out, self.path = cell, out, cell.folder(out)
-        self.run = RunFolder(self.path)
-        self.measures = self.path / "measures"
         self.failure = self.path / "failed.json"
         self.before = self.path / "before"
         """What was known of a run that is trained again."""
+
+    @property
+    def run(self) -> RunFolder:
+        """The folder of the run; where it is only published, a temporary copy to read from."""
+        return RunFolder(readable_folder(self.path))
+
+    @property
+    def measures(self) -> Path:
+        """The folder of the run's measurements."""
+        return self.run.path / "measures"
+
+    def unpack(self) -> None:
+        """Make a run that is only published a folder, so that it can be written."""
+        if self.run.path != self.path:
+            unpack_run(published_file(self.path), self.path)
 
     @property
     def trained(self) -> bool:
@@ -149,7 +163,11 @@ class Store:
         digit.
         """
         earlier, measures = RunFolder(self.before), self.before / self.measures.name
-        same = measures.is_dir() and earlier.metrics.exists() and _epochs(earlier) == _epochs(self.run)
+        same = (
+            measures.is_dir()
+            and earlier.metrics.exists()
+            and epochs_without_times(earlier.read_metrics()) == epochs_without_times(self.run.read_metrics())
+        )
         known = [(m.weights, measures / self._file(m, "json").name) for m in self.cell.measures]
         same = same and all(self._is_present(weights, path) for weights, path in known if path.exists())
         if same:
@@ -202,11 +220,6 @@ class Store:
             yield True
         finally:
             os.close(handle)
-
-
-def _epochs(run: RunFolder) -> list[dict[str, Any]]:
-    """Return the records of the epochs without their times."""
-    return [{**record, "seconds": None} for record in run.read_metrics("epoch")]
 
 
 def _open_lock(file: Path, *, wait: bool = False) -> int:
@@ -283,6 +296,8 @@ def link_helper(store: Store) -> None:
         return
     if not helper.trained:
         raise UserError(f"its helper {helper.path.name} is not finished.")
+    if not helper.run.weights().is_file():
+        raise UserError(f"its helper {helper.path.name} has no weights, as published runs: choose another --out.")
     try:
         link.symlink_to(Path("..") / helper.path.name, target_is_directory=True)
     except OSError as error:

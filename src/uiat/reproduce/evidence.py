@@ -108,7 +108,7 @@ def milder_overfitting(first: Cell, second: Cell) -> Evidence:
     """Compare how much robust accuracy on the test set falls from its best epoch to the last: second's − first's."""
 
     def fall(store: Store) -> Tensor:
-        return fall_from_best(read_learning(store.path)["test robust"])
+        return fall_from_best(read_learning(store.run.path)["test robust"])
 
     return compared([first, second], fall, lambda ours, theirs: theirs - ours, bound=2.0)
 

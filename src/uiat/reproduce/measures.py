@@ -41,8 +41,8 @@ LINES = ("train natural", "train robust", "test natural", "test robust")
 
 
 def with_results_version(facts: Any) -> Any:
-    """Return what a key is made of, with the version. Version 1 adds nothing: its runs were made without one."""
-    return facts if RESULTS_VERSION == 1 else {"results": RESULTS_VERSION, "of": facts}
+    """Return what a key is made of, with the version."""
+    return {"results": RESULTS_VERSION, "of": facts}
 
 
 Result = tuple[dict[str, Any], dict[str, Tensor]]

@@ -159,6 +159,7 @@ class Runner:
 
     def _make(self, store: Store) -> None:
         """Train and measure a cell that this process holds; `Stopped` if a stop is requested before it is finished."""
+        store.unpack()
         store.run.check_links()
         if store.lacks_weights():
             self.say(f"{store.path.name} has no weights to measure: it is trained again")

@@ -18,6 +18,7 @@ from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import unpack_verdicts
 from uiat.fields import show_number
 from uiat.paths import suggest_path
+from uiat.runs.published import readable_folder
 from uiat.runs.run_folder import EVALUATION_FIELDS, RunFolder, Weights, check_types, read_json, read_record
 from uiat.runs.weights import DIGEST, is_measured_on
 from uiat.types import Clock
@@ -164,9 +165,13 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
 
 
 def _folders(path: Path) -> Iterable[Path]:
+    path = readable_folder(path)
     if RunFolder(path).config.is_file():
         return [path]
-    inner = [file.parent for pattern in ("*", "runs/*") for file in sorted(path.glob(f"{pattern}/config.json"))]
+    inner = [file.parent for file in sorted(path.glob("*/config.json"))]
+    within = {file.parent for file in path.glob("runs/*/config.json")}
+    within |= {file.with_suffix("") for file in path.glob("runs/*.json")}
+    inner += map(readable_folder, sorted(within))
     if not inner:
         near = "" if path.exists() else suggest_path(path)
         raise UserError(

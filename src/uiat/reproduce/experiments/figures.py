@@ -66,7 +66,7 @@ def fig2(scale: Scale) -> Figure:
     def points(out: Path, seeds: int) -> list[PlottedPoint]:
         plotted = []
         for panel, cell in cells.items():
-            runs = [read_learning(store.path) for store in seed_stores(cell, out, seeds)]
+            runs = [read_learning(store.run.path) for store in seed_stores(cell, out, seeds)]
             for epoch in range(cell.config.train.epochs if runs else 0):
                 plotted += [
                     accuracy_point(panel, line, epoch + 1, [run[line][epoch] for run in runs]) for line in LINES

@@ -1,0 +1,118 @@
+"""Published runs: one JSON file, NAME.json, holds all that is read of the finished run NAME, without its weights.
+
+The file maps names of files to contents: JSON unchanged, lines of metrics as a list, and tensors (verdicts on every
+image) as the base64 of the zlib-compressed safetensors file. To be read, it is unpacked into a temporary folder.
+"""
+
+import atexit
+import json
+import re
+import shutil
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import Any
+
+from uiat.errors import UserError
+from uiat.io import json_text, write_json
+from uiat.runs.run_folder import RunFolder, read_json
+
+PUBLISHED_NAME = re.compile(
+    r"(config|result)\.json|metrics\.jsonl|learning\.safetensors|measures/[\w+-]+-[0-9a-f]{8}\.(json|safetensors)"
+)
+"""Names of the files of a run that are published."""
+LARGEST = 2**28
+"""Bytes of a file of tensors beyond which nothing is decompressed."""
+
+
+def published_file(folder: Path) -> Path:
+    """Return where the run of this folder is, or would be, published."""
+    return folder.with_name(folder.name + ".json")
+
+
+def readable_folder(folder: Path) -> Path:
+    """Return the folder to read a run from: its own or, where the run is only published, a temporary copy."""
+    file = published_file(folder)
+    if RunFolder(folder).config.exists() or not file.is_file():
+        return folder
+    facts = file.stat()
+    return _temporary_copy(file, facts.st_mtime_ns, facts.st_size)
+
+
+def publish_run(folder: Path, target: Path) -> None:
+    """Write the published file of the finished run in a folder.
+
+    Measurements in an earlier `target` are kept if it is of the same training: equal metrics in every epoch, but for
+    times.
+    """
+    files = {name: _content(folder / name) for name in published_names(folder)}
+    earlier = _read_files(target) if target.is_file() else {}
+    if epochs_without_times(earlier.get("metrics.jsonl", [])) == epochs_without_times(files["metrics.jsonl"]):
+        files = {**earlier, **files}
+    write_json(target, {"schema": 1, "files": dict(sorted(files.items()))})
+
+
+def published_names(folder: Path) -> list[str]:
+    """Return the names of the files in a run's folder that are published."""
+    found = (path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+    return sorted(name for name in found if PUBLISHED_NAME.fullmatch(name))
+
+
+def unpack_run(file: Path, folder: Path) -> None:
+    """Write the files of a published run into a folder, byte for byte those that were published.
+
+    The configuration comes last: a folder without one is not taken for a run.
+    """
+    files = _read_files(file)
+    for name in sorted(files, key=lambda name: name == "config.json"):
+        path, value = folder / name, files[name]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".json":
+            content = json_text(value).encode()
+        elif path.suffix == ".jsonl":
+            content = "".join(f"{json.dumps(line)}\n" for line in value).encode()
+        else:
+            content = zlib.decompressobj().decompress(b64decode(value), LARGEST)
+        path.write_bytes(content)
+
+
+def epochs_without_times(records: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records of epochs in metrics without their times, which are equal for equal trainings."""
+    return [{**record, "seconds": None} for record in records if record["kind"] == "epoch"]
+
+
+def _content(path: Path) -> Any:
+    if path.suffix == ".json":
+        return read_json(path)
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return b64encode(zlib.compress(path.read_bytes(), 9)).decode()
+
+
+def _read_files(file: Path) -> dict[str, Any]:
+    saved = read_json(file)
+    files = saved.get("files") if isinstance(saved, dict) and saved.get("schema") == 1 else None
+    if not isinstance(files, dict) or "config.json" not in files or not all(map(PUBLISHED_NAME.fullmatch, files)):
+        raise UserError(f"cannot read {file}: it is not a published run; move it away.")
+    return files
+
+
+@cache
+def _temporary_copy(file: Path, *_: int) -> Path:
+    """Unpack a published run, once in a process for each version of its file."""
+    folder = Path(mkdtemp(dir=_temporary_root())) / file.stem
+    try:
+        unpack_run(file, folder)
+    except (TypeError, ValueError, zlib.error):
+        raise UserError(f"cannot read {file}: it is damaged; restore it.") from None
+    return folder
+
+
+@cache
+def _temporary_root() -> str:
+    root = mkdtemp(prefix="uiat-published-")
+    atexit.register(shutil.rmtree, root, ignore_errors=True)
+    return root
