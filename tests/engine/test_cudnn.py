@@ -8,13 +8,12 @@ import torch
 from torch.backends import cudnn
 
 from tests.support.runs import CPU, splits, tiny
-from uiat.bench import race as bench
-from uiat.bench.race import race
-from uiat.bench.timed import Phase, TimedMethod
+from uiat.bench import interleaved_timing
+from uiat.bench.interleaved_timing import time_methods
+from uiat.bench.timed_method import Phase, TimedMethod
 from uiat.engine import loop
 from uiat.engine.callbacks import LogEvent
 from uiat.engine.setup import cudnn_benchmark
-from uiat.methods.passes import Need
 from uiat.runs.run_folder import RunFolder
 
 CUDA = torch.device("cuda")
@@ -50,18 +49,18 @@ def test_on_a_gpu_alone_and_not_with_determinism(flags: None) -> None:
     assert within(CPU)
 
 
-def test_training_and_races_use_it(flags: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_and_benchmarks_use_it(flags: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
 
     def listen(moment: LogEvent) -> None:
         seen.append(bool(cudnn.benchmark))
 
-    for module in (loop, bench):
+    for module in (loop, interleaved_timing):
         monkeypatch.setattr(module, "cudnn_benchmark", lambda device: cudnn_benchmark(CUDA))
     config = tiny("sat")
     assert loop.train(config, RunFolder.create(tmp_path / "run", config), splits(config.data), CPU, listen)
     assert set(seen) == {True}
-    step = Phase(1.0, Need(), lambda: seen.append(bool(cudnn.benchmark)))
-    race([TimedMethod("step", (step,))], 2, CPU)
+    step = Phase(1.0, lambda: seen.append(bool(cudnn.benchmark)))
+    time_methods([TimedMethod("step", (step,))], 2, CPU)
     assert set(seen) == {True}
     assert not cudnn.benchmark

@@ -14,7 +14,6 @@ from uiat.crafting import Crafting
 from uiat.errors import UserError
 from uiat.fields import SHARE, WEIGHT, optional_in_key, require
 from uiat.methods.method import Method, MethodConfig
-from uiat.methods.passes import UPDATE, Need, attack_passes, inverse_passes, one_off_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted, kl_to_target
 from uiat.targets import (
     InstanceInverse,
@@ -27,7 +26,7 @@ from uiat.targets import (
     UniversalInverse,
     UniversalInverseTarget,
 )
-from uiat.types import Clock, DataSpec
+from uiat.types import DataSpec
 
 Statistics = Literal["batch", "running"]
 
@@ -64,11 +63,6 @@ class IAT(MethodConfig):
         inner = InstanceInverseTarget(self.inverse, self.detach_target, _is_running(self))
         target = with_momentum(inner, self.momentum, data)
         return _towards(target, self, data, seed)
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step."""
-        inverse = inverse_passes(self.inverse, self.crafting, self.detach_target, _is_running(self))
-        return attack_passes(self.attack, self.crafting) + UPDATE + inverse
 
 
 @dataclass(frozen=True)
@@ -110,11 +104,6 @@ class UIAT(MethodConfig):
         universal = UniversalInverseTarget(self.inverse, data, seed=seed, detach=self.detach_target, running=running)
         return _towards(with_momentum(universal, self.momentum, data), self, data, seed)
 
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step."""
-        inverse = inverse_passes(self.inverse, self.crafting, self.detach_target, _is_running(self))
-        return attack_passes(self.attack, self.crafting) + UPDATE + inverse
-
 
 @dataclass(frozen=True)
 class UIATOneOff(MethodConfig):
@@ -152,12 +141,6 @@ class UIATOneOff(MethodConfig):
         """Return the method for this data."""
         target = one_off_universal(self.inverse, self.one_off, data, seed, self.detach_target, _is_running(self))
         return _towards(target, self, data, seed)
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step: more before T' than after it, and most in it."""
-        running = _is_running(self)
-        target = one_off_passes(self.inverse, self.one_off, clock, self.crafting, self.detach_target, running)
-        return attack_passes(self.attack, self.crafting) + UPDATE + target
 
 
 def with_momentum(inner: Target, momentum: Momentum, data: DataSpec) -> Target:

@@ -12,7 +12,6 @@ from uiat.attacks import FGSM, Attack
 from uiat.crafting import Crafting, crafting
 from uiat.errors import UserError
 from uiat.methods.loop_check import LoopCheck
-from uiat.methods.passes import Need
 from uiat.objectives.terms import Weighted
 from uiat.rng import Draws
 from uiat.targets import InstanceInverse, OneOff, Target, UniversalInverse
@@ -50,10 +49,6 @@ class MethodConfig(ABC):
     @abstractmethod
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> "Method":
         """Return the method for this data; `helper` is the naturally trained network, where the method needs one."""
-
-    def passes(self, clock: Clock) -> Need | None:
-        """Return the passes of one step at this time of a run; `None`: not stated, so that they are counted."""
-        return None
 
 
 class Method(nn.Module):
