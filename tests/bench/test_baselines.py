@@ -21,7 +21,7 @@ from uiat.engine.setup import build_state
 from uiat.methods import METHODS
 from uiat.models import ResNet
 from uiat.models.compiled import Compiled
-from uiat.models.fast import FastModel
+from uiat.models.fast import AcceleratedModel
 from uiat.models.features import Features
 from uiat.models.folding import folded_copy
 from uiat.types import Batch, Clock
@@ -62,7 +62,7 @@ def test_bare_passes_run_through_what_is_compiled(monkeypatch: pytest.MonkeyPatc
     compiled.register_forward_hook(lambda module, args, output: calls.append(len(args[0])))
     state.passes.close()  # a model with hooks is not folded
     folded = folded_copy(state.model, batch.x, Features())
-    fast = FastModel(state.model.train(), folded=folded, compiled=compiled)
+    fast = AcceleratedModel(state.model.train(), folded=folded, compiled=compiled)
     for kind, run in bare_passes(fast, batch.x, batch.y).items():
         calls.clear()
         with run.context() as network:

@@ -1,5 +1,6 @@
 """Passes of a step: what each method should need, against what is counted."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,17 +24,17 @@ FGSM = {"train_gradient": 1}
 UPDATE = {"update": 1}
 
 
-def add(*parts: dict[str, float]) -> dict[str, float]:
+def add(*parts: Mapping[str, float]) -> dict[str, float]:
     """Return the sums of the counts."""
     return {kind: sum(part.get(kind, 0) for part in parts) for kind in {kind for part in parts for kind in part}}
 
 
-def one_off(base: dict[str, float], inverse: dict[str, float]) -> list[dict[str, float]]:
+def one_off(base: Mapping[str, float], inverse: Mapping[str, float]) -> list[Mapping[str, float]]:
     """Return the passes before, in and after the epoch T'."""
     return [add(base, P), add(base, inverse, P), base]
 
 
-EXPECTED: dict[str, list[dict[str, float]]] = {
+EXPECTED: dict[str, list[Mapping[str, float]]] = {
     "natural": [UPDATE],
     "sat": [add(PGD_10, UPDATE)],
     "trades": [add(PGD_10, {"craft_forward": 1}, UPDATE, UPDATE)],
@@ -61,7 +62,7 @@ def test_a_method_makes_the_passes_that_it_should(name: str) -> None:
     assert kinds_of(METHODS[name]) == EXPECTED[name]
 
 
-OPTIONS: dict[str, tuple[MethodConfig, dict[str, float]]] = {
+OPTIONS: dict[str, tuple[MethodConfig, Mapping[str, float]]] = {
     "p with a gradient": (
         UIAT(detach_target=False, inverse=UniversalInverse(beta=0)),
         add(PGD_10, {"craft_gradient": 1}, UPDATE, UPDATE),
@@ -79,7 +80,7 @@ OPTIONS: dict[str, tuple[MethodConfig, dict[str, float]]] = {
 
 
 @pytest.mark.parametrize(("method", "expected"), OPTIONS.values(), ids=OPTIONS)
-def test_options_change_the_passes(method: MethodConfig, expected: dict[str, float]) -> None:
+def test_options_change_the_passes(method: MethodConfig, expected: Mapping[str, float]) -> None:
     assert kinds_of(method) == [expected]
 
 
