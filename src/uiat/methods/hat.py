@@ -53,8 +53,9 @@ class HAT(MethodConfig):
             terms=[
                 Weighted("ce_clean", CleanCrossEntropy(self.label_smoothing)),
                 Weighted("kl", kl_to_target, self.beta),
-                Weighted("helper", HelperCrossEntropy(helper.eval(), self.extrapolation), self.gamma),
+                Weighted("helper", HelperCrossEntropy(helper, self.extrapolation), self.gamma),
             ],
             crafting=self.crafting,
             seed=seed,
+            helper=helper,
         )

@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -71,8 +72,12 @@ class Method(nn.Module):
         crafting: Crafting = "eval",
         seed: int = 0,
         keep_gradient: bool = False,
+        helper: nn.Module | None = None,
     ):
         super().__init__()
+        self.helper = None if helper is None else helper.eval()
+        self._register_state_dict_hook(_remove_helper)
+        self.register_load_state_dict_post_hook(_ignore_missing_helper)
         self.data, self.attack, self.target, self.terms = data, attack, target, tuple(terms)
         self.crafting: Crafting = crafting
         self.seed = seed
@@ -84,6 +89,13 @@ class Method(nn.Module):
     def remembers(self) -> bool:
         """Whether a prediction is kept for every sample, so that batches need sample indices."""
         return self.target is not None and self.target.remembers
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of the target; a helper stays in eval mode."""
+        super().train(mode)
+        if self.helper is not None:
+            self.helper.eval()
+        return self
 
     def forward(self, model: nn.Module, batch: Batch, clock: Clock) -> Loss:
         """Return the loss of one batch."""
@@ -195,6 +207,17 @@ class LossOf(nn.Module):
     def forward(self, view: View, clock: Clock) -> Loss:
         """Return the loss of a (micro-)batch."""
         return self._method[0].loss(view, clock)
+
+
+def _remove_helper(_method: nn.Module, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
+    """Keep the helper, which is never trained, out of the state dict."""
+    for name in [name for name in state if name.startswith(f"{prefix}helper.")]:
+        del state[name]
+
+
+def _ignore_missing_helper(_method: nn.Module, incompatible: Any) -> None:
+    missing = [name for name in incompatible.missing_keys if "helper" not in name.split(".")]
+    incompatible.missing_keys[:] = missing
 
 
 def _within(values: Tensor, low: float, high: float) -> bool:

@@ -100,20 +100,26 @@ class AcceleratedModel(AcceleratedNetwork):
 def speed_up(
     model: nn.Module, x: Tensor, *, fold: bool = True, compile: bool = False, channels_last: bool = True
 ) -> AcceleratedModel:
-    """Return the model with a faster network for attacks, to give to a method of this package in the model's place.
+    """Return the model with a faster network for attacks, to pass to a method of this package in the model's place.
 
     Attacks run through a copy with BatchNorm folded, which follows the model's weights; the loss and everything else
-    still use the model itself. Where there is nothing to fold, where tracing cannot follow the model, or where the copy
-    does not compute the same, attacks run through the model. Call it before anything hooks into the layers, and again
-    after a change of the layers themselves. The model stays as it is, and so does every random stream.
+    use the model itself. If there is nothing to fold, if tracing cannot follow the model, or if the copy does not
+    compute the same, attacks run through the model. Call it before anything registers hooks on the layers, and again
+    after the layers themselves change. The model and all random streams remain unchanged.
+
+    >>> network = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
+    >>> fast = speed_up(torch.nn.Sequential(network, torch.nn.Linear(4 * 6 * 6, 10)), x)
+    >>> fast.folds
+    1
+    >>> loss = SAT().build(data)(fast, batch, Clock(epoch=1, step=0, epochs=30)).total
 
     Args:
         model: the classifier.
-        x: two or more samples, to look for the features and to compare the two.
+        x: two or more samples, to find the feature layer and to compare the copy with the model.
         fold: whether to fold BatchNorm.
-        compile: use torch.compile for the copy (or, where there is none, for the model in attacks) and for the forwards
-            of the loss; where it fails, one line says so.
-        channels_last: whether the copy may be in that memory layout.
+        compile: use torch.compile for the copy (or, without one, for the model in attacks) and for the forwards of the
+            loss; if it fails, a line on stderr says so.
+        channels_last: whether the copy may be in that memory format.
     """
     if isinstance(model, AcceleratedNetwork):
         model = model.original

@@ -20,7 +20,7 @@ from uiat.data.files import nearest
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
 from uiat.io import WriteError, no_link, reason, write_json
 from uiat.plugins import Import
-from uiat.typed import check_record, fits, show
+from uiat.typed import check_record, fits, show_value
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """How the system says that a disk takes no more: full, a quota, a limit, broken."""
@@ -422,7 +422,7 @@ def read_record(path: Path, kinds: dict[str, Any]) -> dict[str, Any]:
 def check_types(path: Path, saved: Any, kinds: dict[str, Any]) -> None:
     """Refuse what was read from a file, unless it is a dictionary with values of these types."""
     if not isinstance(saved, dict):
-        raise UserError(f"cannot read {path}: it holds {show(saved)} where a record is expected; move it away.")
+        raise UserError(f"cannot read {path}: it holds {show_value(saved)} where a record is expected; move it away.")
     try:
         check_record(saved, kinds)
     except UserError as error:
