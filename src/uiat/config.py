@@ -14,7 +14,7 @@ from uiat.fields import (
     FROM_ZERO,
     RADIUS,
     SHARE,
-    STEPS,
+    STEP_COUNT,
     WEIGHT,
     Range,
     check_numbers,
@@ -207,7 +207,7 @@ class Validation:
     """Samples attacked at a time in validation."""
 
     def __post_init__(self) -> None:
-        require(self, eps=RADIUS, step=WEIGHT, steps=STEPS, batch_size=COUNT)
+        require(self, eps=RADIUS, step=WEIGHT, steps=STEP_COUNT, batch_size=COUNT)
 
     def attack(self, method: MethodConfig) -> PGD:
         """Return the attack for a run with this method."""
@@ -258,7 +258,7 @@ def check_training(train: Training) -> None:
     check_numbers(train, "train.")
 
 
-SCHEMA = 1
+CONFIG_SCHEMA = 1
 """Grows when a saved configuration changes its meaning."""
 
 
@@ -329,7 +329,7 @@ class UnknownMethod(UnknownPart, MethodConfig):
 
 def to_json(config: AnyConfig, *, key: bool = False) -> dict[str, Any]:
     """Return a configuration as plain JSON values, with a schema version; `key` as in `encode`."""
-    return {"schema": SCHEMA, **encode(config, key=key)}
+    return {"schema": CONFIG_SCHEMA, **encode(config, key=key)}
 
 
 def from_json(saved: dict[str, Any]) -> AnyConfig:
@@ -337,8 +337,10 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
 
     A method of an unknown kind comes back as an `UnknownMethod`: a network can be measured without it.
     """
-    if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
-        raise UserError(f"the configuration is not of schema {SCHEMA}: it was written by another version of uiat.")
+    if not isinstance(saved, dict) or saved.get("schema") != CONFIG_SCHEMA:
+        raise UserError(
+            f"the configuration is not of schema {CONFIG_SCHEMA}: it was written by another version of uiat."
+        )
     with unchecked():
         config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS, RUN_ID)}, _kinds())
     if not isinstance(config, Config):

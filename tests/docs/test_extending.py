@@ -148,7 +148,7 @@ def test_a_table_of_ones_own_is_reproduced(folder: Path, monkeypatch: pytest.Mon
     """Its method has a name, a budget and a plan like those of the package."""
     import_module("mixed")
     scale = scales.get("smoke")
-    cell = Cell(replace(scale.config("uiat"), method=at_radius(methods.get("mixed"), SMOKE_EPS)))
+    cell = Cell(replace(scale.config("uiat"), method=at_radius(methods.get_method("mixed"), SMOKE_EPS)))
     entry = Entry("Mixed", "digits", "Natural", cell, Percent(scale.attacked("Natural")))
     monkeypatch.setitem(EXPERIMENTS, "mine", lambda scale: Table("mine", "A method of my own", scale, (entry,)))
     for words in (["--plan"], []):

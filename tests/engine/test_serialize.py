@@ -29,7 +29,7 @@ def test_every_recipe(name: str) -> None:
 
 @pytest.mark.parametrize("name", models.MODELS)
 def test_every_model(name: str) -> None:
-    config = replace(recipes.get(recipes.DEFAULT), model=models.get(name))
+    config = replace(recipes.get(recipes.DEFAULT), model=models.get_model(name))
     assert round_trip(config) == config
 
 

@@ -26,7 +26,7 @@ from uiat.types import DataSpec
 
 LARGE = 1_000_000
 """Number of parameters from which a trial step on a CPU has a few samples only: a whole batch could take minutes."""
-FEW = 8
+TRIAL_ROWS = 8
 """Samples of such a step."""
 
 Pace = tuple[float, float, float]
@@ -60,7 +60,7 @@ def estimate_run(config: AnyConfig, splits: Splits, device: torch.device) -> Run
     steps = steps_per_epoch(len(splits.train), plan.batch_size)
     parameters = sum(p.numel() for p in config.model.build(spec).parameters())
     batch_size = min(plan.batch_size, spec.num_samples)
-    rows = min(batch_size, FEW) if device.type == "cpu" and parameters > LARGE else batch_size
+    rows = min(batch_size, TRIAL_ROWS) if device.type == "cpu" and parameters > LARGE else batch_size
     setting = BenchSetting(config.model, spec, rows, device, plan)
     timed = timed_method(type(config.method).__name__, setting, config.method)
     assert timed.state is not None

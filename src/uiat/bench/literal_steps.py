@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 LiteralStep = Callable[[Tensor, Tensor], None]
 """A training step on (x, y)."""
-EPS, ALPHA, STEPS = 8 / 255, 2 / 255, 10
+EPS, ALPHA, ATTACK_STEPS = 8 / 255, 2 / 255, 10
 
 
 def literal_natural(model: nn.Module, optimizer: torch.optim.Optimizer) -> LiteralStep:
@@ -58,7 +58,7 @@ def literal_hat(model: nn.Module, optimizer: torch.optim.Optimizer, helper: nn.M
 def _attack(model: nn.Module, x: Tensor) -> Tensor:
     model.eval()
     x_adv = x.detach() + 0.001 * torch.randn_like(x)
-    for _ in range(STEPS):
+    for _ in range(ATTACK_STEPS):
         x_adv.requires_grad_()
         loss = _kl(model(x_adv), model(x))
         (gradient,) = torch.autograd.grad(loss, [x_adv])

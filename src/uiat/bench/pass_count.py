@@ -16,7 +16,7 @@ from uiat.types import Clock, DataSpec
 
 DIRECTIONS = ("forward", "input_backward", "weight_backward")
 """What `PassCounter` counts, and what costs are stated in."""
-KINDS = ("craft_forward", "craft_gradient", "train_gradient", "predict", "update", "double")
+PASS_KINDS = ("craft_forward", "craft_gradient", "train_gradient", "predict", "update", "double")
 """Kinds of passes that differ in cost; `bare_passes` has a pass of each kind."""
 Passes = tuple[int, int, int]
 """Samples sent forward, backward to the input, and backward to the weights."""
@@ -117,7 +117,7 @@ class PassRecorder:
         """Stop recording, and return the samples of each kind of pass."""
         for handle in self._handles:
             handle.remove()
-        totals = dict.fromkeys(KINDS, 0)
+        totals = dict.fromkeys(PASS_KINDS, 0)
         for forward in self._forwards:
             kind, times = forward.kind
             totals[kind] += forward.samples * times

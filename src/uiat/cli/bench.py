@@ -137,13 +137,13 @@ def _title(options: Bench[Any]) -> str:
 def _method(name: str) -> MethodConfig:
     """Return a registered method, or that of a run."""
     if name in methods.METHODS or not Path(name).is_dir():
-        return methods.get(name)
+        return methods.get_method(name)
     return read_known(RunFolder.open(name)).method
 
 
 def _parse(args: list[str]) -> Bench[Any]:
     chosen, rest = take(args, ("--model",))
-    model = models.get(chosen["--model"]) if "--model" in chosen else ResNet(width=WIDTH)
+    model = models.get_model(chosen["--model"]) if "--model" in chosen else ResNet(width=WIDTH)
     exact: Any = Bench[type(model)]  # type: ignore[misc]
     if wants_brief(rest):
         flags = (flag for flag in flags_of(Bench(model)) if "." not in flag.name)

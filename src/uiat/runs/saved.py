@@ -153,7 +153,7 @@ def choose_model(described: ModelConfig, given: str, place: Path, flag: str = "-
     """Return the network that a person gives as a name, else that of a folder, unless it is code to import."""
     target = described.target if isinstance(described, Imported) else ""
     if given and given != target:
-        return models.get(given)
+        return models.get_model(given)
     if given != target:
         shown = target[:100]
         raise unnamed(f"the network of {place} is {shown!r}", (flag, shown), f"model={shown!r}")
