@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from uiat.reproduce import scales
-from uiat.reproduce.budget import seconds, training_passes
+from uiat.reproduce.budget import cell_passes, seconds
 from uiat.reproduce.cell import Cell, merge, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.scale import Scale
@@ -24,7 +24,7 @@ def cells_of(names: list[str], scale: Scale, seeds: int) -> list[Cell]:
 
 def cost(cells: list[Cell]) -> str:
     """Return runs, and millions of passes: forward, input-backward, weight-backward."""
-    passes = [training_passes(cell.config) for cell in cells]
+    passes = [cell_passes(cell.config) for cell in cells]
     return f"{len(cells)} | " + " / ".join(f"{sum(p[kind] for p in passes) / 1e6:,.0f}" for kind in range(3))
 
 

@@ -12,8 +12,10 @@ from pathlib import Path
 
 import torch
 
-from uiat.bench.race import Times, race
-from uiat.bench.timed import LR, BenchSetting, Phase, TimedMethod, bare, timed_method
+from uiat.bench.bare_passes import bare_passes_of
+from uiat.bench.interleaved_timing import Times, time_methods
+from uiat.bench.setting import LR, BenchSetting
+from uiat.bench.timed_method import Phase, TimedMethod, timed_method
 from uiat.config import Training
 from uiat.data.images import Images
 from uiat.data.loader import Loader
@@ -34,8 +36,8 @@ def setting(options: argparse.Namespace, classes: int = 10, samples: int = 50_00
     return BenchSetting(ResNet(width=options.width), spec, batch or options.batch, CPU, Training())
 
 
-def raced(methods: list[TimedMethod], options: argparse.Namespace) -> Times:
-    times = race(methods, options.rounds, CPU)
+def timed(methods: list[TimedMethod], options: argparse.Namespace) -> Times:
+    times = time_methods(methods, options.rounds, CPU)
     if warning := times.timing_warning():
         print(warning)
     return times
@@ -45,8 +47,8 @@ def classes(options: argparse.Namespace) -> dict[str, float]:
     """Return (step / bare passes) at each number of classes by that at 10."""
     values = (10, 100, 1000)
     settings = {str(v): setting(options, classes=v) for v in values}
-    methods = [timed_method(name, c, METHODS["uiat"], bare(c)) for name, c in settings.items()]
-    times = raced(methods, options)
+    methods = [timed_method(name, c, METHODS["uiat"], bare_passes_of(c)) for name, c in settings.items()]
+    times = timed(methods, options)
     return {name: times.over_bare(name) / times.over_bare("10") for name in settings}
 
 
@@ -61,9 +63,9 @@ def samples(options: argparse.Namespace) -> dict[str, float]:
         next(batches)  # the order of the epoch is drawn
         method = timed_method("uiat", setting(options, samples=size))
         assert method.state is not None
-        phase = Phase(1.0, method.phases[0].need, _both(batches, method.state))
+        phase = Phase(1.0, _both(batches, method.state))
         methods.append(TimedMethod(str(size), (phase,)))
-    times = raced(methods, options)
+    times = timed(methods, options)
     return {method.name: times.ratio(method.name, "50000") for method in methods}
 
 
@@ -81,7 +83,7 @@ def batches(options: argparse.Namespace) -> dict[str, float]:
     """Return the time of an image at each batch size by that at the largest."""
     sizes = (options.batch // 4, options.batch // 2, options.batch, 2 * options.batch)
     methods = [timed_method(str(size), setting(options, batch=size), METHODS["uiat"]) for size in sizes]
-    times = raced(methods, options)
+    times = timed(methods, options)
     return {str(size): times.ratio(str(size), str(sizes[-1])) * sizes[-1] / size for size in sizes}
 
 

@@ -1,20 +1,20 @@
-"""Adversarial training with inverse adversaries: IAT, UIAT, one-off UIAT, and what they are compared with.
+"""Adversarial training with inverse adversarial examples (IAT, UIAT, one-off UIAT) and its baselines.
 
-The plug-in use, in anyone's own loop:
+Compute a method's loss in a custom training loop:
 
     method = UIAT(lam=3.5).build(DataSpec(num_classes=10, num_samples=50_000, shape=(3, 32, 32)))
     loss = method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total
 
-and the natural and robust accuracy of a network:
+Evaluate the robustness of a network:
 
     result = evaluate(model, x, y, attacks=("natural", "pgd-20", "autoattack"), eps=8 / 255)
 
-and a trained network, from a run, an export, or a name on the Hub:
+Load a trained network from a run, an export, or the Hub:
 
     model = load("runs/b")
 """
 
-TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import: nothing at all is imported here
+TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import: this file imports nothing
 
 if TYPE_CHECKING:
     from uiat.attacks import FGSM, NFGSM, PGD, RSFGSM
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
         SingleStep,
         UIATOneOff,
     )
+    from uiat.models.fast import speed_up
+    from uiat.models.layout import to_channels_last
     from uiat.runs.saved import load
     from uiat.targets import InstanceInverse, Momentum, OneOff, UniversalInverse
     from uiat.types import Batch, Clock, DataSpec, Loss
@@ -41,7 +43,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import a public name when it is first asked for: the command line starts without waiting for torch."""
+        """Import a public name at its first use: the command line starts without waiting for torch."""
         from importlib import import_module
 
         if name not in __all__:
@@ -50,6 +52,8 @@ else:
             "UserError": "errors",
             "evaluate": "evaluation.evaluator",
             "load": "runs.saved",
+            "speed_up": "models.fast",
+            "to_channels_last": "models.layout",
             **dict.fromkeys(("FGSM", "NFGSM", "PGD", "RSFGSM"), "attacks"),
             **dict.fromkeys(("InstanceInverse", "Momentum", "OneOff", "UniversalInverse"), "targets"),
             **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types"),
@@ -92,4 +96,6 @@ __all__ = [
     "indexed",
     "load",
     "logits_of",
+    "speed_up",
+    "to_channels_last",
 ]

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from math import cos, inf, pi
 from typing import Any, Generic, Literal, TypeVar
 
-from uiat.attacks import PGD, Attack, norm_of
+from uiat.attacks import ATTACKS, PGD, Attack, norm_of
 from uiat.balls import Norm
 from uiat.data.data_config import DataConfig
 from uiat.errors import UserError, unknown
@@ -14,7 +14,7 @@ from uiat.fields import (
     FROM_ZERO,
     RADIUS,
     SHARE,
-    STEPS,
+    STEP_COUNT,
     WEIGHT,
     Range,
     check_numbers,
@@ -28,7 +28,7 @@ from uiat.methods import METHODS, Method, MethodConfig, UIATPlugIn, check_method
 from uiat.models import MODELS, Imported, ModelConfig, check_options
 from uiat.precision import Precision
 from uiat.targets import InstanceInverse, UniversalInverse
-from uiat.typed import check_fields, fits, show
+from uiat.typed import check_fields, fits, show_value
 from uiat.types import Clock, DataSpec
 
 ModelT = TypeVar("ModelT", bound=ModelConfig)
@@ -207,7 +207,7 @@ class Validation:
     """Samples attacked at a time in validation."""
 
     def __post_init__(self) -> None:
-        require(self, eps=RADIUS, step=WEIGHT, steps=STEPS, batch_size=COUNT)
+        require(self, eps=RADIUS, step=WEIGHT, steps=STEP_COUNT, batch_size=COUNT)
 
     def attack(self, method: MethodConfig) -> PGD:
         """Return the attack for a run with this method."""
@@ -258,7 +258,7 @@ def check_training(train: Training) -> None:
     check_numbers(train, "train.")
 
 
-SCHEMA = 1
+CONFIG_SCHEMA = 1
 """Grows when a saved configuration changes its meaning."""
 
 
@@ -329,7 +329,7 @@ class UnknownMethod(UnknownPart, MethodConfig):
 
 def to_json(config: AnyConfig, *, key: bool = False) -> dict[str, Any]:
     """Return a configuration as plain JSON values, with a schema version; `key` as in `encode`."""
-    return {"schema": SCHEMA, **encode(config, key=key)}
+    return {"schema": CONFIG_SCHEMA, **encode(config, key=key)}
 
 
 def from_json(saved: dict[str, Any]) -> AnyConfig:
@@ -337,8 +337,10 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
 
     A method of an unknown kind comes back as an `UnknownMethod`: a network can be measured without it.
     """
-    if not isinstance(saved, dict) or saved.get("schema") != SCHEMA:
-        raise UserError(f"the configuration is not of schema {SCHEMA}: it was written by another version of uiat.")
+    if not isinstance(saved, dict) or saved.get("schema") != CONFIG_SCHEMA:
+        raise UserError(
+            f"the configuration is not of schema {CONFIG_SCHEMA}: it was written by another version of uiat."
+        )
     with unchecked():
         config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS, RUN_ID)}, _kinds())
     if not isinstance(config, Config):
@@ -387,7 +389,7 @@ def _decode(value: Any, kinds: dict[str, type], unknown_as: type[UnknownPart] | 
         return value
     kind = value.get("kind")
     if not isinstance(kind, str):
-        raise UserError(f"a part of the configuration has the kind {show(kind)}, which is no name.")
+        raise UserError(f"a part of the configuration has the kind {show_value(kind)}, which is no name.")
     within = None if unknown_as is None else UnknownPart
     if kind not in kinds and unknown_as is not None:
         return unknown_as(value, {name: _decode(v, kinds, within) for name, v in value.items() if name != "kind"})
@@ -411,7 +413,7 @@ def _decode(value: Any, kinds: dict[str, type], unknown_as: type[UnknownPart] | 
         part = cls(**values)
     except TypeError as error:  # a field without a default is missing
         raise UserError(f"the configuration of {kind} is not whole ({error}).") from None
-    check_fields(part)
+    check_fields(part, {PGD: tuple(map(type, ATTACKS.values()))})  # SAT(attack=Custom()) is valid, too
     return part
 
 
@@ -431,8 +433,9 @@ def _without_removed(saved: dict[str, Any]) -> dict[str, Any]:
 
 
 def _kinds() -> dict[str, type]:
-    """Collect the dataclasses of every registered part; looked up anew, as one's own may have been registered since."""
-    roots: list[Any] = [DataConfig(), Training(), Validation(), Imported(), *METHODS.values(), *MODELS.values()]
+    """Collect the dataclasses of every registered part, at each call: custom parts may be registered at any time."""
+    registered = [*ATTACKS.values(), *METHODS.values(), *MODELS.values()]
+    roots: list[Any] = [DataConfig(), Training(), Validation(), Imported(), *registered]
     return {"Config": Config, **{cls.__name__: cls for cls in _parts(roots)}}
 
 

@@ -1,8 +1,8 @@
-"""The state a network is in while examples are crafted against it, and which network they are crafted with."""
+"""Crafting mode: the network that examples are crafted with, its BatchNorm mode, and frozen parameters."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Literal, Protocol, runtime_checkable
+from typing import Literal
 
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -13,27 +13,47 @@ batch statistics are used and the running ones move, as in the single-step metho
 statistics while the running ones stand still, as in the code of Rebuffi et al. and HAT for generated images."""
 
 
-@runtime_checkable
-class Accelerated(Protocol):
-    """A model that brings faster ways to compute the same (`uiat.models.fast.FastModel`)."""
+class AcceleratedNetwork(nn.Module):
+    """The base of networks that compute what a model does, faster; a method takes one in the model's place.
+
+    Args:
+        model: the model.
+        features: returns features (N, D) and logits of x from one forward of the model (`uiat.models.features`).
+    """
+
+    def __init__(self, model: nn.Module, features: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]):
+        super().__init__()
+        self._original, self._features = (model,), features  # in a tuple, it is no submodule
+
+    @property
+    def original(self) -> nn.Module:
+        """The model."""
+        return self._original[0]
+
+    def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the model's features (N, D) and logits of x, from one forward."""
+        return self._features(self.original, x)
 
     def crafting_network(self) -> nn.Module:
         """Return the network to craft with in `eval` mode, with the model's present weights and statistics."""
+        return self
 
     def loss_logits(self, x: Tensor) -> Tensor:
-        """Return the logits that a training loss is made of."""
+        """Return the logits that a training loss is computed from."""
+        logits: Tensor = self(x)
+        return logits
 
 
 def loss_logits(model: nn.Module, x: Tensor) -> Tensor:
-    """Return the logits that a training loss is made of: of the compiled forward, where the model has one."""
-    return model.loss_logits(x) if isinstance(model, Accelerated) else model(x)
+    """Return the logits that a training loss is computed from: of the compiled forward, if the model has one."""
+    return model.loss_logits(x) if isinstance(model, AcceleratedNetwork) else model(x)
 
 
 @contextmanager
 def crafting(model: nn.Module, mode: Crafting = "eval") -> Iterator[nn.Module]:
-    """Freeze the parameters, set the mode, and put both back as they were, module by module.
+    """Freeze the parameters and set the mode; restore both on exit, module by module.
 
-    It yields the network to craft with: the model, or in `eval` mode the faster network that an `Accelerated` one has.
+    It yields the network to craft with: the model, or in `eval` mode the faster one of an `AcceleratedNetwork`.
 
     Frozen parameters keep autograd from building the graph of weight gradients that no attack needs. The flags are
     restored one by one because a caller may have frozen layers, or keep some BatchNorm in eval mode, on purpose.
@@ -49,7 +69,7 @@ def crafting(model: nn.Module, mode: Crafting = "eval") -> Iterator[nn.Module]:
                 norm.track_running_stats = False
         for parameter in frozen:
             parameter.requires_grad_(False)
-        yield model.crafting_network() if mode == "eval" and isinstance(model, Accelerated) else model
+        yield model.crafting_network() if mode == "eval" and isinstance(model, AcceleratedNetwork) else model
     finally:
         for module, training in modes:
             module.training = training

@@ -21,7 +21,7 @@ from torch.distributed.rendezvous import rendezvous as torch_rendezvous
 
 from uiat.errors import PeerLost, UserError
 
-T = TypeVar("T")
+ValueT = TypeVar("ValueT")
 
 POLL_SECONDS = 0.02
 
@@ -212,7 +212,7 @@ def average(tensors: list[Tensor]) -> None:
         tensor.copy_(mean.view_as(tensor))
 
 
-def broadcast(value: T) -> T:
+def broadcast(value: ValueT) -> ValueT:
     """Return the main process's `value`, in every process."""
     if world() == 1:
         return value

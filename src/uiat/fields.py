@@ -12,10 +12,10 @@ from typing import Any, Literal, TypeVar, cast, get_args, get_origin
 
 from uiat.errors import UserError, unknown
 
-T = TypeVar("T")
+DefaultT = TypeVar("DefaultT")
 
 
-def optional_in_key(default: T) -> T:
+def optional_in_key(default: DefaultT) -> DefaultT:
     """Declare a dataclass field that was added later: while it has this default, the key of a result leaves it out."""
     return field(default=default, metadata={"added": True})
 
@@ -63,7 +63,7 @@ COUNT = Range(1, whole=True)
 """How many, at least one."""
 FROM_ZERO = Range(0, whole=True)
 """How many, or none."""
-STEPS = Range(0, 100_000, whole=True)
+STEP_COUNT = Range(0, 100_000, whole=True)
 """Steps of an attack: a file cannot ask for ones that never end."""
 SIDE = Range(0, 100_000, whole=True)
 """Pixels along a side of an image."""

@@ -1,6 +1,6 @@
 """The types that everything shares: the data's dimensions, a batch, the time, a loss, and a batch as a loss sees it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import ceil, floor, prod
 
@@ -108,10 +108,6 @@ class Clock:
     def epoch_at(self, when: float) -> int:
         """Turn a moment into an epoch: 75 is epoch 75, 0.75 is that fraction of the run (rounded down, at least 1)."""
         return int(when) if when >= 1 else max(1, floor(when * self.epochs + 1e-9))
-
-    def at_epoch(self, epoch: int) -> "Clock":
-        """Return the same clock at another epoch."""
-        return replace(self, epoch=epoch)
 
 
 @dataclass(frozen=True)

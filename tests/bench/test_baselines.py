@@ -12,16 +12,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import uiat.methods.method as module
 from tests.support.bench_setting import CPU, SETTING
-from uiat.bench.baselines import BarePass, bare_passes, literal_hat, literal_natural, literal_trades
-from uiat.bench.race import race
-from uiat.bench.timed import Phase, TimedMethod, bare
+from uiat.bench.bare_passes import BarePass, bare_passes, bare_passes_of
+from uiat.bench.interleaved_timing import time_methods
+from uiat.bench.literal_steps import literal_hat, literal_natural, literal_trades
+from uiat.bench.timed_method import Phase, TimedMethod
 from uiat.config import Training
 from uiat.engine.setup import build_state
 from uiat.methods import METHODS
-from uiat.methods.passes import Need
 from uiat.models import ResNet
 from uiat.models.compiled import Compiled
-from uiat.models.fast import FastModel
+from uiat.models.fast import AcceleratedModel
 from uiat.models.features import Features
 from uiat.models.folding import folded_copy
 from uiat.types import Batch, Clock
@@ -31,11 +31,11 @@ from uiat.types import Batch, Clock
 def test_bare_passes_have_the_precision_of_the_setting(precision: Any) -> None:
     setting = replace(SETTING, train=Training(precision=precision))
     seen: set[torch.dtype] = set()
-    passes = bare(setting)
+    passes = bare_passes_of(setting)
     expected = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     for kind, run in passes.items():
         seen.clear()
-        with Products(seen), run.within() as network:
+        with Products(seen), run.context() as network:
             run(network)
         assert seen == {torch.float32 if kind == "double" else expected}, kind
 
@@ -62,10 +62,10 @@ def test_bare_passes_run_through_what_is_compiled(monkeypatch: pytest.MonkeyPatc
     compiled.register_forward_hook(lambda module, args, output: calls.append(len(args[0])))
     state.passes.close()  # a model with hooks is not folded
     folded = folded_copy(state.model, batch.x, Features())
-    fast = FastModel(state.model.train(), folded=folded, compiled=compiled)
+    fast = AcceleratedModel(state.model.train(), folded=folded, compiled=compiled)
     for kind, run in bare_passes(fast, batch.x, batch.y).items():
         calls.clear()
-        with run.within() as network:
+        with run.context() as network:
             run(network)
         assert calls == ([6] if kind in ("predict", "update") else []), kind
 
@@ -75,7 +75,7 @@ def test_a_steps_passes_are_timed_in_a_row_and_without_their_frame(monkeypatch: 
     clock = [0.0]
 
     @contextmanager
-    def within() -> Iterator[nn.Module]:
+    def context() -> Iterator[nn.Module]:
         words.append("in")
         clock[0] += 100.0
         yield nn.Identity()
@@ -90,9 +90,9 @@ def test_a_steps_passes_are_timed_in_a_row_and_without_their_frame(monkeypatch: 
         clock[0] += 1.0
 
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
-    passes = dict.fromkeys(("craft_gradient", "update", "predict"), BarePass(run, within))
-    method = TimedMethod("a", (Phase(1.0, Need(craft_gradient=5, update=1.5), step),), bare=passes)
-    times = race([method], 1, CPU, warm_up=0)
+    passes = dict.fromkeys(("craft_gradient", "update", "predict"), BarePass(run, context))
+    method = TimedMethod("a", (Phase(1.0, step, kinds={"craft_gradient": 5, "update": 1.5}),), bare=passes)
+    times = time_methods([method], 1, CPU, warm_up=0)
     assert words == ["in", *["run"] * 5, "out", "in", *["run"] * 2, "out", "step"]
     assert times.bare["a"].seconds == [[6.5]]
     assert times.over_bare("a") == 7 / 6.5

@@ -1,8 +1,8 @@
-"""`uiat bench`: passes as stated, ratios as they must be, files that open."""
+"""`uiat bench`: interleaved timing, peak memory, and the command."""
 
 import json
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -11,13 +11,11 @@ from torch import nn
 
 from tests.support.bench_setting import CPU, SETTING
 from tests.support.calls import call, refused
-from uiat.bench.baselines import BarePass
-from uiat.bench.costs import peak_bytes
-from uiat.bench.race import race
-from uiat.bench.timed import Phase, TimedMethod, counted, timed_method
+from uiat.bench.bare_passes import BarePass
+from uiat.bench.interleaved_timing import time_methods
+from uiat.bench.peak_memory import peak_bytes
+from uiat.bench.timed_method import Phase, TimedMethod, timed_method
 from uiat.errors import UserError
-from uiat.methods import METHODS, Method, MethodConfig
-from uiat.methods.passes import Need
 from uiat.models import MODELS
 from uiat.types import DataSpec
 
@@ -30,71 +28,23 @@ class Plain:
         return nn.Sequential(nn.Flatten(), nn.Linear(data.numel, data.num_classes))
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_a_method_makes_the_passes_it_states(name: str) -> None:
-    method = timed_method(name, SETTING)
-    assert method.stated
-    for found, stated in counted(method):
-        assert found == stated
-    assert sum(phase.share for phase in method.phases) == pytest.approx(1)
-
-
-def test_one_off_is_an_average_over_a_run() -> None:
-    found = timed_method("uiat-oneoff", SETTING)
-    assert [round(phase.share, 2) for phase in found.phases] == [0.79, 0.01, 0.2]
-    assert sum(phase.share * phase.need.predict for phase in found.phases) == pytest.approx(0.79 + 0.01)
-    assert sum(phase.share * phase.need.craft_gradient for phase in found.phases) == pytest.approx(10.01)
-
-
-@pytest.mark.parametrize(
-    ("epoch", "shares"), [(1, [0.01, 0.99]), (100, [0.99, 0.01]), (320, [319 / 320, 1 / 320])], ids=str
-)
-def test_one_off_in_any_epoch(epoch: int, shares: list[float]) -> None:
-    method = METHODS["uiat-oneoff"]
-    found = timed_method("uiat-oneoff", SETTING, replace(method, one_off=replace(method.one_off, epoch=epoch)))  # type: ignore
-    assert [phase.share for phase in found.phases] == pytest.approx(shares)
-
-
-def test_a_step_that_makes_more_passes_is_noticed() -> None:
-    method = timed_method("sat", SETTING)
-    (phase,) = method.phases
-
-    def twice() -> None:
-        phase.step()
-        assert method.state is not None
-        with torch.no_grad():
-            method.state.model(torch.rand(6, 3, 8, 8))
-
-    greedy = replace(method, phases=(Phase(1.0, phase.need, twice),))
-    ((found, stated),) = counted(greedy)
-    assert found["forward"] == stated["forward"] + 1
-
-
-def test_a_step_that_does_everything_twice_is_noticed() -> None:
-    method = timed_method("sat", SETTING)
-    (phase,) = method.phases
-    greedy = replace(method, phases=(replace(phase, step=lambda: (phase.step(), phase.step())),))
-    ((found, stated),) = counted(greedy)
-    assert found == {name: 2 * count for name, count in stated.items()}
-
-
 def test_a_step_that_moves_no_weight_is_not_timed() -> None:
     method = timed_method("sat", SETTING)
     assert method.state is not None
     with torch.no_grad():
         next(method.state.model.parameters()).fill_(torch.nan)
     with pytest.raises(UserError, match="the part 'ce' of the loss is not finite in a step of sat"):
-        race([method], 1, CPU)
+        time_methods([method], 1, CPU)
 
 
 def test_everybody_takes_a_turn_in_every_round() -> None:
     turns: list[str] = []
     passes = {"update": BarePass(lambda network: turns.append("-"), lambda: nullcontext(nn.Identity()))}
     methods = [
-        TimedMethod(name, (Phase(1.0, Need(update=1), lambda name=name: turns.append(name)),), bare=passes)  # type: ignore[misc]
+        TimedMethod(name, (Phase(1.0, lambda name=name: turns.append(name), kinds={"update": 1}),), bare=passes)  # type: ignore[misc]
         for name in "abc"
     ]
-    times = race(methods, 3, CPU)
+    times = time_methods(methods, 3, CPU)
     assert "".join(turns) == "-c-a-b" + "-a-b-c" + "-b-c-a" + "-c-a-b"
     assert {len(rounds.seconds) for rounds in (*times.steps.values(), *times.bare.values())} == {3}
 
@@ -110,21 +60,6 @@ def test_peak_memory_is_what_was_held_at_once() -> None:
     assert peak_bytes(work, CPU) == pytest.approx(8e6, rel=0.01)
 
 
-@dataclass(frozen=True)
-class Unstated(MethodConfig):
-    """A method of one's own that says no more than it must."""
-
-    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
-        return METHODS["sat"].build(data, seed=seed)
-
-
-def test_a_method_that_states_nothing_is_counted() -> None:
-    found = timed_method("unstated", SETTING, Unstated())
-    sat = timed_method("sat", SETTING)
-    assert not found.stated
-    assert [phase.need.counts for phase in found.phases] == [phase.need.counts for phase in sat.phases]
-
-
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["bench", "--model", "resnet8", "--model.width", "2", "--batch-size", "8", "--rounds", "2", "--size", "8"]
     files = ["--json", str(tmp_path / "b.json"), "--figure", str(tmp_path / "b.png")]
@@ -134,7 +69,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert word in found.out
     content = json.loads((tmp_path / "b.json").read_text())
     assert [line["name"] for line in content["lines"]][-2:] == ["sat", "uiat-oneoff"]
-    assert all(line["as_stated"] for line in content["lines"])
+    assert content["schema"] == 3
     assert content["lines"][3]["counts"] == [{"forward": 11, "input_backward": 10, "weight_backward": 1}]
     assert len(content["rounds"]["steps"]["sat"]) == len(content["rounds"]["bare_passes"]["sat"]) == 2
     assert content["doubt"] == "fewer than 3 rounds cannot show whether times agree: take more."

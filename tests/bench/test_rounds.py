@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from uiat.bench.costs import to_content
-from uiat.bench.race import Rounds, Times, as_rounds, timing_warning
+from uiat.bench.cost_report import to_content
+from uiat.bench.interleaved_timing import Rounds, Times, as_rounds, timing_warning
 
 
 def disturbed(seconds: float, rounds: int, key: random.Random, busy: float, most: float) -> Rounds:

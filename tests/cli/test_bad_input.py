@@ -71,7 +71,7 @@ def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_an_unknown_method() -> None:
     with pytest.raises(UserError, match="unknown method 'uait': did you mean 'uiat'"):
-        methods.get("uait")
+        methods.get_method("uait")
 
 
 @pytest.mark.parametrize(

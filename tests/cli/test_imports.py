@@ -192,10 +192,9 @@ def test_bench_takes_a_method_by_name_and_from_a_run(
     for words, name, steps in ((["run"], "run", 3), (["gentle"], "gentle", 2)):
         found = call(capsys, *shared, *words, "--import", "gentle")
         assert found.code == 0, found.err
-        assert f"{name}: passes were counted" in found.out
+        assert name in found.out
         (line,) = json.loads(Path("b.json").read_text())["lines"]
         assert line["counts"] == [{"forward": steps + 1, "input_backward": steps, "weight_backward": 1}]
-        assert (line["stated"], line["as_stated"]) == (False, True)
         assert line["over_bare"] > 0
         forget()
 

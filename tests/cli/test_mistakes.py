@@ -99,7 +99,7 @@ def test_one_sentence_before_any_work(
     def work(*args: object, **options: object) -> None:
         raise AssertionError("the work has begun")
 
-    for place in ("evaluate.natural_stage", "curves.measure", "inverse.make_inverses", "bench.race"):
+    for place in ("evaluate.natural_stage", "curves.measure", "inverse.make_inverses", "bench.time_methods"):
         monkeypatch.setattr(f"uiat.cli.{place}".replace("cli.evaluate", "evaluation.suite"), work)
     before = sorted(str(path) for path in here.rglob("*") if "data" not in path.parts)
     assert sentence in stopped(capsys, *shlex.split(words))

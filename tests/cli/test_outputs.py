@@ -109,7 +109,7 @@ def test_refused_before_any_work(
 
     for work_place in ("evaluation.suite.natural_stage", "cli.curves.measure", "cli.inverse.make_inverses"):
         monkeypatch.setattr(f"uiat.{work_place}", work)
-    for work_place in ("bench.race", "data.describe_data", "report.read_runs"):
+    for work_place in ("bench.time_methods", "data.describe_data", "report.read_runs"):
         monkeypatch.setattr(f"uiat.cli.{work_place}", work)
     place = Path("place.png")
     if kind == "device":

@@ -164,6 +164,21 @@ def test_hat_without_a_helper_says_so() -> None:
         METHODS["hat"].build(DATA)
 
 
+def test_a_helper_is_a_submodule_that_is_not_saved() -> None:
+    """It moves with the method, stays in eval mode, and is in no state dict, also not in that of a module around it."""
+    helper = Perceptron()
+    method = METHODS["hat"].build(DataSpec(3, 12, (10,)), helper=helper)
+    method.double().train()
+    assert all(p.dtype == torch.float64 for p in helper.parameters())
+    assert not helper.training
+    for module in (method, nn.ModuleDict({"method": method})):
+        assert module.state_dict() == {}
+        module.load_state_dict({})
+    other = copy.deepcopy(method)
+    assert other.helper is not helper
+    assert other.terms[2].term.helper is other.helper  # type: ignore[attr-defined]
+
+
 @pytest.mark.parametrize("name", METHODS)
 def test_an_input_that_requires_a_gradient_changes_nothing(name: str) -> None:
     """As where the input is itself computed, or watched: it gets no gradient, and no graph of it is kept."""

@@ -4,6 +4,7 @@ A mistake is a patch of behaviour: a part gets other arguments, another clock, o
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -65,7 +66,7 @@ def at_other_epochs(target: type[Target], name: str, taken_for: dict[int, int]) 
         *others, clock = args
         moment = clock.epoch_at(self.momentum.start if target is MomentumTarget else self.one_off.epoch)
         offset = clock.epoch - moment
-        return right(self, *others, clock.at_epoch(moment + taken_for.get(offset, offset)))
+        return right(self, *others, replace(clock, epoch=moment + taken_for.get(offset, offset)))
 
     return instead(target, name, wrong)
 

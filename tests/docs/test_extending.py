@@ -148,7 +148,7 @@ def test_a_custom_table_is_reproduced(folder: Path, monkeypatch: pytest.MonkeyPa
     """Its method has a name, a cost and a plan like those of the package."""
     import_module("mixed")
     scale = scales.get("smoke")
-    cell = Cell(replace(scale.config("uiat"), method=at_radius(methods.get("mixed"), SMOKE_EPS)))
+    cell = Cell(replace(scale.config("uiat"), method=at_radius(methods.get_method("mixed"), SMOKE_EPS)))
     entry = Entry("Mixed", "digits", "Natural", cell, Percent(scale.attacked("Natural")))
     monkeypatch.setitem(EXPERIMENTS, "mine", lambda scale: Table("mine", "A custom method", scale, (entry,)))
     for flags in (["--plan"], []):

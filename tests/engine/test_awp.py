@@ -14,7 +14,7 @@ from tests.support.fault_points import Faulty, script
 from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.engine import loop
-from uiat.engine.awp import perturbed
+from uiat.engine.awp import perturb_weights
 from uiat.engine.pass_counter import PassCounter
 from uiat.engine.setup import build_loader, build_state
 from uiat.engine.state import State
@@ -52,7 +52,7 @@ def test_weights_come_back_bit_by_bit(method: str) -> None:
             assert moved == pytest.approx(0.05 if parameter.ndim > 1 else 0.0, abs=1e-5), name
         raise KeyError
 
-    with pytest.raises(KeyError), perturbed(state, parts, Clock(1, 0, 3), ON):
+    with pytest.raises(KeyError), perturb_weights(state, parts, Clock(1, 0, 3), ON):
         fail()
     assert all(torch.equal(parameter, own[name]) for name, parameter in state.model.named_parameters())
     assert all(parameter.grad is None for parameter in state.model.parameters())

@@ -9,12 +9,11 @@ import torch
 from torch.backends import cudnn
 
 from tests.support.runs import CPU, splits, tiny
-from uiat.bench import race as bench
-from uiat.bench.race import race
-from uiat.bench.timed import Phase, TimedMethod
+from uiat.bench import interleaved_timing
+from uiat.bench.interleaved_timing import time_methods
+from uiat.bench.timed_method import Phase, TimedMethod
 from uiat.engine import loop
 from uiat.engine.setup import cudnn_benchmark
-from uiat.methods.passes import Need
 from uiat.runs.run_folder import RunFolder
 
 CUDA = torch.device("cuda")
@@ -52,8 +51,8 @@ def test_on_a_gpu_alone_and_not_with_determinism(flags: None) -> None:
 
 @pytest.fixture
 def on_a_gpu(flags: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let training and races choose as on a GPU."""
-    for module in (loop, bench):
+    """Let training and benchmarks choose as on a GPU."""
+    for module in (loop, interleaved_timing):
         monkeypatch.setattr(module, "cudnn_benchmark", lambda device: cudnn_benchmark(CUDA))
 
 
@@ -76,9 +75,9 @@ def test_steps_use_it_and_measurements_do_not(on_a_gpu: None, tmp_path: Path, mo
     assert not cudnn.benchmark
 
 
-def test_races_use_it(on_a_gpu: None) -> None:
+def test_benchmarks_use_it(on_a_gpu: None) -> None:
     seen = set()
-    step = Phase(1.0, Need(), lambda: seen.add(bool(cudnn.benchmark)))
-    race([TimedMethod("step", (step,))], 2, CPU)
+    step = Phase(1.0, lambda: seen.add(bool(cudnn.benchmark)))
+    time_methods([TimedMethod("step", (step,))], 2, CPU)
     assert seen == {True}
     assert not cudnn.benchmark

@@ -15,7 +15,7 @@ from uiat.engine.setup import build_state
 from uiat.errors import UserError
 from uiat.methods import METHODS
 from uiat.models import Imported
-from uiat.models.folding import FastNetwork
+from uiat.models.folding import AcceleratedCopy
 from uiat.models.layout import keeps_channels_last
 from uiat.models.probe import trial_batch
 from uiat.objectives.terms import HelperCrossEntropy
@@ -94,7 +94,7 @@ def test_the_helper_of_hat_is_folded_once() -> None:
     torch.manual_seed(0)
     config = replace(tiny("uiat"), method=METHODS["hat"])
     given, used = helper_of(config)
-    assert isinstance(used, FastNetwork)
+    assert isinstance(used, AcceleratedCopy)
     assert keeps_channels_last(used)
     x = trial_batch(splits().spec, CPU)
     torch.testing.assert_close(used(x), given.eval()(x), rtol=1e-4, atol=1e-4)
@@ -115,7 +115,7 @@ def test_folding_and_the_memory_layout_are_two_switches(fast: bool, layout: bool
     assert [keeps_channels_last(network) for network in (state.model, *state.fast.networks, used)] == [last] * (
         3 + fast
     )
-    assert isinstance(used, FastNetwork) == (state.fast.folds > 0) == fast
+    assert isinstance(used, AcceleratedCopy) == (state.fast.folds > 0) == fast
 
 
 def test_the_layout_is_part_of_the_configuration_and_not_of_old_keys() -> None:

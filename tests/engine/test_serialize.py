@@ -2,13 +2,17 @@
 
 import json
 from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any
 
 import pytest
-from torch import nn
+from torch import Tensor, nn
 
 from uiat import models, recipes
+from uiat.attacks import ATTACKS, PGD
 from uiat.config import AnyConfig, Schedule, from_json, to_json
 from uiat.errors import UserError
+from uiat.methods import SAT
+from uiat.rng import Draws
 from uiat.types import DataSpec
 
 
@@ -25,7 +29,7 @@ def test_every_recipe(name: str) -> None:
 
 @pytest.mark.parametrize("name", models.MODELS)
 def test_every_model(name: str) -> None:
-    config = replace(recipes.get(recipes.DEFAULT), model=models.get(name))
+    config = replace(recipes.get(recipes.DEFAULT), model=models.get_model(name))
     assert round_trip(config) == config
 
 
@@ -73,6 +77,31 @@ def saved_before(cutmix: float, partner: str) -> dict[str, object]:
     """Return a configuration as versions with CutMix across classes wrote it."""
     saved = to_json(recipes.get(recipes.DEFAULT))
     return {**saved, "data": {**saved["data"], "cutmix": cutmix, "cutmix_with": partner}}
+
+
+@dataclass(frozen=True)
+class Twice:
+    """A registered attack."""
+
+    eps: float = 0.1
+    factor: int = 2
+    attack: PGD = PGD(steps=1)
+
+    @property
+    def radius(self) -> float:
+        return self.eps
+
+    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
+        return self.attack(model, x, y, draws)
+
+
+def test_a_custom_attack_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    attack: Any = Twice(factor=3)
+    config = replace(recipes.get("digits-resnet8-sat"), method=SAT(attack=attack))
+    with pytest.raises(UserError, match="attack"):
+        from_json(to_json(config))
+    monkeypatch.setitem(ATTACKS, "twice", Twice())
+    assert from_json(to_json(config)) == config
 
 
 def test_files_of_versions_that_had_cutmix_across_classes() -> None:

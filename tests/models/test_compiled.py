@@ -17,8 +17,8 @@ from uiat.crafting import crafting
 from uiat.engine.pass_counter import PassCounter
 from uiat.methods import METHODS
 from uiat.models.compiled import Compiled
-from uiat.models.fast import FastModel, speed_up
-from uiat.models.folding import FastNetwork
+from uiat.models.fast import AcceleratedModel, speed_up
+from uiat.models.folding import AcceleratedCopy
 from uiat.models.probe import Streams
 from uiat.types import Batch, Clock, DataSpec
 
@@ -73,7 +73,7 @@ def batch(samples: int) -> Batch:
     return Batch(torch.rand(samples, 1, 8, 8, generator=g), torch.arange(samples) % 10, torch.arange(samples))
 
 
-def losses(model: FastModel) -> list[Tensor]:
+def losses(model: AcceleratedModel) -> list[Tensor]:
     """Take three steps, the last with a smaller batch."""
     method, optimizer = METHODS["uiat"].build(SPEC), torch.optim.SGD(model.parameters(), lr=0.1)
     found = []
@@ -153,7 +153,7 @@ def test_attacks_are_compiled_where_nothing_folds(capsys: pytest.CaptureFixture[
     counter, reference = PassCounter(fast), PassCounter(plain)
     y = torch.arange(12) % 10
     with crafting(fast) as ours, crafting(plain) as theirs:
-        assert isinstance(ours, FastNetwork)
+        assert isinstance(ours, AcceleratedCopy)
         assert isinstance(ours.run, Compiled)
         found, expected = (PGD(steps=3)(net, batch(12).x, y) for net in (ours, theirs))
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
@@ -178,7 +178,7 @@ def test_a_copy_that_is_dropped_leaves_a_compiled_network() -> None:
     assert not fast.folded_copy_is_valid(noise())
     before = counter.counts["forward"]
     with crafting(fast) as network, torch.no_grad():
-        assert isinstance(network, FastNetwork)
+        assert isinstance(network, AcceleratedCopy)
         assert isinstance(network.run, Compiled)
         torch.testing.assert_close(network(noise()), model(noise()))
     assert counter.counts["forward"] == before + 4, "two samples through each"

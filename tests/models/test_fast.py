@@ -14,7 +14,7 @@ from uiat.methods import METHODS
 from uiat.models import PreActResNet, ResNet, WideResNet, penultimate
 from uiat.models.compiled import Compiled
 from uiat.models.fast import speed_up, to_channels_last
-from uiat.models.folding import FastNetwork
+from uiat.models.folding import AcceleratedCopy
 from uiat.types import Batch, Clock, DataSpec
 
 SPEC = DataSpec(num_classes=4, num_samples=24, shape=(3, 8, 8))
@@ -55,7 +55,7 @@ def test_logits_and_features_are_the_networks(name: str) -> None:
     model, x = network(name), batch().x
     fast = speed_up(model, x)
     with crafting(fast) as found, torch.no_grad():
-        assert isinstance(found, FastNetwork)
+        assert isinstance(found, AcceleratedCopy)
         close(found(x), model(x))
         for ours, theirs in zip(penultimate(found, x), penultimate(model, x), strict=True):
             close(ours, theirs)
@@ -98,7 +98,7 @@ def test_the_copy_follows_however_the_weights_change() -> None:
         if buffer.is_floating_point():
             buffer.data.add_(0.1)
     with crafting(fast) as found, torch.no_grad():
-        assert isinstance(found, FastNetwork)
+        assert isinstance(found, AcceleratedCopy)
         close(found(x), model(x))
 
 

@@ -12,8 +12,8 @@ from tests.support.ordinary import NormedLeNet
 from uiat.attacks import PGD
 from uiat.crafting import crafting
 from uiat.models import ResNet, penultimate
-from uiat.models.fast import FastModel, speed_up
-from uiat.models.folding import FastNetwork
+from uiat.models.fast import AcceleratedModel, speed_up
+from uiat.models.folding import AcceleratedCopy
 from uiat.models.probe import Streams
 from uiat.types import DataSpec
 
@@ -51,10 +51,10 @@ class Halved(Keeps):
         return self.head(self.features(x))
 
 
-def assert_follows(fast: FastModel) -> None:
+def assert_follows(fast: AcceleratedModel) -> None:
     x, model = noise(6), fast.model
     with crafting(fast) as copy, torch.no_grad():
-        assert isinstance(copy, FastNetwork)
+        assert isinstance(copy, AcceleratedCopy)
         torch.testing.assert_close(copy(x), model(x), rtol=1e-5, atol=1e-5)
         for ours, theirs in zip(penultimate(copy, x), penultimate(model, x), strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)

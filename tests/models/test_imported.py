@@ -118,7 +118,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     ["nothing", "number", "numbers", "keyword", "spec", "named_spec", "anything_goes", "Net", "maker"],
 )
 def test_a_callable(name: str, module: str) -> None:
-    model = models.get(f"{module}:{name}").build(DATA)
+    model = models.get_model(f"{module}:{name}").build(DATA)
     assert isinstance(model, nn.Module)
     assert model(torch.rand(2, 3, 8, 8)).shape == (2, 7)
 

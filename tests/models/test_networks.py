@@ -13,7 +13,7 @@ from torch import fx, nn
 
 from tests.support.model_helpers import data, settle
 from uiat.errors import UserError
-from uiat.models import DESCRIPTIONS, MODELS, Normalize, PreActResNet, ResNet, WideResNet, get
+from uiat.models import DESCRIPTIONS, MODELS, Normalize, PreActResNet, ResNet, WideResNet, get_model
 
 Config = ResNet | PreActResNet | WideResNet
 SMALL: dict[str, Config] = {
@@ -35,7 +35,7 @@ def test_every_model_has_a_line_of_description(name: str) -> None:
 
 def test_a_misspelt_model_is_explained() -> None:
     with pytest.raises(UserError, match=r"unknown model 'resnet-18': did you mean 'resnet18'\?"):
-        get("resnet-18")
+        get_model("resnet-18")
 
 
 @each

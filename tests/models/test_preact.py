@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from tests.support.model_helpers import CIFAR, batch_norm, data, names, parameters, settle
 from uiat.errors import UserError
-from uiat.models import PreActResNet, get
+from uiat.models import PreActResNet, get_model
 
 
 def expected_names() -> set[str]:
@@ -34,7 +34,7 @@ def known_parameters() -> int:
 
 def test_preactresnet18_has_the_known_names_and_number_of_parameters() -> None:
     with torch.device("meta"):
-        model = get("preactresnet18").build(CIFAR)
+        model = get_model("preactresnet18").build(CIFAR)
     assert names(model) == expected_names()
     # ResNet-18's 11,173,962, less the shortcuts' and the stem's BatchNorm and the narrower first ones,
     # and with the final one: −1,792 − 128 − 896 + 1,024.

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.support.model_helpers import CIFAR, batch_norm, data, names, parameters
 from uiat.errors import UserError
-from uiat.models import ResNet, get
+from uiat.models import ResNet, get_model
 
 EXAMPLES = Path(pyautoattack.__file__).parent / "examples"
 
@@ -28,7 +28,7 @@ def public() -> ModuleType:
 
 def test_a_public_checkpoint_loads_strictly_and_gives_the_same_logits(public: ModuleType) -> None:
     weights = torch.load(EXAMPLES / "model_test.pt", weights_only=True, map_location="cpu")
-    ours, theirs = get("resnet18").build(CIFAR).eval(), public.ResNet18().eval()
+    ours, theirs = get_model("resnet18").build(CIFAR).eval(), public.ResNet18().eval()
     ours.load_state_dict(weights, strict=True)
     theirs.load_state_dict(weights, strict=True)
     x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -38,7 +38,7 @@ def test_a_public_checkpoint_loads_strictly_and_gives_the_same_logits(public: Mo
 
 def test_the_same_seed_gives_the_weights_of_the_public_code(public: ModuleType) -> None:
     torch.manual_seed(0)
-    ours = get("resnet18").build(CIFAR).state_dict()
+    ours = get_model("resnet18").build(CIFAR).state_dict()
     torch.manual_seed(0)
     theirs = public.ResNet18().state_dict()
     assert list(ours) == list(theirs)
@@ -61,7 +61,7 @@ def test_train_mode_gives_the_public_gradients_and_statistics(public: ModuleType
 
 def test_resnet18_has_the_known_number_of_parameters() -> None:
     with torch.device("meta"):
-        assert parameters(get("resnet18").build(CIFAR)) == 11_173_962
+        assert parameters(get_model("resnet18").build(CIFAR)) == 11_173_962
 
 
 def expected_names(blocks: tuple[int, ...]) -> set[str]:
@@ -94,7 +94,7 @@ def test_stage_widths_and_resolutions() -> None:
 
 
 def test_resnet8_is_small() -> None:
-    model = get("resnet8").build(CIFAR)
+    model = get_model("resnet8").build(CIFAR)
     assert [name for name, _ in model.named_children() if name.startswith("layer")] == [
         "layer1",
         "layer2",

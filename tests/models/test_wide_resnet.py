@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.support.model_helpers import CIFAR, batch_norm, data, names, parameters, settle
 from uiat.errors import UserError
-from uiat.models import WideResNet, get
+from uiat.models import WideResNet, get_model
 
 
 def expected_names(blocks: int, *, first_shortcut: bool = True) -> set[str]:
@@ -28,13 +28,13 @@ def expected_names(blocks: int, *, first_shortcut: bool = True) -> set[str]:
 @pytest.mark.parametrize(("name", "blocks", "count"), [("wrn-28-10", 4, 36_479_194), ("wrn-34-10", 5, 46_160_474)])
 def test_names_and_number_of_parameters(name: str, blocks: int, count: int) -> None:
     with torch.device("meta"):
-        model = get(name).build(CIFAR)
+        model = get_model(name).build(CIFAR)
     assert names(model) == expected_names(blocks)
     assert parameters(model) == count
 
 
 def test_the_narrow_network_needs_no_first_shortcut() -> None:
-    assert names(get("wrn-10-1").build(CIFAR)) == expected_names(1, first_shortcut=False)
+    assert names(get_model("wrn-10-1").build(CIFAR)) == expected_names(1, first_shortcut=False)
 
 
 def test_blocks_are_those_of_the_trades_code() -> None:
@@ -53,7 +53,7 @@ def test_blocks_are_those_of_the_trades_code() -> None:
 
 def test_the_whole_is_that_of_the_trades_code_at_32_pixels() -> None:
     x = torch.rand(2, 3, 32, 32)
-    model: Any = settle(get("wrn-10-1").build(CIFAR), x)
+    model: Any = settle(get_model("wrn-10-1").build(CIFAR), x)
     maps = F.relu(model.bn1(model.block3(model.block2(model.block1(model.conv1(x))))))
     assert torch.allclose(model(x), model.fc(F.avg_pool2d(maps, 8).flatten(1)), atol=1e-5)
 

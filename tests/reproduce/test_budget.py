@@ -10,23 +10,16 @@ import torch
 
 from tests.support.calls import call
 from tests.support.tiny import TINY, tiny_scale
-from uiat.bench.timed import KINDS, passes_per_image
+from uiat.bench.cost_estimate import images_per_epoch, pace
+from uiat.bench.pass_count import DIRECTIONS, passes_per_image
 from uiat.cli import reproduce_output
 from uiat.cli.reproduce_job import Reproduce, plan_job
 from uiat.data import SOURCES, load_splits
 from uiat.data.data_config import DataConfig
+from uiat.data.sizes import SIZES, split_sizes
 from uiat.methods import METHODS, UIATOneOff
 from uiat.reproduce import scales
-from uiat.reproduce.budget import (
-    SETS,
-    TYPICAL,
-    images_per_epoch,
-    measuring_passes,
-    pace,
-    seconds,
-    sizes,
-    training_passes,
-)
+from uiat.reproduce.budget import TYPICAL, cell_passes, measuring_passes, seconds
 from uiat.reproduce.cell import Cell, Store, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.measures import Attacked, Curve
@@ -41,12 +34,12 @@ def test_the_plan_is_what_happened(made: Path) -> None:
     counted = set()
     for cell in with_helpers(cells(), made):
         config = cell.config
-        planned = dict(zip(KINDS, training_passes(config), strict=True))
+        planned = dict(zip(DIRECTIONS, cell_passes(config), strict=True))
         happened = Store(cell, made).card["training_passes"]
         if config.data.generated.file and isinstance(config.method, UIATOneOff):
             # after T' a batch with a generated image that has no p yet takes one more forward
             late = happened["forward"] - planned["forward"]
-            assert 0 <= late <= images_per_epoch(config), cell.name
+            assert 0 <= late <= images_per_epoch(config, split_sizes(config.data).train), cell.name
             happened = {**happened, "forward": planned["forward"]}
         assert happened == planned, cell.name
         counted.add(method_name(config))
@@ -56,12 +49,12 @@ def test_the_plan_is_what_happened(made: Path) -> None:
 def test_known_sizes_are_those_of_the_data() -> None:
     config = DataConfig("digits", crop=0)
     splits = load_splits(config)
-    found = sizes(config)
+    found = split_sizes(config)
     assert (found.train, found.test, found.spec) == (len(splits.train), len(splits.test), splits.spec)
     small = DataConfig("digits", subset=100, validation=7, test_subset=20, size=9)
-    splits, found = load_splits(small), sizes(small)
+    splits, found = load_splits(small), split_sizes(small)
     assert (found.train, found.test, found.spec) == (len(splits.train), len(splits.test), splits.spec)
-    assert set(SETS) <= set(SOURCES)
+    assert set(SIZES) <= set(SOURCES)
 
 
 def test_passes_of_the_paper() -> None:
@@ -80,7 +73,7 @@ def test_times_grow_with_the_work() -> None:
     assert training == same > 0
     assert longer > measuring == 0
     model: Any = config.model
-    assert pace(model, sizes(config.data).spec, torch.device("cpu"))[0] > 0
+    assert pace(model, split_sizes(config.data).spec, torch.device("cpu"))[0] > 0
 
 
 def test_a_typical_time_is_that_of_a_cascade_with_half_of_the_images() -> None:

@@ -16,7 +16,7 @@ from uiat.distributed import pick_device
 from uiat.engine import loop
 from uiat.methods import HAT
 from uiat.reproduce import runner, scales
-from uiat.reproduce.budget import training_passes
+from uiat.reproduce.budget import cell_passes
 from uiat.reproduce.cell import Cell, Store, helper_cell, helper_store, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.runs.run_folder import RunFolder
@@ -53,8 +53,8 @@ def test_passes_are_counted_once(tmp_path: Path) -> None:
     cell = hat()
     helper, same = with_helpers([cell], tmp_path)
     assert same == cell
-    assert training_passes(helper.config) == (180, 0, 180)
-    assert training_passes(cell.config)[2] == 540, "three forwards of a step have a backward; none is the helper's"
+    assert cell_passes(helper.config) == (180, 0, 180)
+    assert cell_passes(cell.config)[2] == 540, "three forwards of a step have a backward; none is the helper's"
 
 
 def test_it_is_the_helper_that_hat_would_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,12 +8,12 @@ import torch
 
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
+from uiat.data.sizes import split_sizes
 from uiat.engine.setup import build_state
 from uiat.engine.step import train_step
 from uiat.methods import HAT
 from uiat.models import PreActResNet, ResNet, WideResNet
 from uiat.reproduce import scales
-from uiat.reproduce.budget import sizes
 from uiat.reproduce.cell import Cell, merge
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments import EXPERIMENTS
@@ -246,7 +246,7 @@ CASES = [
 @pytest.mark.parametrize("config", CASES)
 def test_every_kind_of_run_builds_and_does_a_step(config: AnyConfig) -> None:
     """Two made-up images in place of the data, one attack step."""
-    real = sizes(config.data).spec
+    real = split_sizes(config.data).spec
     spec = DataSpec(real.num_classes, 2, real.shape)
     config = replace(config, method=one_step(config.method))
     helper = config.model.build(spec).requires_grad_(False) if isinstance(config.method, HAT) else None

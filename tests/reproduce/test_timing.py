@@ -17,9 +17,8 @@ from tests.support.calls import call
 from tests.support.finished import raced
 from tests.support.forks import fork
 from tests.support.tiny import TINY, tiny_scale
-from uiat.bench.race import Rounds
-from uiat.bench.race import race as bench_race
-from uiat.bench.timed import passes_per_image
+from uiat.bench.interleaved_timing import Rounds, time_methods
+from uiat.bench.pass_count import passes_per_image
 from uiat.methods import METHODS
 from uiat.reproduce import timing
 from uiat.reproduce.cell import Cell, Store, held_here
@@ -213,15 +212,15 @@ def test_a_turn_is_its_fastest_step(short: Timing, tmp_path: Path, monkeypatch: 
     """Two of three interleaved steps are slow, and no turn shows it."""
     monkeypatch.setattr(timing, "steps_a_turn", lambda seconds, rounds: 3)
 
-    def race(*args: Any, **named: Any) -> Any:
-        times = bench_race(*args, **named)
+    def timed(*args: Any, **named: Any) -> Any:
+        times = time_methods(*args, **named)
         for rounds in times.steps.values():
             rounds.seconds = [[10.0 if k % 3 else seconds for seconds in each] for k, each in enumerate(rounds.seconds)]
             seen.append(rounds)
         return times
 
     seen: list[Rounds] = []
-    monkeypatch.setattr(timing, "race", race)
+    monkeypatch.setattr(timing, "time_methods", timed)
     short.measure(tmp_path, CPU)
     for method, rounds in zip(short.methods, seen[2:], strict=True):  # after the trial's
         assert len(rounds.seconds) == 3 * short.rounds

@@ -1,8 +1,8 @@
-"""A small network and batch for everybody to run on."""
+"""A small setting for benchmarks."""
 
 import torch
 
-from uiat.bench.timed import BenchSetting
+from uiat.bench.setting import BenchSetting
 from uiat.models import ResNet
 from uiat.types import DataSpec
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tests.support.model_helpers import data
 from uiat.models import PreActResNet, ResNet, WideResNet
 from uiat.models.fast import speed_up
-from uiat.models.folding import FastNetwork
+from uiat.models.folding import AcceleratedCopy
 
 SPEC = data(classes=5, shape=(3, 8, 8))
 
@@ -55,10 +55,10 @@ NETWORKS: dict[str, tuple[Any, int]] = {
 """Networks, and how many BatchNorms can be folded in each."""
 
 
-def must_fold(model: nn.Module) -> FastNetwork:
+def must_fold(model: nn.Module) -> AcceleratedCopy:
     """Return the folded copy of a network."""
     network = speed_up(model, images(next(model.parameters()).dtype)).crafting_network()
-    assert isinstance(network, FastNetwork)
+    assert isinstance(network, AcceleratedCopy)
     return network
 
 

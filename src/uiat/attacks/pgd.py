@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from uiat.attacks.ascent import ascend, gradient_of
 from uiat.attacks.start import Start, starting_point
 from uiat.balls import BALLS, Norm
-from uiat.fields import RADIUS, STEPS, WEIGHT, require
+from uiat.fields import RADIUS, STEP_COUNT, WEIGHT, require
 from uiat.objectives.divergence import kl_divergence, margin
 from uiat.precision import to_float32
 from uiat.rng import Draws
@@ -40,7 +40,7 @@ class PGD:
     """The ball's norm."""
 
     def __post_init__(self) -> None:
-        require(self, eps=RADIUS, step=WEIGHT, steps=STEPS)
+        require(self, eps=RADIUS, step=WEIGHT, steps=STEP_COUNT)
 
     @property
     def radius(self) -> float:

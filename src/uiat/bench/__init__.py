@@ -1,1 +1,1 @@
-"""What a step costs: in seconds, in passes through the network, and against what the maths needs at least."""
+"""Cost of a training step: seconds, passes through the network, and memory."""

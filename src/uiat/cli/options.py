@@ -153,7 +153,7 @@ def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, Op
         raise UserError(f"{prog} needs a run folder or a weights file first: {prog} TARGET.")
     target = Path("TARGET") if helping else locate(args[0])
     chosen, rest = take(args if helping else args[1:], ("--model", "--data"))
-    default: Subject[Any] = Subject(DataConfig(), models.get("resnet18")) if helping else _default(target, chosen)
+    default: Subject[Any] = Subject(DataConfig(), models.get_model("resnet18")) if helping else _default(target, chosen)
     exact: Any = options[type(default.model)]  # type: ignore[index]
     command = options(default)  # type: ignore[call-arg]
     about = (
@@ -180,7 +180,7 @@ def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, Op
 
 def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
     """Return the subject that the target and the chosen parts name, before other flags."""
-    model: ModelConfig | None = models.get(chosen["--model"]) if "--model" in chosen else None
+    model: ModelConfig | None = models.get_model(chosen["--model"]) if "--model" in chosen else None
     if target.is_dir() and (export := read_export(target)) is not None:
         name, subset = export.data["name"], export.data["test_subset"]
         if "--data" not in chosen and name not in SOURCES:

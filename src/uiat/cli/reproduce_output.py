@@ -11,7 +11,7 @@ from typing import TypeVar
 from uiat.cli.reproduce_job import Job, job_command, plan_job
 from uiat.errors import UserError
 from uiat.progress import PipeSafeConsole, clock_time
-from uiat.reproduce.budget import TYPICAL, seconds_left, training_passes
+from uiat.reproduce.budget import TYPICAL, cell_passes, seconds_left
 from uiat.reproduce.cell import Store, held_here, merge, writing
 from uiat.reproduce.claims import missing, overall, show_verdict, write_claims
 from uiat.reproduce.claims_list import all_claims
@@ -43,7 +43,7 @@ def print_plan(job: Job) -> None:
         "measurements"
     )
     for cell in job.cells:
-        store, passes = Store(cell, job.out), training_passes(cell.config)
+        store, passes = Store(cell, job.out), cell_passes(cell.config)
         left = seconds_left([cell], job.out, job.device)
         state = "finished" if store.finished else "begun" if store.run.config.exists() else "new"
         measures = " ".join(measure_key(measure) for measure in cell.measures) or "none"

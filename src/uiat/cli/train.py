@@ -250,7 +250,7 @@ def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:
     if "--data" in chosen:
         config = replace(config, data=replace(config.data, name=chosen["--data"]))
     if "--model" in chosen:
-        config = replace(config, model=models.get(chosen["--model"]))
+        config = replace(config, model=models.get_model(chosen["--model"]))
     if "--eps" in chosen:
         config = with_radius(config, _number("--eps", chosen["--eps"]))
     return config, rest

@@ -15,7 +15,7 @@ from uiat.types import Clock, View
 
 
 @contextmanager
-def perturbed(state: State, views: Sequence[View], clock: Clock, awp: AWP) -> Iterator[None]:
+def perturb_weights(state: State, views: Sequence[View], clock: Clock, awp: AWP) -> Iterator[None]:
     """Within it, the network has the perturbed weights; its own come back bit by bit.
 
     The views are those of all micro-batches, after `craft` and `prepare`. A p that no gradient flows through is taken

@@ -50,16 +50,13 @@ def make_pictures(config: AnyConfig, splits: Splits, state: State) -> Tensor:
 
     Nothing of the run changes by it: its draws are keyed, statistics stand still, and passes are not counted.
     """
-    counts = dict(state.passes.counts)
     attack = replace(config.validate.attack(config.method), steps=10)
     inverse = InstanceInverse(attack.eps, attack.eps / 4, 10, beta=0.0, start="none", norm=attack.norm)
     images = splits.validation.part(0, min(PICTURES, len(splits.validation)))
     x, y = to_unit(images.x.to(state.device)), images.y.to(state.device)
-    with crafting(state.model, "eval") as network, torch.no_grad():
+    with state.passes.paused(), crafting(state.model, "eval") as network, torch.no_grad():
         x_adv = attack(network, x, y, SampleDraws(config.seed, index=tuple(range(len(y)))))
-        pictures = torch.stack([inverse(network, x, y, x), x, x_adv]).cpu()
-    state.passes.counts.update(counts)
-    return pictures
+        return torch.stack([inverse(network, x, y, x), x, x_adv]).cpu()
 
 
 class TensorBoard:

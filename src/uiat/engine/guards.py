@@ -20,9 +20,9 @@ from uiat.types import Batch, Clock, Loss, View
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 MOST_SKIPPED = 0.1
-"""Share of an epoch's steps that may be left out; beyond it, and from `FEW` steps on, the run stops."""
-FEW = 3
-NAMED = 8
+"""Share of an epoch's steps that may be left out; beyond it, and from `FEW_SKIPPED` steps on, the run stops."""
+FEW_SKIPPED = 3
+NAMED_SAMPLES = 8
 """Samples that the sentence names; the saved batch holds all."""
 
 
@@ -133,7 +133,7 @@ def respond(fault: Fault, state: State, steps: int, folder: Path, *, skip: bool)
             f"or leave such batches out with `uiat train --resume {quoted(folder)} --on-nonfinite skip`."
         )
     state.skipped += 1
-    if state.skipped > MOST_SKIPPED * steps and (state.skipped >= FEW or state.skipped == steps):
+    if state.skipped > MOST_SKIPPED * steps and (state.skipped >= FEW_SKIPPED or state.skipped == steps):
         samples, file = _save(fault, folder)
         raise Resumable(
             f"{state.skipped} of the {steps} steps of epoch {clock.epoch} were not finite, too many to leave out; in "
@@ -156,8 +156,8 @@ def _save(fault: Fault, folder: Path) -> tuple[str, Path]:
     finally:
         wait()  # a process that ends may take the others with it
     samples = batch["index"][offending].tolist()
-    more = f" and {len(samples) - NAMED} more" if len(samples) > NAMED else ""
-    return f"training samples {', '.join(map(str, samples[:NAMED]))}{more}", file
+    more = f" and {len(samples) - NAMED_SAMPLES} more" if len(samples) > NAMED_SAMPLES else ""
+    return f"training samples {', '.join(map(str, samples[:NAMED_SAMPLES]))}{more}", file
 
 
 def _columns(views: Sequence[View]) -> dict[str, Tensor]:

@@ -184,16 +184,15 @@ def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.dev
 
     Where weights are averaged, these are the averaged network's; the raw one's are beside them, as `raw_val_…`.
     """
-    counts = dict(state.passes.counts)
     record: dict[str, Any] = {"epoch": state.epoch, **state.meter.means()}
     if config.train.on_nonfinite == "skip":
         record["skipped"] = state.skipped
-    accuracies = _accuracies(config, state, splits, device)
-    if state.average is not None:
-        raw = {f"raw_{name}": value for name, value in accuracies.items()}
-        with state.average.swapped_in(state.model):
-            accuracies = {**_accuracies(config, state, splits, device), **raw}
-    state.passes.counts.update(counts)  # a run's cost is its training; watching it is on top
+    with state.passes.paused():  # the cost of a run is that of its training
+        accuracies = _accuracies(config, state, splits, device)
+        if state.average is not None:
+            raw = {f"raw_{name}": value for name, value in accuracies.items()}
+            with state.average.swapped_in(state.model):
+                accuracies = {**_accuracies(config, state, splits, device), **raw}
     return {**record, **accuracies}
 
 

@@ -1,27 +1,29 @@
-"""Counts the passes through a network as they happen: the honest unit of what a method costs."""
+"""Counter of the forward and backward passes through a network: the cost of a method on any machine."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from uiat.distributed import all_reduce_sum, is_main
-from uiat.models.fast import FastModel
+from uiat.models.fast import AcceleratedModel
 
 
 class PassCounter:
-    """Samples sent forward and backward through a network since counting began.
+    """Counts the samples sent forward and backward through a network.
 
-    Hooks count the logits: of the network, and of what a `FastModel` has made for it. Where the network's own call is
-    bypassed (its `features` and `head` are called, or its plain forward), a hook on the first layer with parameters
-    counts instead. A backward counts as an input-backward when all parameters were frozen on the way forward (an
-    attack), else as a weight-backward (update).
+    Hooks count the logits: of the network, and of the networks that an `AcceleratedModel` has made for it. Where the
+    network's own call is bypassed (its `features` and `head` are called, or its plain forward), a hook on the first
+    layer with parameters counts instead. A backward counts as an input-backward if all parameters were frozen in the
+    forward (an attack), else as a weight-backward (an update).
     """
 
     def __init__(self, network: nn.Module, counts: dict[str, int] | None = None):
         self.counts = {"forward": 0, "input_backward": 0, "weight_backward": 0, **(counts or {})}
         self._network, self._depth = network, 0
-        counted = network.networks if isinstance(network, FastModel) else [network]
+        counted = network.networks if isinstance(network, AcceleratedModel) else [network]
         first = next((m for m in network.modules() if list(m.parameters(recurse=False))), network)
         self._handles = [first.register_forward_hook(self._first_layer)] if first not in counted else []
         for watched in counted:
@@ -32,8 +34,17 @@ class PassCounter:
         """Return the counts of all processes together."""
         return dict(zip(self.counts, all_reduce_sum(torch.tensor(list(self.counts.values()))).tolist(), strict=True))
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Do not count the passes made within it, such as those of a validation."""
+        counts = dict(self.counts)
+        try:
+            yield
+        finally:
+            self.counts.update(counts)
+
     def load(self, counts: dict[str, int]) -> None:
-        """Go on from saved counts; the main process holds what all had counted."""
+        """Resume from saved counts; the main process takes over those of all processes."""
         self.counts.update({name: count if is_main() else 0 for name, count in counts.items()})
 
     def close(self) -> None:

@@ -103,10 +103,8 @@ def folded_copy_is_valid(state: State, data: DataSpec) -> bool:
     """Return whether attacks can go on through the network's folded copy; no bit of the run is changed by the check."""
     if state.fast is None:
         return True
-    counts = dict(state.passes.counts)
-    same = state.fast.folded_copy_is_valid(trial_batch(data, state.device))
-    state.passes.counts.update(counts)
-    return same
+    with state.passes.paused():
+        return state.fast.folded_copy_is_valid(trial_batch(data, state.device))
 
 
 def initial_model(config: AnyConfig, data: DataSpec) -> nn.Module:

@@ -16,7 +16,7 @@ from typing import Any
 
 STOP_FILE = "UIAT_STOP_FILE"
 """Names a file whose appearance asks for a stop: how `uiat train --processes` reaches processes that torchrun owns."""
-PREFIX = "uiat-stop-"
+STOP_PREFIX = "uiat-stop-"
 """How the folder of such a file begins its name, where a parent process has made it."""
 GRACE_SECONDS = 120.0
 """How long processes that were asked to stop may take for their step and their checkpoint."""
@@ -73,7 +73,7 @@ class StopSignal:
 @contextmanager
 def stop_file() -> Iterator[Path]:
     """Yield the path of a file, not there yet, whose appearance stops the processes that `start_child` starts."""
-    with TemporaryDirectory(prefix=PREFIX) as folder:
+    with TemporaryDirectory(prefix=STOP_PREFIX) as folder:
         yield Path(folder) / "stop"
 
 
@@ -98,7 +98,7 @@ def stop_with_parent() -> None:
     The folder of the file is removed, which is a stop, and nobody else would do it.
     """
     folder = Path(os.environ.get(STOP_FILE, "")).parent
-    if not folder.name.startswith(PREFIX):
+    if not folder.name.startswith(STOP_PREFIX):
         return
 
     def listen() -> None:

@@ -15,7 +15,7 @@ from uiat.engine.averaging import Average
 from uiat.engine.overfitting import Overfitting
 from uiat.engine.pass_counter import PassCounter
 from uiat.methods.method import LossOf, Method
-from uiat.models.fast import FastModel
+from uiat.models.fast import AcceleratedModel
 from uiat.precision import Precision, autocast
 from uiat.typed import check_fields, check_record
 from uiat.types import Clock, Loss, View
@@ -120,7 +120,7 @@ class State:
     parallel: Parallel = field(init=False)
     """The loss, on one process or on several."""
     precision: Precision = "fp32"
-    fast: FastModel | None = None
+    fast: AcceleratedModel | None = None
     """The network with what makes its attacks faster; `None`: attacks run through the network itself."""
     scaler: torch.amp.GradScaler = field(init=False)
     """Scales the loss in fp16, whose small gradients would be lost; else it does nothing."""

@@ -6,7 +6,7 @@ from torch.nn.modules.batchnorm import _NormBase
 
 from uiat.config import AWP
 from uiat.distributed import world
-from uiat.engine.awp import perturbed
+from uiat.engine.awp import perturb_weights
 from uiat.engine.guards import Fault, StepSnapshot, find_fault
 from uiat.engine.state import State
 from uiat.evaluation.cascade import is_correct
@@ -15,7 +15,7 @@ from uiat.types import Batch, Clock, Loss
 SETTLING = 20
 """Steps in a row that fp16's scaler may leave out: from its first scale, 2¹⁶, it takes 16 halvings to 1."""
 
-NORMS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
+NORM_LAYERS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
 """Layers that normalise: BatchNorm and InstanceNorm are the first."""
 
 
@@ -49,7 +49,7 @@ def train_step(
         method.prepare(state.network, views, clock)
     whole = len(batch) if batch.total is None else batch.total
     losses, correct = [], []
-    with perturbed(state, views, clock, awp or AWP()):
+    with perturb_weights(state, views, clock, awp or AWP()):
         for part, view in zip(parts, views, strict=True):
             with parallel.no_sync(last=part is parts[-1]):
                 with state.autocast():
@@ -103,7 +103,7 @@ def make_optimizer(
     model: nn.Module, momentum: float, weight_decay: float, *, nesterov: bool = True, decay_norm: bool = True
 ) -> torch.optim.SGD:
     """Return SGD, with Nesterov momentum as in A.2 unless told otherwise; its rate is set at every step."""
-    norms = {p for m in model.modules() if isinstance(m, NORMS) for p in m.parameters(recurse=False)}
+    norms = {p for m in model.modules() if isinstance(m, NORM_LAYERS) for p in m.parameters(recurse=False)}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [{"params": trained}]
     if not decay_norm:

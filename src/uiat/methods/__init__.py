@@ -46,7 +46,7 @@ DESCRIPTIONS: dict[str, str] = {
 }
 
 
-def get(name: str) -> MethodConfig:
+def get_method(name: str) -> MethodConfig:
     """Return a method's default configuration by its name."""
     if name not in METHODS:
         raise unknown("method", name, METHODS)
@@ -81,5 +81,5 @@ __all__ = [
     "UIATOneOff",
     "UIATPlugIn",
     "check_method",
-    "get",
+    "get_method",
 ]

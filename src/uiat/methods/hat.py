@@ -9,10 +9,9 @@ from uiat.crafting import Crafting
 from uiat.errors import UserError
 from uiat.fields import COUNT, SHARE, WEIGHT, require
 from uiat.methods.method import Method, MethodConfig
-from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import CleanCrossEntropy, HelperCrossEntropy, Weighted, kl_to_target
 from uiat.targets import CleanTarget
-from uiat.types import Clock, DataSpec
+from uiat.types import DataSpec
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,9 @@ class HAT(MethodConfig):
             terms=[
                 Weighted("ce_clean", CleanCrossEntropy(self.label_smoothing)),
                 Weighted("kl", kl_to_target, self.beta),
-                Weighted("helper", HelperCrossEntropy(helper.eval(), self.extrapolation), self.gamma),
+                Weighted("helper", HelperCrossEntropy(helper, self.extrapolation), self.gamma),
             ],
             crafting=self.crafting,
             seed=seed,
+            helper=helper,
         )
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step."""
-        return attack_passes(self.attack, self.crafting) + UPDATE * 3 + Need(craft_forward=1, others=1)

@@ -1,6 +1,6 @@
-"""The paper's own methods: IAT, UIAT and one-off UIAT (Eq. 7, 8 and S1; Alg. 1 and S1).
+"""The paper's methods: IAT, UIAT and one-off UIAT (Eq. 7, 8 and S1; Alg. 1 and S1).
 
-All three are CE(f(x̂), y) + λ·KL(p ‖ f(x̂)) and differ in the target p alone. The rows of Table 6 are options: universal
+All three are CE(f(x̂), y) + λ·KL(p ‖ f(x̂)) and differ only in the target p. The rows of Table 6 are options: universal
 or not (UAG) is IAT against UIAT, β = 0 or 1 (FR), momentum or not (IAM).
 """
 
@@ -14,7 +14,6 @@ from uiat.crafting import Crafting
 from uiat.errors import UserError
 from uiat.fields import SHARE, WEIGHT, optional_in_key, require
 from uiat.methods.method import Method, MethodConfig
-from uiat.methods.passes import UPDATE, Need, attack_passes, inverse_passes, one_off_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted, kl_to_target
 from uiat.targets import (
     InstanceInverse,
@@ -27,52 +26,105 @@ from uiat.targets import (
     UniversalInverse,
     UniversalInverseTarget,
 )
-from uiat.types import Clock, DataSpec
+from uiat.types import DataSpec
 
 Statistics = Literal["batch", "running"]
 
 
 @dataclass(frozen=True)
-class IAT(MethodConfig):
-    """Instance-wise inverse adversarial training (Alg. S1): CE(f(x̂), y) + λ·KL(f(x̌) ‖ f(x̂)).
-
-    >>> loss = IAT(inverse=InstanceInverse(steps=5)).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
-    """
+class InverseTerm(MethodConfig):
+    """The fields that the inverse methods begin with: the attack, and the weight and origin of the target p."""
 
     lam: float = 3.5
-    """λ of Eq. 7: the pull towards the inverse adversary's prediction."""
+    """λ of Eq. 7 and S1: weight of KL(p ‖ f(x̂)), where p is the prediction on the inverse adversarial example."""
     attack: PGD = PGD()
-    """How x̂ is found."""
-    inverse: InstanceInverse = InstanceInverse()
-    """How x̌ is found (Eq. 3)."""
-    momentum: Momentum = Momentum(enabled=False)
+    """The attack that generates x̂."""
+    inverse: InstanceInverse | UniversalInverse = UniversalInverse()
+    """The inverse attack; each method has its own kind."""
+
+
+@dataclass(frozen=True)
+class MomentumTerm(InverseTerm):
+    """The first fields of the methods with momentum."""
+
+    momentum: Momentum = Momentum()
     """Averaging of p over epochs (Eq. 8)."""
+
+
+@dataclass(frozen=True)
+class OneOffTerm(InverseTerm):
+    """The first fields of the one-off method."""
+
+    one_off: OneOff = OneOff()
+    """The epoch T' in which inverse adversarial examples are generated, and p before it."""
+
+
+@dataclass(frozen=True)
+class TargetOptions(MethodConfig):
+    """The fields that the inverse methods end with."""
+
     detach_target: bool = True
     """Whether no gradient flows through p."""
     crafting: Crafting = "eval"
-    """BatchNorm while crafting x̂ and x̌."""
+    """BatchNorm while crafting x̂ and inverse adversarial examples."""
     label_smoothing: float = optional_in_key(0.0)
     """Mass spread over all classes in CE(f(x̂), y)."""
     target_statistics: Statistics = optional_in_key("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 
+
+@dataclass(frozen=True)
+class InverseTraining(TargetOptions, InverseTerm):
+    """What the inverse methods share. Fields are collected from the last base to the first: term, then options."""
+
     def __post_init__(self) -> None:
         require(self, lam=WEIGHT, label_smoothing=SHARE)
 
-    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
-        """Return the method for this data."""
-        inner = InstanceInverseTarget(self.inverse, self.detach_target, _is_running(self))
-        target = with_momentum(inner, self.momentum, data)
-        return _towards(target, self, data, seed)
+    @property
+    def running(self) -> bool:
+        """Whether p is predicted with running statistics."""
+        running = self.target_statistics == "running"
+        if running and not self.detach_target:
+            raise UserError(
+                "a p from running statistics has no gradient: set target_statistics to batch, or detach_target to true."
+            )
+        return running
 
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step."""
-        inverse = inverse_passes(self.inverse, self.crafting, self.detach_target, _is_running(self))
-        return attack_passes(self.attack, self.crafting) + UPDATE + inverse
+    def with_target(self, target: Target, data: DataSpec, seed: int) -> Method:
+        """Return CE(f(x̂), y) + λ·KL(p ‖ f(x̂)) with p from the target."""
+        return Method(
+            data,
+            attack=self.attack,
+            target=target,
+            terms=[
+                Weighted("ce", AdversarialCrossEntropy(self.label_smoothing)),
+                Weighted("kl", kl_to_target, self.lam),
+            ],
+            crafting=self.crafting,
+            seed=seed,
+        )
 
 
 @dataclass(frozen=True)
-class UIAT(MethodConfig):
+class IAT(InverseTraining, MomentumTerm):
+    """Instance-wise inverse adversarial training (Alg. S1): CE(f(x̂), y) + λ·KL(f(x̌) ‖ f(x̂)).
+
+    >>> loss = IAT(inverse=InstanceInverse(steps=5)).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
+    """
+
+    inverse: InstanceInverse = InstanceInverse()
+    """The inverse attack that generates x̌ (Eq. 3)."""
+    momentum: Momentum = Momentum(enabled=False)
+    """Averaging of p over epochs (Eq. 8)."""
+
+    def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
+        """Return the method for this data."""
+        inner = InstanceInverseTarget(self.inverse, self.detach_target, self.running)
+        return self.with_target(with_momentum(inner, self.momentum, data), data, seed)
+
+
+@dataclass(frozen=True)
+class UIAT(InverseTraining, MomentumTerm):
     """Universal inverse adversarial training (Alg. 1): CE(f(x̂), y) + λ·KL(p ‖ f(x̂)), a z for each class.
 
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
@@ -84,112 +136,44 @@ class UIAT(MethodConfig):
     >>> loss.total.backward()
     """
 
-    lam: float = 3.5
-    """λ of Eq. 7: the pull towards the inverse adversary's prediction."""
-    attack: PGD = PGD()
-    """How x̂ is found."""
     inverse: UniversalInverse = UniversalInverse()
-    """How z, and with it x̌ = clip(x + z_y), is found (Eq. 6)."""
-    momentum: Momentum = Momentum()
-    """Averaging of p over epochs (Eq. 8)."""
-    detach_target: bool = True
-    """Whether no gradient flows through p."""
-    crafting: Crafting = "eval"
-    """BatchNorm while crafting x̂ and z."""
-    label_smoothing: float = optional_in_key(0.0)
-    """Mass spread over all classes in CE(f(x̂), y)."""
-    target_statistics: Statistics = optional_in_key("batch")
-    """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
-
-    def __post_init__(self) -> None:
-        require(self, lam=WEIGHT, label_smoothing=SHARE)
+    """The inverse attack that updates z, where x̌ = clip(x + z_y) (Eq. 6)."""
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        running = _is_running(self)
-        universal = UniversalInverseTarget(self.inverse, data, seed=seed, detach=self.detach_target, running=running)
-        return _towards(with_momentum(universal, self.momentum, data), self, data, seed)
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step."""
-        inverse = inverse_passes(self.inverse, self.crafting, self.detach_target, _is_running(self))
-        return attack_passes(self.attack, self.crafting) + UPDATE + inverse
+        inner = UniversalInverseTarget(self.inverse, data, seed=seed, detach=self.detach_target, running=self.running)
+        return self.with_target(with_momentum(inner, self.momentum, data), data, seed)
 
 
 @dataclass(frozen=True)
-class UIATOneOff(MethodConfig):
-    """One-off UIAT (Eq. S1 and S2): inverse adversaries in a single epoch T', their predictions kept ever after.
+class UIATOneOff(InverseTraining, OneOffTerm):
+    """One-off UIAT (Eq. S1 and S2): inverse adversarial examples in a single epoch T', whose predictions are kept.
 
     >>> loss = UIATOneOff(one_off=OneOff(epoch=0.8)).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
     """
 
-    lam: float = 3.5
-    """λ of Eq. S1: the pull towards p."""
-    attack: PGD = PGD()
-    """How x̂ is found."""
     inverse: UniversalInverse = UniversalInverse()
-    """How z is found in epoch T'."""
-    one_off: OneOff = OneOff()
-    """The epoch T' in which inverse adversaries are made, and what p is before it."""
-    detach_target: bool = True
-    """Whether no gradient flows through p in epoch T'."""
-    crafting: Crafting = "eval"
-    """BatchNorm while crafting x̂ and z."""
-    label_smoothing: float = optional_in_key(0.0)
-    """Mass spread over all classes in CE(f(x̂), y)."""
-    target_statistics: Statistics = optional_in_key("batch")
-    """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
-
-    def __post_init__(self) -> None:
-        require(self, lam=WEIGHT, label_smoothing=SHARE)
+    """The inverse attack that updates z in epoch T'."""
 
     @property
     def selectable_from(self) -> float:  # type: ignore[override]  # read-only, as all fields
-        """T': before it, the method has not trained on any inverse example."""
+        """T': before it, the method has not trained on any inverse adversarial example."""
         return self.one_off.epoch
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        target = one_off_universal(self.inverse, self.one_off, data, seed, self.detach_target, _is_running(self))
-        return _towards(target, self, data, seed)
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step: more before T' than after it, and most in it."""
-        running = _is_running(self)
-        target = one_off_passes(self.inverse, self.one_off, clock, self.crafting, self.detach_target, running)
-        return attack_passes(self.attack, self.crafting) + UPDATE + target
+        target = one_off_universal(self.inverse, self.one_off, data, seed, self.detach_target, self.running)
+        return self.with_target(target, data, seed)
 
 
 def with_momentum(inner: Target, momentum: Momentum, data: DataSpec) -> Target:
-    """Average a target over epochs, if asked to."""
+    """Average the predictions of a target over epochs if momentum is enabled."""
     return MomentumTarget(inner, momentum, data) if momentum.enabled else inner
 
 
 def one_off_universal(
     inverse: UniversalInverse, one_off: OneOff, data: DataSpec, seed: int, detach: bool = True, running: bool = False
 ) -> Target:
-    """Run the universal inverse target in one epoch only."""
+    """Return the universal inverse target, active in one epoch only."""
     inner = UniversalInverseTarget(inverse, data, seed=seed, detach=detach, running=running)
     return OneOffTarget(inner, one_off, data, running=running)
-
-
-def _is_running(config: "IAT | UIAT | UIATOneOff") -> bool:
-    """Whether p is predicted with running statistics."""
-    running = config.target_statistics == "running"
-    if running and not config.detach_target:
-        raise UserError(
-            "a p from running statistics has no gradient: set target_statistics to batch, or detach_target to true."
-        )
-    return running
-
-
-def _towards(target: Target, config: IAT | UIAT | UIATOneOff, data: DataSpec, seed: int) -> Method:
-    ce = AdversarialCrossEntropy(config.label_smoothing)
-    return Method(
-        data,
-        attack=config.attack,
-        target=target,
-        terms=[Weighted("ce", ce), Weighted("kl", kl_to_target, config.lam)],
-        crafting=config.crafting,
-        seed=seed,
-    )

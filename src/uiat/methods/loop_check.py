@@ -7,7 +7,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 
-from uiat.models.features import StandIn
+from uiat.crafting import AcceleratedNetwork
 from uiat.types import Batch, Clock
 
 SAME_CLOCKS = 20
@@ -26,7 +26,7 @@ class LoopCheck:
         """Look at one call of a method."""
         self._look_at_clock(batch, clock)
         if torch.is_grad_enabled():  # a loss that nobody trains with may be in any mode
-            self._look_at_mode(model.original if isinstance(model, StandIn) else model)
+            self._look_at_mode(model.original if isinstance(model, AcceleratedNetwork) else model)
 
     def _look_at_clock(self, batch: Batch, clock: Clock) -> None:
         if clock != self._clock:

@@ -8,10 +8,9 @@ from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.fields import SHARE, WEIGHT, optional_in_key, require
 from uiat.methods.method import Method, MethodConfig
-from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import MARTBoostedCrossEntropy, Weighted, mart_weighted_kl
 from uiat.targets import CleanTarget
-from uiat.types import Clock, DataSpec
+from uiat.types import DataSpec
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,3 @@ class MART(MethodConfig):
             crafting=self.crafting,
             seed=seed,
         )
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step."""
-        return attack_passes(self.attack, self.crafting) + UPDATE * 2

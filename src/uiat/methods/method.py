@@ -4,6 +4,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,6 @@ from uiat.attacks import FGSM, Attack
 from uiat.crafting import Crafting, crafting
 from uiat.errors import UserError
 from uiat.methods.loop_check import LoopCheck
-from uiat.methods.passes import Need
 from uiat.objectives.terms import Weighted
 from uiat.rng import Draws
 from uiat.targets import InstanceInverse, OneOff, Target, UniversalInverse
@@ -51,10 +51,6 @@ class MethodConfig(ABC):
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> "Method":
         """Return the method for this data; `helper` is the naturally trained network, where the method needs one."""
 
-    def passes(self, clock: Clock) -> Need | None:
-        """Return the passes of one step at this time of a run; `None`: not stated, so that they are counted."""
-        return None
-
 
 class Method(nn.Module):
     """Computes a training loss: `method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total.backward()`.
@@ -76,8 +72,12 @@ class Method(nn.Module):
         crafting: Crafting = "eval",
         seed: int = 0,
         keep_gradient: bool = False,
+        helper: nn.Module | None = None,
     ):
         super().__init__()
+        self.helper = None if helper is None else helper.eval()
+        self._register_state_dict_hook(_remove_helper)
+        self.register_load_state_dict_post_hook(_ignore_missing_helper)
         self.data, self.attack, self.target, self.terms = data, attack, target, tuple(terms)
         self.crafting: Crafting = crafting
         self.seed = seed
@@ -89,6 +89,13 @@ class Method(nn.Module):
     def remembers(self) -> bool:
         """Whether a prediction is kept for every sample, so that batches need sample indices."""
         return self.target is not None and self.target.remembers
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of the target; a helper stays in eval mode."""
+        super().train(mode)
+        if self.helper is not None:
+            self.helper.eval()
+        return self
 
     def forward(self, model: nn.Module, batch: Batch, clock: Clock) -> Loss:
         """Return the loss of one batch."""
@@ -200,6 +207,17 @@ class LossOf(nn.Module):
     def forward(self, view: View, clock: Clock) -> Loss:
         """Return the loss of a (micro-)batch."""
         return self._method[0].loss(view, clock)
+
+
+def _remove_helper(_method: nn.Module, state: dict[str, Any], prefix: str, _metadata: Any) -> None:
+    """Keep the helper, which is never trained, out of the state dict."""
+    for name in [name for name in state if name.startswith(f"{prefix}helper.")]:
+        del state[name]
+
+
+def _ignore_missing_helper(_method: nn.Module, incompatible: Any) -> None:
+    missing = [name for name in incompatible.missing_keys if "helper" not in name.split(".")]
+    incompatible.missing_keys[:] = missing
 
 
 def _within(values: Tensor, low: float, high: float) -> bool:

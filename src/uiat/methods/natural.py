@@ -6,9 +6,8 @@ from torch import nn
 
 from uiat.fields import SHARE, require
 from uiat.methods.method import Method, MethodConfig
-from uiat.methods.passes import UPDATE, Need
 from uiat.objectives.terms import CleanCrossEntropy, Weighted
-from uiat.types import Clock, DataSpec
+from uiat.types import DataSpec
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,3 @@ class Natural(MethodConfig):
             terms=[Weighted("ce", CleanCrossEntropy(self.label_smoothing))],
             seed=seed,
         )
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step."""
-        return UPDATE

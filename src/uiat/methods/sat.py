@@ -8,9 +8,8 @@ from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.fields import SHARE, optional_in_key, require
 from uiat.methods.method import Method, MethodConfig
-from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import AdversarialCrossEntropy, Weighted
-from uiat.types import Clock, DataSpec
+from uiat.types import DataSpec
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,3 @@ class SAT(MethodConfig):
             crafting=self.crafting,
             seed=seed,
         )
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step."""
-        return attack_passes(self.attack, self.crafting) + UPDATE

@@ -9,10 +9,9 @@ from uiat.crafting import Crafting
 from uiat.fields import WEIGHT, require
 from uiat.methods.inverse_training import one_off_universal
 from uiat.methods.method import Method, MethodConfig
-from uiat.methods.passes import UPDATE, Need, attack_passes, one_off_passes
 from uiat.objectives.terms import GradientAlignment, Weighted, ce_adversarial, kl_to_target
 from uiat.targets import OneOff, UniversalInverse
-from uiat.types import Clock, DataSpec
+from uiat.types import DataSpec
 
 
 @dataclass(frozen=True)
@@ -49,13 +48,6 @@ class WithPlugIn(MethodConfig):
     def one_off(self) -> OneOff | None:  # type: ignore[override]
         """The plug-in's, where it is on."""
         return self.uiat.one_off if self.uiat.enabled else None
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step."""
-        needed = attack_passes(self.attack, self.crafting) + UPDATE
-        if self.uiat.enabled:
-            needed += one_off_passes(self.uiat.inverse, self.uiat.one_off, clock, self.crafting, True)
-        return needed
 
 
 @dataclass(frozen=True)
@@ -102,10 +94,6 @@ class GradAlign(WithPlugIn):
         # With running statistics the gradient would be another network's than the one that it is compared with.
         reuse = self.crafting != "eval"
         return _single_step(self.attack, [alignment], self.uiat, self.crafting, data, seed, keep_gradient=reuse)
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step; the gradient at x is the attack's, unless that has other statistics."""
-        return super().passes(clock) + Need(train_gradient=1 if self.crafting == "eval" else 0, double=1)
 
 
 def _single_step(

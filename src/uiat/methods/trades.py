@@ -8,10 +8,9 @@ from uiat.attacks import PGD
 from uiat.crafting import Crafting
 from uiat.fields import SHARE, WEIGHT, require
 from uiat.methods.method import Method, MethodConfig
-from uiat.methods.passes import UPDATE, Need, attack_passes
 from uiat.objectives.terms import CleanCrossEntropy, Weighted, kl_to_target
 from uiat.targets import CleanTarget
-from uiat.types import Clock, DataSpec
+from uiat.types import DataSpec
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,3 @@ class TRADES(MethodConfig):
             crafting=self.crafting,
             seed=seed,
         )
-
-    def passes(self, clock: Clock) -> Need:
-        """Return the passes of one step."""
-        return attack_passes(self.attack, self.crafting) + UPDATE * 2

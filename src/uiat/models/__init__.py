@@ -30,7 +30,7 @@ __all__ = [
     "ResNet",
     "WideResNet",
     "check_options",
-    "get",
+    "get_model",
     "penultimate",
 ]
 
@@ -170,7 +170,7 @@ def check_options(model: ModelConfig) -> None:
             raise UserError(f"the network's {field.name} is larger than {LARGEST:,}.")
 
 
-def get(name: str) -> ModelConfig:
+def get_model(name: str) -> ModelConfig:
     """Return the model of this name, or one's own for `module:callable`."""
     if ":" in name:
         return Imported(name)

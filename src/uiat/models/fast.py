@@ -7,22 +7,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uiat.crafting import crafting
+from uiat.crafting import AcceleratedNetwork, crafting
 from uiat.errors import UserError
 from uiat.models.compiled import Compiled
-from uiat.models.features import Features, StandIn
-from uiat.models.folding import FastNetwork, folded_copy
+from uiat.models.features import Features
+from uiat.models.folding import AcceleratedCopy, folded_copy
 from uiat.models.layout import to_channels_last
 from uiat.models.probe import close, full_precision, untouched
 
-__all__ = ["FastModel", "speed_up", "to_channels_last"]
+__all__ = ["AcceleratedModel", "speed_up", "to_channels_last"]
 
 DRIFT = 1e-2
 """How far the copy's logits may be from the model's when it is checked again, relative to the largest: training can
 leave weights that round worse than fresh ones, but a copy that no longer follows is another function."""
 
 
-class FastModel(StandIn):
+class AcceleratedModel(AcceleratedNetwork):
     """A model with the faster networks made for it (see `speed_up`); give it to a method in the place of the model.
 
     Called as a network, it is the model itself: `crafting` asks it for the network to craft with, and a loss for the
@@ -39,7 +39,7 @@ class FastModel(StandIn):
         self,
         model: nn.Module,
         features: Features | None = None,
-        folded: FastNetwork | None = None,
+        folded: AcceleratedCopy | None = None,
         compiled: Compiled | None = None,
     ):
         super().__init__(model, features or Features())
@@ -67,7 +67,7 @@ class FastModel(StandIn):
         (folded,), (compiled,) = self._folded, self._compiled
         if folded is not None and folded.refresh():
             return folded
-        return self if compiled is None else FastNetwork(self.model, compiled, self._features)
+        return self if compiled is None else AcceleratedCopy(self.model, compiled, self._features)
 
     def loss_logits(self, x: Tensor) -> Tensor:
         """Return the logits that a training loss is made of."""
@@ -93,29 +93,35 @@ class FastModel(StandIn):
             self._folded = (None,)
         return same
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "FastModel":
-        return FastModel(deepcopy(self.model, memo))
+    def __deepcopy__(self, memo: dict[int, Any]) -> "AcceleratedModel":
+        return AcceleratedModel(deepcopy(self.model, memo))
 
 
 def speed_up(
     model: nn.Module, x: Tensor, *, fold: bool = True, compile: bool = False, channels_last: bool = True
-) -> FastModel:
-    """Return the model with a faster network for attacks, to give to a method of this package in the model's place.
+) -> AcceleratedModel:
+    """Return the model with a faster network for attacks, to pass to a method of this package in the model's place.
 
     Attacks run through a copy with BatchNorm folded, which follows the model's weights; the loss and everything else
-    still use the model itself. Where there is nothing to fold, where tracing cannot follow the model, or where the copy
-    does not compute the same, attacks run through the model. Call it before anything hooks into the layers, and again
-    after a change of the layers themselves. The model stays as it is, and so does every random stream.
+    use the model itself. If there is nothing to fold, if tracing cannot follow the model, or if the copy does not
+    compute the same, attacks run through the model. Call it before anything registers hooks on the layers, and again
+    after the layers themselves change. The model and all random streams remain unchanged.
+
+    >>> network = torch.nn.Sequential(torch.nn.Conv2d(1, 4, 3), torch.nn.BatchNorm2d(4), torch.nn.Flatten())
+    >>> fast = speed_up(torch.nn.Sequential(network, torch.nn.Linear(4 * 6 * 6, 10)), x)
+    >>> fast.folds
+    1
+    >>> loss = SAT().build(data)(fast, batch, Clock(epoch=1, step=0, epochs=30)).total
 
     Args:
         model: the classifier.
-        x: two or more samples, to look for the features and to compare the two.
+        x: two or more samples, to find the feature layer and to compare the copy with the model.
         fold: whether to fold BatchNorm.
-        compile: use torch.compile for the copy (or, where there is none, for the model in attacks) and for the forwards
-            of the loss; where it fails, one line says so.
-        channels_last: whether the copy may be in that memory layout.
+        compile: use torch.compile for the copy (or, without one, for the model in attacks) and for the forwards of the
+            loss; if it fails, a line on stderr says so.
+        channels_last: whether the copy may be in that memory format.
     """
-    if isinstance(model, StandIn):
+    if isinstance(model, AcceleratedNetwork):
         model = model.original
     features, layer = Features(), None
     with suppress(UserError):  # only a method that uses features must know where they are
@@ -125,4 +131,4 @@ def speed_up(
     compiled = Compiled(model, "the update of the weights" if folded else "the network") if compile else None
     if compile and folded:
         folded.run = Compiled(folded.run, "the attack")
-    return FastModel(model, features, folded, compiled)
+    return AcceleratedModel(model, features, folded, compiled)

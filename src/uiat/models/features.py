@@ -8,6 +8,7 @@ from weakref import ref
 import torch
 from torch import Tensor, nn
 
+from uiat.crafting import AcceleratedNetwork
 from uiat.errors import UserError, unknown
 from uiat.models.probe import untouched
 
@@ -28,7 +29,7 @@ class Features:
 
     def __call__(self, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return the features (N, D) and the logits of x, differentiable and from a single forward pass."""
-        if isinstance(model, StandIn):
+        if isinstance(model, AcceleratedNetwork):
             if not self.name:
                 return model.penultimate(x)
             model = model.original
@@ -50,23 +51,6 @@ class Features:
 
     def __reduce__(self) -> tuple[type["Features"], tuple[str]]:
         return Features, (self.name,)  # a copy searches for itself, since it may be used with a copy of the model
-
-
-class StandIn(nn.Module):
-    """A network that is used in the place of a model, and knows how to take the model's features."""
-
-    def __init__(self, model: nn.Module, features: Features):
-        super().__init__()
-        self._stands_for, self._features = (model,), features  # in a tuple, it is no submodule
-
-    @property
-    def original(self) -> nn.Module:
-        """The model."""
-        return self._stands_for[0]
-
-    def penultimate(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the model's features (N, D) and logits of x, from one forward."""
-        return self._features(self.original, x)
 
 
 def penultimate(model: nn.Module, x: Tensor, features: str = "") -> tuple[Tensor, Tensor]:

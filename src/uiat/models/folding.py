@@ -13,7 +13,8 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, fx, nn
 
-from uiat.models.features import Features, StandIn
+from uiat.crafting import AcceleratedNetwork
+from uiat.models.features import Features
 from uiat.models.probe import agree, close, full_precision, logits_and_gradients, untouched
 
 ADDITIONS = (operator.add, torch.add)
@@ -30,7 +31,7 @@ class Pair(NamedTuple):
     folded: nn.Conv2d
 
 
-class FastNetwork(StandIn):
+class AcceleratedCopy(AcceleratedNetwork):
     """Computes what a model does in eval mode, up to rounding: with BatchNorm folded, or compiled, or both.
 
     It uses the model's own weights, but for those of folded convolutions; the model's mode has no effect on it.
@@ -92,7 +93,7 @@ class FastNetwork(StandIn):
 
 def folded_copy(
     model: nn.Module, x: Tensor, features: Features, layer: str = "", *, channels_last: bool = True
-) -> FastNetwork | None:
+) -> AcceleratedCopy | None:
     """Return a copy of the model with every foldable BatchNorm folded, in the memory layout it can run in.
 
     It is `None` where there is nothing to fold, or where the copy does not compute the same on x: logits and the
@@ -125,7 +126,7 @@ def _hooked(module: nn.Module) -> bool:
     return any(hooks)
 
 
-def _same(model: nn.Module, copy: FastNetwork, x: Tensor, memory: torch.memory_format) -> bool:
+def _same(model: nn.Module, copy: AcceleratedCopy, x: Tensor, memory: torch.memory_format) -> bool:
     """Return whether the copy computes what the model does, with its folded convolutions in this memory layout."""
     for pair in copy.pairs:
         pair.folded.to(memory_format=memory)  # type: ignore[call-overload]
@@ -145,7 +146,7 @@ class Tracer(fx.Tracer):
     proxy_buffer_attributes = True
 
 
-def _copy(model: nn.Module, features: Features, layer: str) -> FastNetwork | None:
+def _copy(model: nn.Module, features: Features, layer: str) -> AcceleratedCopy | None:
     """Return a folded copy of the model, or `None` where a trace finds nothing to fold."""
     modules, copied = dict(model.named_modules()), deepcopy(model)
     traced = fx.GraphModule(copied, Tracer().trace(copied))
@@ -159,7 +160,7 @@ def _copy(model: nn.Module, features: Features, layer: str) -> FastNetwork | Non
     traced.recompile()
     folded = [pair.folded for pair in pairs]
     layers = [(ours, modules[name]) for name, ours in traced.named_modules() if name in modules and ours not in folded]
-    return FastNetwork(model, traced, features, gives_features=gives_features, layers=layers, pairs=pairs).eval()
+    return AcceleratedCopy(model, traced, features, gives_features=gives_features, layers=layers, pairs=pairs).eval()
 
 
 def _is_plain_tensor(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:

@@ -1,4 +1,4 @@
-"""The memory layout of a network's convolutions."""
+"""Memory format of a network's convolutions."""
 
 import torch
 from torch import Tensor, nn
@@ -7,16 +7,20 @@ from uiat.models.probe import agree, full_precision, logits_and_gradients, untou
 
 
 def to_channels_last(model: nn.Module, x: Tensor | None = None) -> nn.Module:
-    """Keep the weights of 2-D convolutions in channels_last memory, where the model can run in it.
+    """Convert the weights of 2-D convolutions to channels_last memory if the model can run in it; return the model.
 
-    One that flattens its maps with `view`, say, cannot; and on CPUs training would meet a fault of oneDNN, which
-    computes wrong gradients for the weights of strided 1×1 convolutions with few channels in that memory, or writes
-    beyond its own (oneDNN's issue 6035). The bundled networks have none.
+    A model that flattens its maps with `view`, for example, cannot. On CPUs a model with strided 1×1 convolutions is
+    left unchanged: oneDNN computes wrong gradients for their weights in that memory format when they have few channels,
+    or writes out of bounds (oneDNN's issue 6035). The bundled networks have none.
+
+    >>> model = to_channels_last(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten()))
+    >>> model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    True
 
     Args:
-        model: the classifier, which stays as it is but for the layout.
-        x: two or more samples, to see whether the model computes the same and can be trained; if not, it goes back to
-            the layout it had. Without them nothing is tried, nor with a bundled network, which the tests have tried.
+        model: the classifier; only its memory format changes.
+        x: two or more samples, to check that the model still computes the same and can be trained; if not, the old
+            format is restored. Nothing is checked without samples, nor for a bundled network.
     """
     convolutions = _convolutions(model)
     strided = any(max(conv.kernel_size) == 1 and max(conv.stride) > 1 for conv in convolutions)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-Norm = Callable[[int], nn.Module]
+NormLayer = Callable[[int], nn.Module]
 """Makes a normalisation layer for this many channels."""
 Activation = Callable[[], nn.Module]
 """Makes a non-linearity."""
@@ -142,7 +142,7 @@ def pool(maps: Tensor) -> Tensor:
 class BasicBlock(nn.Module):
     """Two 3×3 convolutions, each followed by BatchNorm, and a shortcut."""
 
-    def __init__(self, fan_in: int, fan_out: int, stride: int, norm: Norm, act: Activation) -> None:
+    def __init__(self, fan_in: int, fan_out: int, stride: int, norm: NormLayer, act: Activation) -> None:
         super().__init__()
         self.conv1 = conv3x3(fan_in, fan_out, stride)
         self.bn1 = norm(fan_out)
@@ -183,7 +183,7 @@ class ResNetModule(StagedNetwork):
 class PreActBlock(nn.Module):
     """Two 3×3 convolutions, each preceded by BatchNorm and activation, and a shortcut."""
 
-    def __init__(self, fan_in: int, fan_out: int, stride: int, norm: Norm, act: Activation, shortcut: str) -> None:
+    def __init__(self, fan_in: int, fan_out: int, stride: int, norm: NormLayer, act: Activation, shortcut: str) -> None:
         super().__init__()
         self.bn1 = norm(fan_in)
         self.conv1 = conv3x3(fan_in, fan_out, stride)
@@ -232,7 +232,7 @@ class PreActResNetModule(StagedNetwork):
 class WideBlock(nn.Module):
     """Two 3×3 convolutions, each preceded by BatchNorm and activation, and a shortcut."""
 
-    def __init__(self, fan_in: int, fan_out: int, stride: int, norm: Norm, act: Activation) -> None:
+    def __init__(self, fan_in: int, fan_out: int, stride: int, norm: NormLayer, act: Activation) -> None:
         super().__init__()
         self.bn1 = norm(fan_in)
         self.conv1 = conv3x3(fan_in, fan_out, stride)

@@ -10,7 +10,7 @@ from typing import Any
 from uiat.attacks import PGD
 from uiat.config import AnyConfig, Averaging, Config, Schedule, Training, Validation
 from uiat.data.data_config import DataConfig, Generated
-from uiat.methods import HAT, IAT, MART, TRADES, UIAT, GradAlign, MethodConfig, Natural, UIATOneOff, get
+from uiat.methods import HAT, IAT, MART, TRADES, UIAT, GradAlign, MethodConfig, Natural, UIATOneOff, get_method
 from uiat.models import MODELS
 from uiat.targets import Momentum
 
@@ -69,7 +69,7 @@ def as_single_step(config: AnyConfig) -> AnyConfig:
 
 
 def _multi_step(data: str, model: str, method: str, *, epochs: int) -> AnyConfig:
-    part = get(method)
+    part = get_method(method)
     select = "natural" if isinstance(part, Natural) else "robust"
     training = Training(epochs=epochs, select=select)  # type: ignore[arg-type]
     return Config(DataConfig(name=data), MODELS[model], part, training, Validation())

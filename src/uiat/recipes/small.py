@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from uiat.config import AnyConfig, Config, Schedule, Training, Validation
 from uiat.data.data_config import DataConfig
-from uiat.methods import Natural, get
+from uiat.methods import Natural, get_method
 from uiat.models import MODELS
 
 LENGTHS = ("eps", "step")
@@ -63,7 +63,7 @@ def cifar10(method: str) -> AnyConfig:
 
 
 def _small(data: DataConfig, method: str, *, eps: float, training: Training) -> AnyConfig:
-    config, validation = at_radius(get(method), eps), Validation()
+    config, validation = at_radius(get_method(method), eps), Validation()
     if isinstance(config, Natural):
         training, validation = replace(training, select="natural"), Validation(eps=eps)
     return Config(data, MODELS["resnet8"], config, training, validation)
@@ -71,7 +71,7 @@ def _small(data: DataConfig, method: str, *, eps: float, training: Training) -> 
 
 def own(model: str, method: str) -> AnyConfig:
     """Images of one's own (`--data PATH`): ε = 8/255, 30 epochs, batch 64, one cycle to 0.1."""
-    part, training = get(method), Training(epochs=30, batch_size=64, log_every=10)
+    part, training = get_method(method), Training(epochs=30, batch_size=64, log_every=10)
     if isinstance(part, Natural):
         training = replace(training, select="natural")
     return Config(DataConfig(name=""), MODELS[model], part, training, Validation())

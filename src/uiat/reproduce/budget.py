@@ -1,73 +1,28 @@
-"""What runs cost: the exact passes of a training, a time estimated on this machine, and how much of a plan is done."""
+"""Estimated time of the paper's tables and figures on this machine, and progress of a plan."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from uiat.attacks import PGD
-from uiat.bench.race import bare_seconds
-from uiat.bench.timed import BenchSetting, Passes, bare, passes_per_image
-from uiat.config import AnyConfig, Training
-from uiat.data.data_config import DataConfig
+from uiat.bench.cost_estimate import images_per_epoch, pace, training_passes, training_seconds
+from uiat.bench.pass_count import Passes
+from uiat.config import AnyConfig
+from uiat.data.sizes import split_sizes
 from uiat.evaluation.suite import plan_attack
-from uiat.methods.passes import Need
-from uiat.precision import Precision
 from uiat.progress import Ticker
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import Attacked, Curve, Measure
-from uiat.types import DataSpec
 
-SETS: dict[str, tuple[int, int, int, tuple[int, ...]]] = {
-    "digits": (1438, 359, 10, (1, 8, 8)),
-    "cifar10": (50_000, 10_000, 10, (3, 32, 32)),
-    "cifar100": (50_000, 10_000, 100, (3, 32, 32)),
-    "cifar100-coarse": (50_000, 10_000, 20, (3, 32, 32)),
-    "fashion-mnist": (60_000, 10_000, 10, (1, 28, 28)),
-    "svhn": (73_257, 26_032, 10, (3, 32, 32)),
-}
-"""Training images, test images, classes and shape, so that a plan needs no data."""
 TYPICAL = 0.5
 """The share of images that the first attack of a cascade leaves to the others, at a robust accuracy of about a half."""
 
 
-@dataclass(frozen=True)
-class Sizes:
-    """How many images a run sees."""
-
-    train: int
-    test: int
-    spec: DataSpec
-
-
-def sizes(data: DataConfig) -> Sizes:
-    """Return the sizes of a run's splits."""
-    train, test, classes, shape = SETS[data.name]
-    train, test = data.subset or train, data.test_subset or test
-    train -= data.validation or max(1, min(1024, train // 10))
-    if data.size is not None:
-        high, wide = data.size if isinstance(data.size, tuple) else (data.size, data.size)
-        shape = (shape[0], high, wide)
-    return Sizes(train, test, DataSpec(classes, train, shape))
-
-
-def images_per_epoch(config: AnyConfig) -> int:
-    """Return how many images an epoch sees; with generated ones all of its batches are full."""
-    train, batch = sizes(config.data).train, config.train.batch_size
-    if not config.data.generated.file:
-        return train
-    full, left = divmod(train, batch)
-    return max(1, full + (left > 1)) * batch
-
-
-def training_passes(config: AnyConfig) -> Passes:
-    """Return the passes of a whole training; a helper's are those of its own run."""
-    images, train = images_per_epoch(config), config.train
-    forward, inputs, weights = passes_per_image(config.method, train.epochs, train.awp)
-    return images * forward, images * inputs, images * weights
+def cell_passes(config: AnyConfig) -> Passes:
+    """Return the passes of a whole training; those of a helper belong to the helper's run."""
+    return training_passes(config, images_per_epoch(config, split_sizes(config.data).train))
 
 
 def measuring_passes(measure: Measure, config: AnyConfig, share: float = 1.0) -> float:
@@ -75,7 +30,7 @@ def measuring_passes(measure: Measure, config: AnyConfig, share: float = 1.0) ->
 
     `share` is that of the images that a cascade such as AutoAttack still attacks after its first component.
     """
-    size = sizes(config.data)
+    size = split_sizes(config.data)
     n, classes = measure.n or size.test, size.spec.num_classes
     if isinstance(measure, Attacked | Curve):
         costs = [part.cost for part in plan_attack(measure.attack, PGD(), num_classes=classes, seed=0).components]
@@ -87,31 +42,11 @@ def measuring_passes(measure: Measure, config: AnyConfig, share: float = 1.0) ->
     return n * 20.0
 
 
-Pace = tuple[float, float, float]
-"""Seconds of a pass for one image: forward, backward to the input, backward to the weights."""
-
-
-def seconds_of(passes: Passes, speed: Pace) -> float:
-    """Return the seconds of so many passes."""
-    return sum(count * seconds for count, seconds in zip(passes, speed, strict=True))
-
-
-@cache
-def pace(model: Any, spec: DataSpec, device: torch.device, precision: Precision = "fp32") -> Pace:
-    """Time the bare passes of a network on this machine, with a small batch."""
-    small = sum(parameter.numel() for parameter in model.build(spec).parameters()) < 1e6
-    rows = 32 if small else 4 if device.type == "cpu" else 128
-    passes = bare(BenchSetting(model, spec, rows, device, Training(precision=precision)))
-    needs = (Need(craft_forward=1), Need(craft_gradient=1), Need(update=1))
-    forward, gradient, update = (min(bare_seconds(passes, need, device) for _ in range(3)) / rows for need in needs)
-    return forward, max(0.0, gradient - forward), max(0.0, update - forward)
-
-
 def seconds(cell: Cell, device: torch.device, share: float = 1.0) -> tuple[float, float]:
-    """Estimate the seconds that training and measurements of a cell take, from nothing; see `measuring_passes`."""
-    config, size = cell.config, sizes(cell.config.data)
+    """Estimate the seconds of a cell's training and of its measurements, from scratch; see `measuring_passes`."""
+    config, size = cell.config, split_sizes(cell.config.data)
     model: Any = config.model
-    training = seconds_of(training_passes(config), pace(model, size.spec, device, config.train.precision))
+    training = training_seconds(config, cell_passes(config), size.validation, size.spec, device)
     step = sum(pace(model, size.spec, device)[:2])  # measurements are made in float32
     if cell.watch is not None:
         watched = (cell.watch.train or size.train) + (cell.watch.test or size.test)

@@ -70,7 +70,7 @@ def smoke(method: str, data: str, network: str) -> AnyConfig:
     return replace(
         config,
         model=_TINY[network],
-        method=at_radius(methods.get(method), SMOKE_EPS),
+        method=at_radius(methods.get_method(method), SMOKE_EPS),
         data=replace(config.data, subset=800, validation=80),
         train=replace(config.train, epochs=SMOKE_EPOCHS, log_every=0),
         validate=replace(config.validate, steps=10, eps=SMOKE_EPS if method == "natural" else None),

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import torch
 
-from uiat.bench.race import as_rounds, timing_warning
-from uiat.bench.timed import passes_per_image
+from uiat.bench.interleaved_timing import as_rounds, timing_warning
+from uiat.bench.pass_count import passes_per_image
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.measures import Attacked, Measure
 from uiat.reproduce.output import caption, to_latex, to_markdown, to_records, write_pages

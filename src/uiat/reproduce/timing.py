@@ -11,14 +11,17 @@ from typing import Any
 
 import torch
 
-from uiat.bench.race import as_rounds, race, timing_warning
-from uiat.bench.timed import BenchSetting, passes_per_image, phases_of, timed_method
+from uiat.bench.cost_estimate import images_per_epoch, pace, seconds_of
+from uiat.bench.interleaved_timing import as_rounds, time_methods, timing_warning
+from uiat.bench.pass_count import passes_per_image, phases_of
+from uiat.bench.setting import BenchSetting
+from uiat.bench.timed_method import timed_method
 from uiat.config import AnyConfig, Training, encode
+from uiat.data.sizes import split_sizes
 from uiat.fields import optional_in_key
 from uiat.io import write_json
 from uiat.methods import METHODS
 from uiat.precision import Precision
-from uiat.reproduce.budget import images_per_epoch, pace, seconds_of, sizes
 from uiat.reproduce.cell import held_here
 from uiat.runs.result_card import environment
 from uiat.runs.run_folder import read_json
@@ -84,11 +87,11 @@ class Timing:
 
     def measure(self, out: Path, device: torch.device) -> None:
         """Race, and write the result."""
-        setting = BenchSetting(self.model, sizes(self.data).spec, self.batch_size, device, self.train)
+        setting = BenchSetting(self.model, split_sizes(self.data).spec, self.batch_size, device, self.train)
         timed = [timed_method(name, setting) for name in self.methods]
-        trial = race(timed, 1, device).steps.values()  # warms up all methods, too
+        trial = time_methods(timed, 1, device).steps.values()  # warms up all methods, too
         steps = steps_a_turn([step for rounds in trial for step in rounds.seconds[0]], self.rounds)
-        times = race(timed, self.rounds * steps, device, warm_up=0)
+        times = time_methods(timed, self.rounds * steps, device, warm_up=0)
         path = self.file(out, device)
         path.parent.mkdir(parents=True, exist_ok=True)
         facts = {"schema": 2, **encode(self), "environment": environment(device), "steps_a_turn": steps}
@@ -109,7 +112,7 @@ class Timing:
 
     def estimate(self, device: torch.device) -> float:
         """Return about how many seconds the race takes on this machine."""
-        speed, steps, train = pace(self.model, sizes(self.data).spec, device, self.precision), [], self.train
+        speed, steps, train = pace(self.model, split_sizes(self.data).spec, device, self.precision), [], self.train
         for name in self.methods:
             passes = passes_per_image(METHODS[name], train.epochs)
             step = seconds_of(passes, speed) / train.epochs * self.batch_size
@@ -137,7 +140,7 @@ def _by_cpu(path: Path) -> bool:
 
 def timing_of(config: AnyConfig, methods: tuple[str, ...], rounds: int) -> Timing:
     """Return the race of some methods on a run's network and data."""
-    train, steps = config.train, images_per_epoch(config) / config.train.batch_size
+    train, steps = config.train, images_per_epoch(config, split_sizes(config.data).train) / config.train.batch_size
     return Timing(config.model, config.data, train.batch_size, steps, methods, rounds, train.precision, train.compile)
 
 

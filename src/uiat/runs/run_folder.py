@@ -19,7 +19,7 @@ from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
 from uiat.io import WriteError, reason, write_json
 from uiat.paths import suggest_path
 from uiat.plugins import Import
-from uiat.typed import check_record, fits, show
+from uiat.typed import check_record, fits, show_value
 
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a full or broken disk, a quota or a file size limit."""
@@ -406,7 +406,7 @@ def read_record(path: Path, kinds: dict[str, Any]) -> dict[str, Any]:
 def check_types(path: Path, saved: Any, kinds: dict[str, Any]) -> None:
     """Raise an error unless the content of a file is a dictionary with values of these types."""
     if not isinstance(saved, dict):
-        raise UserError(f"cannot read {path}: it holds {show(saved)}, not a dictionary; move it away.")
+        raise UserError(f"cannot read {path}: it holds {show_value(saved)}, not a dictionary; move it away.")
     try:
         check_record(saved, kinds)
     except UserError as error:

@@ -153,7 +153,7 @@ def choose_model(described: ModelConfig, given: str, place: Path, flag: str = "-
     """Return the network that the user gave, else the `described` one; code is imported only if the user names it."""
     target = described.target if isinstance(described, Imported) else ""
     if given and given != target:
-        return models.get(given)
+        return models.get_model(given)
     if given != target:
         shown = target[:100]
         raise unnamed(f"the network of {place} is {shown!r}", (flag, shown), f"model={shown!r}")

@@ -9,7 +9,7 @@ from uiat.attacks.ascent import ascend, gradient_of
 from uiat.attacks.start import Start, starting_point
 from uiat.balls import BALLS, Norm
 from uiat.crafting import crafting
-from uiat.fields import RADIUS, STEPS, WEIGHT, require
+from uiat.fields import RADIUS, STEP_COUNT, WEIGHT, require
 from uiat.models.features import Features
 from uiat.objectives.inverse_loss import Reduction, inverse_loss
 from uiat.rng import Draws
@@ -41,7 +41,7 @@ class InstanceInverse:
     """The ball's norm."""
 
     def __post_init__(self) -> None:
-        require(self, eps=RADIUS, step=WEIGHT, steps=STEPS, beta=WEIGHT)
+        require(self, eps=RADIUS, step=WEIGHT, steps=STEP_COUNT, beta=WEIGHT)
 
     def __call__(
         self,

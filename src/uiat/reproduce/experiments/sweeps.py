@@ -6,7 +6,7 @@ from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING
 
-from uiat.bench.timed import passes_per_image
+from uiat.bench.pass_count import passes_per_image
 from uiat.config import AnyConfig
 from uiat.report.panels import Panel, draw_panels
 from uiat.reproduce.cell import Cell, seed_stores

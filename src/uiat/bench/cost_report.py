@@ -1,17 +1,11 @@
-"""What a race says: the cost of each method in seconds, passes and memory, as numbers and as a picture."""
+"""Results of a benchmark: the cost of each method's step in seconds, passes and memory, as JSON and as a figure."""
 
-import os
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
-from torch.profiler import ProfilerActivity, profile
-
-from uiat.bench.race import Rounds, Times
-from uiat.bench.timed import TimedMethod, counted
+from uiat.bench.interleaved_timing import Rounds, Times
+from uiat.bench.timed_method import TimedMethod
 from uiat.report.figure_style import BLUE, GREY, VERMILLION, new_figure
 
 if TYPE_CHECKING:
@@ -36,22 +30,17 @@ class StepCost:
     """Its time divided by that of the literal reference."""
     to_hat: float | None
     counts: list[dict[str, float]]
-    """Passes counted in each phase, in batches."""
-    stated: bool
-    """Whether the method states its passes; else they were counted, and the bare passes are these."""
-    as_stated: bool
-    """Whether the counted passes are those that the method states."""
+    """Passes of a step in each phase, in batches."""
     peak_bytes: int | None
     first_seconds: float
     """Seconds of the first steps, one for each phase: with torch.compile, the cold start."""
 
 
-def step_costs(methods: Sequence[TimedMethod], times: Times, peaks: dict[str, int]) -> list[StepCost]:
+def step_costs(methods: Sequence[TimedMethod], times: Times, peaks: Mapping[str, int]) -> list[StepCost]:
     """Return the cost of each method."""
     costs = []
     for method in methods:
         name, steps = method.name, times.steps[method.name]
-        passes = counted(method) if method.state is not None else []
         others = [f"literal {other}" for other in ("natural", "trades", "hat")]
         to_natural, to_trades, to_hat = (times.ratio(name, o) if o in times.steps else None for o in others)
         costs.append(
@@ -64,9 +53,7 @@ def step_costs(methods: Sequence[TimedMethod], times: Times, peaks: dict[str, in
                 to_natural,
                 to_trades,
                 to_hat,
-                [counts for counts, _ in passes],
-                method.stated,
-                not method.stated or all(counts == stated for counts, stated in passes),
+                [dict(phase.counts) for phase in method.phases if phase.counts],
                 peaks.get(name),
                 times.first.get(name, 0.0),
             )
@@ -78,7 +65,7 @@ def to_content(costs: Sequence[StepCost], times: Times, facts: dict[str, Any]) -
     """Return all of it as JSON: settings, costs, and the seconds of every round."""
     rounds = {"steps": _seconds(times.steps), "bare_passes": _seconds(times.bare)}
     lines = [asdict(cost) for cost in costs]
-    return {"schema": 2, **facts, "lines": lines, "rounds": rounds, "doubt": times.timing_warning()}
+    return {"schema": 3, **facts, "lines": lines, "rounds": rounds, "doubt": times.timing_warning()}
 
 
 def _seconds(rounds: dict[str, Rounds]) -> dict[str, list[list[float]]]:
@@ -107,37 +94,3 @@ def draw_costs(costs: Sequence[StepCost], title: str) -> "Figure":
     for edge in ("top", "right"):
         axes.spines[edge].set_visible(False)
     return figure
-
-
-def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
-    """Return the most memory that one call holds at once, beyond what was allocated before."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-        before = torch.cuda.memory_allocated(device)
-        torch.cuda.reset_peak_memory_stats(device)
-        work()
-        torch.cuda.synchronize(device)
-        return torch.cuda.max_memory_allocated(device) - before
-    with _silence(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-        work()
-    inner: Any = recorded.profiler
-    events = [event for event in inner.kineto_results.events() if event.name() == "[memory]"]
-    held = peak = 0
-    for event in sorted(events, key=lambda event: event.start_ns()):
-        held += event.nbytes()
-        peak = max(peak, held)
-    return peak
-
-
-@contextmanager
-def _silence() -> Iterator[None]:
-    """Keep the profiler's own messages, which do not pass through Python, off the terminal."""
-    sys.stderr.flush()
-    kept = os.dup(2)
-    try:
-        with open(os.devnull, "w") as nowhere:
-            os.dup2(nowhere.fileno(), 2)
-        yield
-    finally:
-        os.dup2(kept, 2)
-        os.close(kept)

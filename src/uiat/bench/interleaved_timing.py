@@ -9,10 +9,9 @@ from dataclasses import dataclass, field
 
 import torch
 
-from uiat.bench.baselines import BarePass
-from uiat.bench.timed import TimedMethod
+from uiat.bench.bare_passes import BarePass
+from uiat.bench.timed_method import TimedMethod
 from uiat.engine.setup import cudnn_benchmark
-from uiat.methods.passes import Need
 from uiat.progress import Ticker
 
 AGREEING = 3
@@ -93,7 +92,7 @@ class Times:
         return timing_warning({**self.steps, **{f"{name}'s bare passes": rounds for name, rounds in self.bare.items()}})
 
 
-def race(methods: Sequence[TimedMethod], rounds: int, device: torch.device, *, warm_up: int = 1) -> Times:
+def time_methods(methods: Sequence[TimedMethod], rounds: int, device: torch.device, *, warm_up: int = 1) -> Times:
     """Time every method `rounds` times, in an order that turns from round to round.
 
     The bare passes of a step are as many as it needs, right before it: both take about as long, so that other work on
@@ -113,7 +112,7 @@ def race(methods: Sequence[TimedMethod], rounds: int, device: torch.device, *, w
                 bare, steps = [], []
                 for phase in method.phases:
                     if method.bare:
-                        bare.append(bare_seconds(method.bare, phase.need, device))
+                        bare.append(bare_seconds(method.bare, phase.kinds, device))
                     steps.append(_seconds(phase.step, device))
                     ticker.advance(1, f"{method.name}, round {max(0, number + 1)} of {rounds}")
                 if number >= 0:
@@ -125,14 +124,14 @@ def race(methods: Sequence[TimedMethod], rounds: int, device: torch.device, *, w
     return times
 
 
-def bare_seconds(passes: Mapping[str, BarePass], need: Need, device: torch.device) -> float:
-    """Return the seconds of the passes that a step needs; the network is in its state before the clock starts."""
+def bare_seconds(passes: Mapping[str, BarePass], counts: Mapping[str, float], device: torch.device) -> float:
+    """Return the seconds of so many passes of each kind; the clock runs only within their contexts."""
     total = 0.0
     for kind, run in passes.items():
-        count = getattr(need, kind)
+        count = counts.get(kind, 0)
         times = max(1, round(count))
         if count:
-            with run.within() as network:
+            with run.context() as network:
                 total += _seconds(lambda: run(network, times), device) * count / times  # noqa: B023
     return total
 
