@@ -14,7 +14,7 @@ from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.flags import ALL, HELP, Flag, flags_of
 from uiat.cli.inverse import InverseOptions
-from uiat.cli.listing import NAMES, groups
+from uiat.cli.listing import NAMES_FLAG, groups
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import CLAIMS, Reproduce
@@ -98,7 +98,7 @@ def places() -> dict[str, Place]:
         "inverse": _subject(InverseOptions),
         "bench": Place().add(flag for model in models.MODELS.values() for flag in flags_of(Bench(model))),
         "reproduce": Place(first=(*EXPERIMENTS, "all", CLAIMS)).add(flags_of(Reproduce)),
-        "list": Place({NAMES: ()}, tuple(groups())),
+        "list": Place({NAMES_FLAG: ()}, tuple(groups())),
         "completion": Place(first=SHELLS),
         "data": Place(first=tuple(DATA_COMMANDS)),
     }
