@@ -48,7 +48,7 @@ else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         places = {
             "UserError": "errors",
-            "evaluate": "evaluation.evaluate",
+            "evaluate": "evaluation.evaluator",
             "load": "runs.saved",
             **dict.fromkeys(("FGSM", "NFGSM", "PGD", "RSFGSM"), "attacks"),
             **dict.fromkeys(("InstanceInverse", "Momentum", "OneOff", "UniversalInverse"), "targets"),

@@ -79,11 +79,11 @@ def main(args: list[str]) -> int:
 
 def completion_script() -> str:
     """Return the shell functions that complete a line, and the line that registers them."""
-    cases = (f"    {quoted(place)}) offered={quoted(' '.join(offered))};;" for place, offered in candidates().items())
+    cases = (f"    {quoted(place)}) offered={quoted(' '.join(offered))};;" for place, offered in completions().items())
     return SCRIPT.format(cases="\n".join(cases))
 
 
-def candidates() -> dict[str, tuple[str, ...]]:
+def completions() -> dict[str, tuple[str, ...]]:
     """Return what may be typed at each place of a command line.
 
     `COMMAND` is the place of the first argument, `COMMAND -` that of flags, and `COMMAND FLAG` that of a flag's value.

@@ -14,7 +14,12 @@ NAMES_FLAG = "--names"
 LIST_USAGE = """usage: uiat list [{kinds}]… [--names]
 
 List what is available, a line each, and recipes as a table; with --names only the names, one per line."""
-EXAMPLES = {"pgd-K": "pgd-20", "pgd-K-R": "pgd-50-10", "pgd-margin-K": "pgd-margin-20", "A+B+…": "apgd-ce+square"}
+ATTACK_EXAMPLES = {
+    "pgd-K": "pgd-20",
+    "pgd-K-R": "pgd-50-10",
+    "pgd-margin-K": "pgd-margin-20",
+    "A+B+…": "apgd-ce+square",
+}
 """A name that `--attacks` accepts, for each form of names."""
 
 
@@ -42,7 +47,7 @@ def describe_part(name: str, part: object, descriptions: Mapping[str, str]) -> s
 
 def accepted_names() -> dict[str, list[str]]:
     """Return the names of each kind that commands accept; an example for each form of attack names."""
-    return {kind: [EXAMPLES.get(name, name) for name in group] for kind, group in groups().items()}
+    return {kind: [ATTACK_EXAMPLES.get(name, name) for name in group] for kind, group in groups().items()}
 
 
 def main(args: list[str]) -> int:
