@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.calls import call, refused_flag
 from uiat import recipes
-from uiat.cli.train import _choose, parse
+from uiat.cli.train import _choose, parse_recipe
 from uiat.config import AnyConfig
 from uiat.methods import METHODS
 
@@ -32,7 +32,7 @@ def flag(name: str) -> str:
 
 def apply(recipe: str, *args: str) -> AnyConfig:
     config, rest = _choose(recipes.get(recipe), list(args))
-    return parse(config, rest)[0]
+    return parse_recipe(config, rest)[0]
 
 
 def look(config: AnyConfig, name: str) -> Any:

@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.calls import call, stopped
 from tests.support.processes import ROOT, finish, spawn
-from uiat.cli import COMMANDS, PACKAGES
+from uiat.cli import COMMANDS, PACKAGE_NAMES
 
 BLOCK = """
 import sys
@@ -34,7 +34,7 @@ def without(names: set[str], tmp_path: Path, *words: str) -> tuple[int, str, str
     ("words", "names", "package"),
     [
         (["train", "--help"], {"tyro"}, "tyro"),
-        (["list"], set(PACKAGES), "(rich|scikit-learn|pillow|tyro|scipy)"),
+        (["list"], set(PACKAGE_NAMES), "(rich|scikit-learn|pillow|tyro|scipy)"),
         (["train", "digits-resnet8-sat", "--dry-run"], {"sklearn"}, "scikit-learn"),
     ],
 )
@@ -46,7 +46,7 @@ def test_one_sentence(words: list[str], names: set[str], package: str, tmp_path:
 
 
 def test_what_needs_none_of_them_works(tmp_path: Path) -> None:
-    code, out, err = without(set(PACKAGES), tmp_path, "--help")
+    code, out, err = without(set(PACKAGE_NAMES), tmp_path, "--help")
     assert (code, err) == (0, "")
     assert all(name in out for name in COMMANDS)
 
@@ -70,5 +70,5 @@ def test_every_package_that_is_declared_is_known() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     declared = [*project["dependencies"], *project["optional-dependencies"].get("all", ())]
     names = {match[0] for line in declared if (match := re.match(r"[\w-]+", line)) and match[0] != "uiat"}
-    assert names - {"torch", "numpy", "safetensors"} <= set(PACKAGES.values())
-    assert all(name in sys.stdlib_module_names or name.isidentifier() for name in PACKAGES)
+    assert names - {"torch", "numpy", "safetensors"} <= set(PACKAGE_NAMES.values())
+    assert all(name in sys.stdlib_module_names or name.isidentifier() for name in PACKAGE_NAMES)

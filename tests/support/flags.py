@@ -13,7 +13,7 @@ from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.flags import ALL, HELP
 from uiat.cli.inverse import InverseOptions
-from uiat.cli.listing import NAMES
+from uiat.cli.listing import NAMES_FLAG
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import Reproduce
@@ -51,7 +51,7 @@ def known_flags() -> set[str]:
     )
     return (
         flags
-        | {FLAG, ALL, NAMES, HELP[1]}
+        | {FLAG, ALL, NAMES_FLAG, HELP[1]}
         | {f"--{field.name.replace('_', '-')}" for part in commands for field in fields(part)}
     )
 

@@ -29,21 +29,21 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "completion": ("uiat.cli.completion", "a script for bash or zsh that completes commands, recipes and flags"),
 }
 
-HANDS_ON = ("train", "reproduce")
+KEEPS_IMPORTS = ("train", "reproduce")
 """Commands that are told what was imported: a run keeps it, and worker processes import it, too."""
-GOES_ON = "; the same command goes on where it stopped"
+_RESUMES = "; the same command goes on where it stopped"
 AFTER_INTERRUPT = {
     "train": "; a run that was begun goes on from its last checkpoint: uiat train --resume RUN",
-    "evaluate": GOES_ON,
-    "curves": GOES_ON,
-    "reproduce": GOES_ON,
+    "evaluate": _RESUMES,
+    "curves": _RESUMES,
+    "reproduce": _RESUMES,
     "inverse": "; the same command begins again",
     "watch": "; the run goes on",
     "report": "; the same command begins again",
 }
 """How to go on with a command that Ctrl-C interrupted."""
 
-PACKAGES = {
+PACKAGE_NAMES = {
     **{name: name for name in ("jinja2", "matplotlib", "pooch", "pyautoattack", "requests", "rich", "scipy", "tqdm")},
     **{"PIL": "pillow", "sklearn": "scikit-learn", "tyro": "tyro"},
 }
@@ -52,7 +52,7 @@ PACKAGES = {
 
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code; a `UserError` is one sentence and code 2."""
-    importing = Imports()
+    importing = InterruptGuard()
     from uiat.cli.streams import flush_streams, prepare_streams
     from uiat.engine.signals import stop_with_parent
 
@@ -64,10 +64,10 @@ def main(args: list[str] | None = None) -> int:
         importing.done()
 
 
-def _guarded(words: list[str], importing: "Imports") -> int:
+def _guarded(words: list[str], importing: "InterruptGuard") -> int:
     """Run a command and return its exit code, whatever it raises; only what may be a bug passes."""
     from uiat.cli.launch import refuse, refused
-    from uiat.cli.streams import say
+    from uiat.cli.streams import print_error
     from uiat.errors import PeerLost, UserError, explain
 
     try:
@@ -76,11 +76,11 @@ def _guarded(words: list[str], importing: "Imports") -> int:
         return _failed(refuse(error))
     except PeerLost as error:
         known = refused()
-        return _failed(0 if known else say(str(error), 1))
+        return _failed(0 if known else print_error(str(error), 1))
     except SystemExit as stop:  # tyro's own usage errors and --help
         return stop.code if isinstance(stop.code, int) else 2
     except KeyboardInterrupt:
-        return _failed(say(f"interrupted{AFTER_INTERRUPT.get(words[0], '') if words else ''}", 130))
+        return _failed(print_error(f"interrupted{AFTER_INTERRUPT.get(words[0], '') if words else ''}", 130))
     except BrokenPipeError:
         return 0
     except Exception as error:
@@ -92,7 +92,7 @@ def _guarded(words: list[str], importing: "Imports") -> int:
         return _failed(1)
 
 
-class Imports:
+class InterruptGuard:
     """From its creation until `done` is called, Ctrl-C ends the process with one line.
 
     Nothing is to be saved while modules are imported, and libraries that are half imported may swallow a
@@ -119,7 +119,7 @@ class Imports:
         os._exit(130)
 
 
-def _dispatch(given: list[str], importing: Imports) -> int:
+def _dispatch(given: list[str], importing: InterruptGuard) -> int:
     from uiat.errors import UserError, unknown
     from uiat.plugins import take_imports
 
@@ -137,7 +137,7 @@ def _dispatch(given: list[str], importing: Imports) -> int:
     try:
         return _run(words, imports, importing)
     except ModuleNotFoundError as error:
-        package = PACKAGES.get((error.name or "").partition(".")[0])
+        package = PACKAGE_NAMES.get((error.name or "").partition(".")[0])
         if package is None:
             raise
         raise UserError(
@@ -146,7 +146,7 @@ def _dispatch(given: list[str], importing: Imports) -> int:
         ) from None
 
 
-def _run(words: list[str], imports: "tuple[Import, ...]", importing: Imports) -> int:
+def _run(words: list[str], imports: "tuple[Import, ...]", importing: InterruptGuard) -> int:
     from importlib import import_module
 
     from uiat.plugins import load_installed
@@ -159,7 +159,7 @@ def _run(words: list[str], imports: "tuple[Import, ...]", importing: Imports) ->
     for plugin in imports:
         plugin.load()
     importing.done()
-    return int(command.main(words[1:], imports) if words[0] in HANDS_ON else command.main(words[1:]))
+    return int(command.main(words[1:], imports) if words[0] in KEEPS_IMPORTS else command.main(words[1:]))
 
 
 def _alone() -> bool:

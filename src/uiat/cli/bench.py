@@ -34,10 +34,10 @@ from uiat.runs.result_card import environment
 from uiat.runs.run_folder import RunFolder
 from uiat.types import DataSpec
 
-DEFAULT = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
+DEFAULT_METHODS = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
 THREADS_PER_CORE = 8
 """More threads only wait for each other; very many end the process."""
-WIDTH = 16
+BENCH_WIDTH = 16
 """Of the ResNet-18 that is timed without --model: a quarter of the paper's, for minutes on two cores."""
 
 
@@ -47,7 +47,7 @@ class Bench(Generic[ModelT]):
 
     model: ModelT
     """The network."""
-    methods: tuple[str, ...] = DEFAULT
+    methods: tuple[str, ...] = DEFAULT_METHODS
     """The methods to time: names (`uiat list methods`), or folders of runs, whose methods are taken as they are."""
     batch_size: int = 32
     """m: samples in a step."""
@@ -143,7 +143,7 @@ def _method(name: str) -> MethodConfig:
 
 def _parse(args: list[str]) -> Bench[Any]:
     chosen, rest = take(args, ("--model",))
-    model = models.get_model(chosen["--model"]) if "--model" in chosen else ResNet(width=WIDTH)
+    model = models.get_model(chosen["--model"]) if "--model" in chosen else ResNet(width=BENCH_WIDTH)
     exact: Any = Bench[type(model)]  # type: ignore[misc]
     if wants_brief(rest):
         flags = (flag for flag in flags_of(Bench(model)) if "." not in flag.name)

@@ -1,7 +1,10 @@
-"""`uiat completion bash|zsh`: a script that completes commands, recipes and flags; no Python runs at a TAB."""
+"""`uiat completion`: a script for bash or zsh that completes commands, recipes, flags and their values.
+
+The script is static: no Python runs at a TAB.
+"""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from uiat import data, methods, models, recipes
@@ -9,12 +12,12 @@ from uiat.cli import COMMANDS
 from uiat.cli.bench import Bench
 from uiat.cli.compare import Compare
 from uiat.cli.curves import Curves
-from uiat.cli.data import COMMANDS as DATA_COMMANDS
+from uiat.cli.data import DATA_COMMANDS
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.flags import ALL, HELP, Flag, flags_of
 from uiat.cli.inverse import InverseOptions
-from uiat.cli.listing import NAMES, groups
+from uiat.cli.listing import NAMES_FLAG, accepted_names
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import CLAIMS, Reproduce
@@ -22,13 +25,12 @@ from uiat.cli.train import SHORT, Command, NewRun, Resume
 from uiat.cli.watch import WatchOptions
 from uiat.data.data_config import DataConfig
 from uiat.errors import UserError, quoted
-from uiat.evaluation import suite
 from uiat.evaluation.subject import Subject
 from uiat.plugins import FLAG
 from uiat.reproduce.experiments import EXPERIMENTS
 
 SHELLS = ("bash", "zsh")
-HOW = """usage: uiat completion [bash|zsh]
+COMPLETION_USAGE = """usage: uiat completion [bash|zsh]
 
 Print a script that completes commands, recipes and flags. Load it in each shell, or once for all:
   bash: uiat completion bash > ~/.local/share/bash-completion/completions/uiat
@@ -38,92 +40,101 @@ ZSH = """\
 autoload -U +X bashcompinit && bashcompinit
 """
 SCRIPT = """\
+_uiat_offered() {{
+  case "$1" in
+{cases}
+    *) offered="";;
+  esac
+}}
 _uiat() {{
-  local cur="${{COMP_WORDS[COMP_CWORD]}}" prev="${{COMP_WORDS[COMP_CWORD-1]}}" place="${{COMP_WORDS[1]}}" offered=""
-  local first=2
-  if [ "$place" = data ] && [ "$COMP_CWORD" -gt 2 ]; then
-    place="data ${{COMP_WORDS[2]}}"
-    first=3
-  fi
+  local current="${{COMP_WORDS[COMP_CWORD]}}" command="${{COMP_WORDS[1]}}" first=2 offered=""
   if [ "$COMP_CWORD" -eq 1 ]; then
-    offered={commands}
-  else
-    case "$place $prev" in
-{values}
-    esac
-    if [ -z "$offered" ]; then
-      case "$place" in
-{places}
-      esac
-    fi
+    command=uiat first=1
+  elif [ "$command" = data ] && [ "$COMP_CWORD" -gt 2 ]; then
+    command="data ${{COMP_WORDS[2]}}" first=3
   fi
-  COMPREPLY=($(compgen -W "$offered" -- "$cur"))
+  _uiat_offered "$command ${{COMP_WORDS[COMP_CWORD-1]}}"
+  if [ -z "$offered" ]; then
+    case "$current" in
+      -*) _uiat_offered "$command -";;
+      *) [ "$COMP_CWORD" -eq "$first" ] && _uiat_offered "$command";;
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$offered" -- "$current"))
 }}
 complete -o default -o bashdefault -F _uiat uiat
 """
 
 
-@dataclass
-class Place:
-    """What may stand after a command."""
-
-    flags: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Each flag, and the words that it takes where these are known."""
-    first: tuple[str, ...] = ()
-    """The words that may follow the command; else files."""
-
-    def add(self, flags: Iterable[Flag]) -> "Place":
-        """Add flags, with the words that each takes, and return the place."""
-        self.flags |= {name: flag.choices for flag in flags for name in flag.names}
-        return self
-
-
 def main(args: list[str]) -> int:
     """Run the command."""
     if not args or args[0] in HELP:
-        print(HOW)
+        print(COMPLETION_USAGE)
         return 0
     if args[0] not in SHELLS or len(args) > 1:
-        raise UserError(f"uiat completion takes one of {', '.join(SHELLS)}, not {' '.join(args)!r}.")
-    print((ZSH if args[0] == "zsh" else "") + script(places()), end="")
+        raise UserError(f"uiat completion takes one of {', '.join(SHELLS)}; got {' '.join(args)!r}.")
+    print((ZSH if args[0] == "zsh" else "") + completion_script(), end="")
     return 0
 
 
-def places() -> dict[str, Place]:
-    """Return what may stand after each command; a command of `uiat data` is a place of its own."""
-    by_command = {
-        "train": Place(first=tuple(recipes.RECIPES)).add(_train_flags()),
-        "evaluate": _subject(Evaluate),
-        "curves": _subject(Curves),
-        "inverse": _subject(InverseOptions),
-        "bench": Place().add(flag for model in models.MODELS.values() for flag in flags_of(Bench(model))),
-        "reproduce": Place(first=(*EXPERIMENTS, "all", CLAIMS)).add(flags_of(Reproduce)),
-        "list": Place({NAMES: ()}, tuple(groups())),
-        "completion": Place(first=SHELLS),
-        "data": Place(first=tuple(DATA_COMMANDS)),
+def completion_script() -> str:
+    """Return the shell functions that complete a line, and the line that registers them."""
+    cases = (f"    {quoted(place)}) offered={quoted(' '.join(offered))};;" for place, offered in completions().items())
+    return SCRIPT.format(cases="\n".join(cases))
+
+
+def completions() -> dict[str, tuple[str, ...]]:
+    """Return what may be typed at each place of a command line.
+
+    `COMMAND` is the place of the first argument, `COMMAND -` that of flags, and `COMMAND FLAG` that of a flag's value.
+    """
+    sources, networks = tuple(data.SOURCES), tuple(models.MODELS)
+    attacks, names = tuple(accepted_names()["attacks"]), tuple(methods.METHODS)
+    found: dict[str, tuple[str, ...]] = {}
+    for command, flags in _flags_by_command():
+        choices = {name: flag.choices for flag in flags for name in flag.names}
+        found[f"{command} -"] = tuple(sorted({*choices, HELP[1], FLAG}))
+        found |= {f"{command} {name}": offered for name, offered in choices.items() if offered}
+    commands = (*COMMANDS, HELP[1], "--version")
+    return found | {
+        "uiat": commands,
+        "uiat -": commands,
+        "train": tuple(recipes.RECIPES),
+        "reproduce": (*EXPERIMENTS, "all", CLAIMS),
+        "data": tuple(DATA_COMMANDS),
+        "data info": sources,
+        "data fetch": sources,
+        "list": tuple(accepted_names()),
+        "completion": SHELLS,
+        "evaluate --attacks": attacks,
+        "curves --attack": attacks,
+        "report --attack": attacks,
+        "bench --methods": names,
+        "reproduce --only": names,
+        **{f"{command} --{flag}": sources for command in SUBJECT_COMMANDS for flag in ("data", "data.name")},
+        **{f"{command} --model": networks for command in (*SUBJECT_COMMANDS, "bench")},
     }
-    by_command |= {name: Place().add(flags_of(kind)) for name, kind in _simple()}
-    for name in ("data info", "data fetch"):
-        by_command[name].first = tuple(data.SOURCES)
-    attacks = tuple(name for name in suite.DESCRIPTIONS if name.isascii() and name.islower())
-    for name, words in {"evaluate --attacks": attacks, "curves --attack": attacks, "report --attack": attacks}.items():
-        command, _, flag = name.partition(" ")
-        by_command[command].flags[flag] = words
-    for name in ("bench --methods", "reproduce --only"):
-        command, _, flag = name.partition(" ")
-        by_command[command].flags[flag] = tuple(methods.METHODS)
-    for name in ("train", "evaluate", "curves", "inverse"):
-        by_command[name].flags |= {"--data": tuple(data.SOURCES), "--data.name": tuple(data.SOURCES)}
-    for name in ("train", "evaluate", "curves", "inverse", "bench"):
-        by_command[name].flags |= {"--model": tuple(models.MODELS), ALL: ()}
-    for place in by_command.values():
-        place.flags |= {HELP[1]: (), FLAG: ()}
-    return by_command
 
 
-def _simple() -> Iterator[tuple[str, type]]:
-    yield from {"watch": WatchOptions, "compare": Compare, "report": Report, "export": Export, "push": Push}.items()
-    yield from ((f"data {name}", kind) for name, (kind, _) in DATA_COMMANDS.items())
+SUBJECT_COMMANDS = ("train", "evaluate", "curves", "inverse")
+"""The commands that take `--data NAME` and `--model NAME`."""
+
+
+def _flags_by_command() -> Iterator[tuple[str, list[Flag]]]:
+    """Yield each command with its flags: those of all recipes and networks, where these have flags."""
+    parts = [Flag("--data", ""), Flag("--model", ""), Flag(ALL, "")]
+    yield "train", [*_train_flags(), *parts]
+    for command, kind in {"evaluate": Evaluate, "curves": Curves, "inverse": InverseOptions}.items():
+        every: Iterable[Any] = (kind(Subject(DataConfig(), model)) for model in models.MODELS.values())
+        yield command, [flag for options in every for flag in flags_of(options)] + parts
+    yield "bench", [flag for model in models.MODELS.values() for flag in flags_of(Bench(model))] + parts[1:]
+    simple = {"watch": WatchOptions, "compare": Compare, "report": Report, "export": Export, "push": Push}
+    simple |= {"reproduce": Reproduce, **{f"data {name}": kind for name, (kind, _) in DATA_COMMANDS.items()}}
+    for command, kind in simple.items():
+        yield command, list(flags_of(kind))
+    yield "list", [Flag(NAMES_FLAG, "")]
+    yield "completion", []
+    yield "data", []
 
 
 def _train_flags() -> Iterator[Flag]:
@@ -136,26 +147,3 @@ def _train_flags() -> Iterator[Flag]:
     yield from flags.values()
     yield from (replace(flags[whole], name=short) for short, whole in SHORT.items())
     yield Flag("--eps", "")
-
-
-def _subject(kind: Any) -> Place:
-    """Return what may stand after a command about a network, whichever that is."""
-    every = (flag for model in models.MODELS.values() for flag in flags_of(kind(Subject(DataConfig(), model))))
-    return Place().add(every)
-
-
-def script(by_command: dict[str, Place]) -> str:
-    """Return the function of the shell, and the line that makes it known."""
-    values = [
-        f"      {quoted(f'{name} {flag}')}) offered={quoted(' '.join(words))};;"
-        for name, place in by_command.items()
-        for flag, words in place.flags.items()
-        if words
-    ]
-    cases = []
-    for name, place in by_command.items():
-        cases.append(f'        {quoted(name)}) case "$cur" in -*) offered={quoted(" ".join(sorted(place.flags)))};;')
-        first = f"offered={quoted(' '.join(place.first))}"
-        cases.append(f'          *) [ "$COMP_CWORD" -eq "$first" ] && {first};; esac;;')
-    commands = quoted(" ".join((*COMMANDS, *HELP[1:], "--version")))
-    return SCRIPT.format(commands=commands, values="\n".join(values), places="\n".join(cases))

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.options import SubjectField, out_folder, parse, same_subject, suggest
+from uiat.cli.options import SubjectField, out_folder, parse_subject_command, same_subject, suggest
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.curve_measurement import CurveVerdicts, check_count, default_grid, measure, plan_points
@@ -45,7 +45,7 @@ class Curves(Generic[ModelT]):
 
 def main(args: list[str]) -> int:
     """Run the command."""
-    target, options = parse(Curves, args, "uiat curves")
+    target, options = parse_subject_command(Curves, args, "uiat curves")
     subjects = [load_subject(target, options.subject)]
     if options.against is not None:
         subjects.append(_load_other(subjects[0], options.against, options.against_model))

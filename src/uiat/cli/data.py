@@ -75,12 +75,12 @@ class Fetch:
 def main(args: list[str]) -> int:
     """Run one of the commands."""
     if not args or args[0] in ("-h", "--help"):
-        lines = [f"  {name:<6} {kind.__doc__}" for name, (kind, _) in COMMANDS.items()]
+        lines = [f"  {name:<6} {kind.__doc__}" for name, (kind, _) in DATA_COMMANDS.items()]
         print("usage: uiat data COMMAND [--help]\n\n" + "\n".join(lines))
         return 0
-    if args[0] not in COMMANDS:
-        raise unknown("data command", args[0], COMMANDS)
-    kind, run = COMMANDS[args[0]]
+    if args[0] not in DATA_COMMANDS:
+        raise unknown("data command", args[0], DATA_COMMANDS)
+    kind, run = DATA_COMMANDS[args[0]]
     with REGISTRY:
         options: Any = tyro.cli(kind, args=args[1:], prog=f"uiat data {args[0]}", description=kind.__doc__)
     run(options)
@@ -167,7 +167,7 @@ def _show(facts: dict[str, Any]) -> None:
         console.print(f"note: {note}", markup=False, soft_wrap=True)
 
 
-COMMANDS: dict[str, tuple[type, Callable[..., None]]] = {
+DATA_COMMANDS: dict[str, tuple[type, Callable[..., None]]] = {
     "info": (Info, _info),
     "pack": (Pack, _pack),
     "fetch": (Fetch, _fetch),

@@ -7,7 +7,7 @@ from typing import Any, Generic
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.options import SubjectField, check_file, parse, same_subject, suggest
+from uiat.cli.options import SubjectField, check_file, parse_subject_command, same_subject, suggest
 from uiat.config import ModelT
 from uiat.distributed import is_main, local_device, pick_device, process_group, wait
 from uiat.errors import UserError
@@ -51,7 +51,7 @@ class Evaluate(Generic[ModelT]):
 
 def main(args: list[str]) -> int:
     """Run the command."""
-    target, options = parse(Evaluate, args, "uiat evaluate")
+    target, options = parse_subject_command(Evaluate, args, "uiat evaluate")
     if not options.attacks:
         names = ", ".join(suite.DESCRIPTIONS)
         raise UserError(f"--attacks is empty: give one or more of {names} (see `uiat list attacks`).")

@@ -18,9 +18,9 @@ import tyro
 
 from uiat.fields import show_number
 
-WIDTH = 100
+MAX_WIDTH = 100
 """Columns of a help, at most."""
-COLUMN = 32
+TEXT_COLUMN = 32
 """Where its texts begin."""
 HELP, ALL = ("-h", "--help"), "--help-all"
 
@@ -51,7 +51,7 @@ class Flag:
         head = f"  {', '.join(self.names)} {self.metavar}".rstrip()
         has_default = self.default not in (None, "", ()) and self.default is not False
         text = f"{self.text} (default: {_show(self.default)})" if has_default else self.text
-        column = min(COLUMN, width // 2)
+        column = min(TEXT_COLUMN, width // 2)
         body = textwrap.wrap(text, width - column, break_on_hyphens=False)
         first = [f"{head:<{column}}{body.pop(0)}"] if len(head) < column else [head]
         return [*first, *(" " * column + line for line in body)]
@@ -121,11 +121,11 @@ def _show(value: Any) -> str:
 
 def brief(usage: str, about: str, chosen: Iterable[Flag], examples: Iterable[str]) -> str:
     """Return a help of one screen: how to call, what for, the flags that most people need, examples."""
-    width = min(WIDTH, shutil.get_terminal_size((WIDTH, 0)).columns)
+    width = min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 0)).columns)
     lines = [f"usage: {usage}", "", *textwrap.wrap(about, width), ""]
     for flag in chosen:
         lines += flag.lines(width)
-    return "\n".join([*lines, f"  {ALL:<{COLUMN - 2}}Show every flag.", "", *(f"  {line}" for line in examples)])
+    return "\n".join([*lines, f"  {ALL:<{TEXT_COLUMN - 2}}Show every flag.", "", *(f"  {line}" for line in examples)])
 
 
 def wants_brief(args: Iterable[str]) -> bool:

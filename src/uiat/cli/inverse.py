@@ -8,7 +8,7 @@ import torch
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.options import SubjectField, out_folder, parse, same_subject, suggest
+from uiat.cli.options import SubjectField, out_folder, parse_subject_command, same_subject, suggest
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.inverses import LOSSES, find_z, inverse_settings, make_inverses, shown_places
@@ -43,7 +43,7 @@ class InverseOptions(Generic[ModelT]):
 
 def main(args: list[str]) -> int:
     """Run the command."""
-    target, options = parse(InverseOptions, args, "uiat inverse")
+    target, options = parse_subject_command(InverseOptions, args, "uiat inverse")
     for flag, value, least in (
         ("rows", options.rows, 1),
         ("per-class", options.per_class, 1),

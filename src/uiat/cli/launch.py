@@ -9,7 +9,7 @@ import signal
 import subprocess
 from pathlib import Path
 
-from uiat.cli.streams import say
+from uiat.cli.streams import print_error
 from uiat.engine.signals import GRACE_SECONDS, STOP_FILE, StopSignal, python_module, start_child, stop_file
 from uiat.errors import Resumable, UserError
 
@@ -95,14 +95,14 @@ def refuse(error: UserError) -> int:
     """
     stop_file = os.environ.get(STOP_FILE)
     if stop_file is None or "LOCAL_RANK" not in os.environ:  # no launch, or a worker of `uiat reproduce`
-        return say(str(error), 2) if os.environ.get("LOCAL_RANK", "0") == "0" else 2
+        return print_error(str(error), 2) if os.environ.get("LOCAL_RANK", "0") == "0" else 2
     try:
         with refusal_file(stop_file).open("x", encoding="utf-8") as file:
             file.write(f"{'resumable' if isinstance(error, Resumable) else ''}\n{error}")
     except (FileExistsError, FileNotFoundError):  # another process has said it, or the launcher is gone
         pass
     except OSError:  # a full disk
-        say(str(error), 2)
+        print_error(str(error), 2)
     return 0
 
 

@@ -1,48 +1,68 @@
-"""`uiat list`: what there is, a line each; recipes as a table of data and networks."""
+"""`uiat list`: methods, models, data sets and attacks, a line each; recipes as a table of data and networks."""
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from uiat import attacks, data, methods, models, recipes
 from uiat.errors import unknown
 from uiat.evaluation import suite
 from uiat.progress import PipeSafeConsole
 
-WIDTH = 100
-"""Columns that the table of recipes takes at most."""
-NAMES = "--names"
-USAGE = """usage: uiat list [{kinds}]… [--names]
+TABLE_WIDTH = 100
+"""Maximum width of the table of recipes, in columns."""
+NAMES_FLAG = "--names"
+LIST_USAGE = """usage: uiat list [{kinds}]… [--names]
 
-Print what there is, a line each, and recipes as a table; with --names the names alone, one a line."""
+List what is available, a line each, and recipes as a table; with --names only the names, one per line."""
+ATTACK_EXAMPLES = {
+    "pgd-K": "pgd-20",
+    "pgd-K-R": "pgd-50-10",
+    "pgd-margin-K": "pgd-margin-20",
+    "A+B+…": "apgd-ce+square",
+}
+"""A name that `--attacks` accepts, for each form of names."""
 
 
 def groups() -> dict[str, dict[str, str]]:
-    """Return every name that a command takes, by kind, with its line."""
+    """Return every registered name by kind, with its description."""
     return {
-        "methods": methods.DESCRIPTIONS,
-        "models": models.DESCRIPTIONS,
+        "methods": {name: describe_part(name, part, methods.DESCRIPTIONS) for name, part in methods.METHODS.items()},
+        "models": {name: describe_part(name, part, models.DESCRIPTIONS) for name, part in models.MODELS.items()},
         "data": {name: source.description for name, source in data.SOURCES.items()},
-        "attacks": {
-            **attacks.DESCRIPTIONS,
-            **{f"{k} (evaluation)": v for k, v in suite.DESCRIPTIONS.items()},
+        "attacks": dict(suite.DESCRIPTIONS),
+        "training-attacks": {
+            name: describe_part(name, part, attacks.DESCRIPTIONS) for name, part in attacks.ATTACKS.items()
         },
         "recipes": {name: recipes.describe(name) for name in recipes.RECIPES},
     }
 
 
+def describe_part(name: str, part: object, descriptions: Mapping[str, str]) -> str:
+    """Return the description of a registered object: its own, else its class's first line, else the class's name."""
+    kind = type(part)
+    text = (kind.__doc__ or "").strip()
+    generated = text.startswith(f"{kind.__name__}(")  # by `dataclass`, where there is no docstring
+    return descriptions.get(name) or (text.splitlines()[0] if text and not generated else kind.__qualname__)
+
+
+def accepted_names() -> dict[str, list[str]]:
+    """Return the names of each kind that commands accept; an example for each form of attack names."""
+    return {kind: [ATTACK_EXAMPLES.get(name, name) for name in group] for kind, group in groups().items()}
+
+
 def main(args: list[str]) -> int:
-    """Print all groups, or the ones named."""
+    """Run the command: print all groups, or those that are named."""
     known = groups()
     if any(word in ("-h", "--help") for word in args):
-        print(USAGE.format(kinds="|".join(known)))
+        print(LIST_USAGE.format(kinds="|".join(known)))
         return 0
-    kinds = [word for word in args if word != NAMES]
+    kinds = [word for word in args if word != NAMES_FLAG]
     for kind in kinds:
         if kind not in known:
             raise unknown("group", kind, known)
     for kind in kinds or known:
-        if NAMES in args:
-            lines = list(known[kind])
+        if NAMES_FLAG in args:
+            lines = accepted_names()[kind]
         elif kind == "recipes":
             lines = [kind, *(f"  {line}".rstrip() for line in recipe_lines())]
         else:
@@ -53,7 +73,7 @@ def main(args: list[str]) -> int:
 
 
 def recipe_lines() -> Iterator[str]:
-    """Yield the table of recipes: which methods each data set has with each network, then what the settings are."""
+    """Yield the table of recipes: the methods of each data set with each network, then the settings."""
     by_place: dict[tuple[str, str], list[str]] = {}
     for name in recipes.RECIPES:
         place, method = split_name(name)
@@ -66,7 +86,7 @@ def recipe_lines() -> Iterator[str]:
     }
     pluses = {(): ""} | {names: "+" * (k + 1) for k, names in enumerate(dict.fromkeys(filter(None, more.values())))}
     networks = list(dict.fromkeys(network for _, network in by_place))
-    yield f"named DATA-NETWORK-METHOD, such as {recipes.DEFAULT} (the default); letters: which methods"
+    yield f"named DATA-NETWORK-METHOD, such as {recipes.DEFAULT} (the default); letters stand for methods"
     yield ""
     yield _row("", networks, networks)
     for images in dict.fromkeys(images for images, _ in by_place):
@@ -86,7 +106,7 @@ def recipe_lines() -> Iterator[str]:
 
 
 def split_name(name: str) -> tuple[tuple[str, str], str]:
-    """Return ((data, network), method) of a recipe's name; no method where the name is of another form."""
+    """Return ((data, network), method) of a recipe's name; empty strings where the name has another form."""
     for network in sorted(models.MODELS, key=len, reverse=True):
         images, separator, method = name.partition(f"-{network}-")
         if separator:
@@ -100,7 +120,7 @@ def _row(title: str, cells: list[str], networks: list[str]) -> str:
 
 
 def _settings(names: Iterable[str]) -> Iterator[str]:
-    """Yield lines for each setting: the data and networks that have it, then what it is."""
+    """Yield lines for each setting: the data and networks that have it, then its description."""
     places: dict[str, list[str]] = {}
     for name in names:
         (images, network), method = split_name(name)
@@ -112,4 +132,4 @@ def _settings(names: Iterable[str]) -> Iterator[str]:
 
 
 def _wrap(text: str, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(text, WIDTH - 2, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+    return textwrap.wrap(text, TABLE_WIDTH - 2, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)

@@ -146,7 +146,7 @@ SHARED = ("--weights", "--n", "--eps", "--device")
 OptionsT = TypeVar("OptionsT")
 
 
-def parse(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, OptionsT]:
+def parse_subject_command(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, OptionsT]:
     """Read `TARGET [--model NAME] [--data NAME] [--flags]` into a command's options, which have a `subject`."""
     helping = bool(args) and args[0] in (*HELP, ALL)
     if not args or (args[0].startswith("-") and not helping):

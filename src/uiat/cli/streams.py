@@ -26,11 +26,11 @@ def flush_streams(code: int) -> int:
         except OSError as error:
             _discard(stream)  # else Python would try again as it exits, and fail with code 120
             if not (code or isinstance(error, BrokenPipeError)):  # else an error has been reported
-                code = say(f"cannot write the output: {error.strerror}.", 2)
+                code = print_error(f"cannot write the output: {error.strerror}.", 2)
     return code
 
 
-def say(sentence: str, code: int) -> int:
+def print_error(sentence: str, code: int) -> int:
     """Print an error message, if stderr takes it, and return the exit code."""
     try:
         print(f"uiat: {printable(sentence)}", file=sys.stderr, flush=True)

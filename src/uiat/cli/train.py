@@ -110,7 +110,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     if wants_brief(rest):
         print(short_help(config))
         return 0
-    config, where = parse(config, rest)
+    config, where = parse_recipe(config, rest)
     check(config)
     notes = [too_long(config.method, rest)]
     device = local_device(pick_device(where.device))
@@ -229,7 +229,7 @@ def short_help(config: AnyConfig) -> str:
     return brief(f"{USAGE} [FLAGS]", ABOUT, (flags[name] for name in BRIEF if name in flags), EXAMPLES)
 
 
-def parse(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, NewRun]:
+def parse_recipe(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, NewRun]:
     """Apply the flags to a recipe; the command line follows the recipe's own objects."""
     exact: Any = Command[type(config.model), type(config.method)]  # type: ignore[misc]
     with REGISTRY:
