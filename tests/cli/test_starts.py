@@ -265,9 +265,9 @@ def test_radii_of_the_commands_that_examine(finished_run: RunFolder, capsys: pyt
 
 
 def test_an_l2_radius_above_1_is_taken() -> None:
-    config, _ = train.parse(recipes.get("digits-resnet8-sat"), ["--method.attack.norm", "l2"])
+    config, _ = train.parse_recipe(recipes.get("digits-resnet8-sat"), ["--method.attack.norm", "l2"])
     words = ["--method.attack.norm", "l2", "--method.attack.eps", "2", "--validate.eps", "3"]
-    check(train.parse(config, words)[0])
+    check(train.parse_recipe(config, words)[0])
 
 
 @pytest.mark.parametrize(

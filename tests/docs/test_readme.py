@@ -107,7 +107,7 @@ def parsed(args: list[str]) -> AnyConfig:
     """Return the configuration of the arguments of `uiat train`."""
     name, rest = train_command.name_recipe(args)
     config, rest = train_command._choose(recipes.get(name), rest)
-    return train_command.parse(config, rest)[0]
+    return train_command.parse_recipe(config, rest)[0]
 
 
 def make_targets() -> set[str]:
