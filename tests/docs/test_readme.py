@@ -137,10 +137,11 @@ def test_every_registered_part_is_in_a_table(name: str) -> None:
 @pytest.mark.parametrize("page", CHECKED, ids=lambda page: page.name)
 def test_commands_have_known_flags(page: Path) -> None:
     known = known_flags()
-    for block in blocks(page):
-        for program, *args in block.commands() if block.language == "bash" else ():
-            flags = {arg for arg in args if arg.startswith("--") and program == "uiat"}
-            assert flags <= known, f"no such flags: {sorted(flags - known)}"
+    commands = [command for block in blocks(page) if block.language == "bash" for command in block.commands()]
+    assert commands
+    for program, *args in commands:
+        flags = {arg for arg in args if arg.startswith("--") and program == "uiat"}
+        assert flags <= known, f"no such flags: {sorted(flags - known)}"
 
 
 def test_contributing_shows_commands_that_exist() -> None:
