@@ -17,7 +17,7 @@ from uiat.cli.flags import flags_of
 from uiat.config import AnyConfig
 from uiat.data import Images, Splits, npz
 from uiat.data.custom import is_custom
-from uiat.data.fetch import NotThere
+from uiat.data.fetch import DatasetNotFound
 from uiat.data.images import Parts
 from uiat.engine.loop import dry_build
 from uiat.engine.overfitting import is_single_step
@@ -65,7 +65,7 @@ def load(config: AnyConfig, data_dir: str | None) -> tuple[Splits, bool]:
     with TemporaryDirectory() as scratch:
         try:
             parts = data.read_source(source, scratch if users_own else data_dir)
-        except NotThere:
+        except DatasetNotFound:
             train, test, classes, shape = SETS[source.name]
             present, names = False, tuple(map(str, range(classes)))
             blank = [Images(torch.zeros(n, *shape).byte(), torch.arange(n) % classes, names) for n in (train, test)]

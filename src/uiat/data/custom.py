@@ -49,7 +49,7 @@ def is_callable(name: str) -> bool:
 
 
 def is_custom(name: str) -> bool:
-    """Return whether the name of a data set that is not bundled is that of a custom one."""
+    """Return whether the name of a data set that is not built in is that of a custom one."""
     return is_path(name) or is_callable(name)
 
 
