@@ -75,7 +75,9 @@ def test_a_file_that_needs_another(
     path.write_text(f"{line}\n{NETWORK}")
     run, _ = make_run(tmp_path / "run", Imported(f"{module}:by_spec"), GREY)
     sentence = refused(capsys, "export", str(run.path), "--model", f"{module}:by_spec")
-    assert sentence == f"{path} imports helper beside it, so {module}:by_spec cannot be exported: put it in one file."
+    assert (
+        sentence == f"{path} imports helper beside it, so {module}:by_spec cannot be exported: define it in one file."
+    )
     assert not (run.path / "export").exists()
     for name in ("helper", "helper.deep"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -183,7 +185,7 @@ def test_what_a_registered_network_requires(registered: str, tmp_path: Path) -> 
     run, logits = make_run(tmp_path / "run", importlib.import_module(registered).Registered(), GREY)
     write_folder(load_run(run.path, "best", None), tmp_path / "out")
     assert read_json(tmp_path / "out" / "card.json")["requires"] == ["numpy", "safetensors", "torch"]
-    assert "need numpy, safetensors and torch alone" in (tmp_path / "out" / "README.md").read_text()
+    assert "need only numpy, safetensors and torch" in (tmp_path / "out" / "README.md").read_text()
     assert torch.equal(read_logits({tmp_path / "out": images(GREY)})[0], logits)
 
 
@@ -197,7 +199,7 @@ def test_what_a_registered_network_requires(registered: str, tmp_path: Path) -> 
         ),
         ("import argparse", "import helper", r"imports helper beside it, so .*\.Registered cannot be exported"),
         ("nn.Flatten()", "nn.Flatten(), nn.Dropout(LONGEST / 1000)", r"\(NameError: name 'LONGEST' is not defined\)"),
-        ("nn.Flatten()", "nn.Flatten(), SCALE(__name__)", r"^model\.py gives other logits than the run"),
+        ("nn.Flatten()", "nn.Flatten(), SCALE(__name__)", r"^model\.py returns other logits than the run"),
     ],
     ids=["uses uiat", "needs a file", "constant of uiat", "other logits"],
 )
