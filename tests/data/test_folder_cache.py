@@ -78,7 +78,7 @@ def test_zeroed_labels_and_pixels_are_noticed(damage: str, folder: Path, store: 
     (cache,) = packed(store)
     array = np.load(cache / damage)
     np.save(cache / damage, np.zeros_like(array))
-    with pytest.raises(UserError, match="not those that were packed"):
+    with pytest.raises(UserError, match="have changed since they were packed"):
         packed_set.read_packed(cache)
     after = read(folder, store)
     assert torch.equal(after.train.x, x)

@@ -17,7 +17,7 @@ def test_a_corrupt_image_is_named(folder: Path, store: Path) -> None:
     (folder / "green" / "000.jpg").write_bytes(b"no image at all")
     content = (folder / "red" / "001.png").read_bytes()
     (folder / "red" / "001.png").write_bytes(content[: len(content) // 2])
-    assert "green/000.jpg (it is no image of a known format): replace or remove" in refused(folder, store)
+    assert "green/000.jpg (it is not an image of a known format): replace or remove" in refused(folder, store)
     (folder / "green" / "000.jpg").unlink()
     message = refused(folder, store)
     assert message.startswith(f"an image of {folder.resolve()} cannot be read: red/001.png (OSError: ")
@@ -116,7 +116,7 @@ def test_links_that_make_no_sense(folder: Path, store: Path, tmp_path: Path) -> 
     assert "is a link to a folder that contains it" in message
     (folder / "blue" / "up").unlink()
     (folder / "blue" / "gone.png").symlink_to(tmp_path / "nowhere.png")
-    assert "gone.png is a link to nothing" in refused(folder, store)
+    assert "gone.png is a broken link" in refused(folder, store)
     (folder / "blue" / "gone.png").unlink()
     (folder / "blue" / "self.png").symlink_to(folder / "blue" / "self.png")
     assert "self.png is a link to nothing" in refused(folder, store)

@@ -94,7 +94,7 @@ def listing(name: str) -> Listing:
         raise UserError(f"{path} is an .npy file, which is not supported: {_INSTEAD}")
     if not os.path.exists(path):
         if path.is_symlink():
-            raise UserError(f"{path} is a broken link, or a link to itself: remove it, or give {FORMS}.")
+            raise UserError(f"{path} is a link to itself or to a missing file: remove it, or give {FORMS}.")
         raise UserError(f"there is no {path}: {suggest_path(path) or f'give {FORMS}.'}")
     if not path.is_dir():
         raise UserError(f"{path} has no supported data format: give {FORMS}.")
