@@ -50,7 +50,7 @@ def test_other_peoples_files_are_kept(
     out.mkdir()
     (out / name).write_text('{"kind": "mine"}')
     message = refused(capsys, "export", str(run.path), "--out", str(out))
-    assert message == f"{out} holds a {name} that is not of an export: choose another --out, or move it away."
+    assert message == f"{out} has a {name} that is not of an export: choose another --out, or move it away."
     assert [path.name for path in out.iterdir()] == [name]
     assert (out / name).read_text() == '{"kind": "mine"}'
 
