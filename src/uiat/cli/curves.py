@@ -61,12 +61,13 @@ def main(args: list[str]) -> int:
     curves: list[CurveVerdicts] = []
     ledgers: list[Ledger] = []
     for ready in subjects:
-        ledger = open_ledger(ready, ("curves", options.attack, *map(repr, grid)), False, options.restart)
-        if ledger.resumed:
-            notices.print("going on with an interrupted measurement (--restart measures anew)", markup=False)
+        size, settings = options.subject.batch_size, ("curves", options.attack, *map(repr, grid))
+        with open_ledger(ready, settings, False, options.restart) as ledger:
+            if ledger.resumed:
+                notices.print("going on with an interrupted measurement (--restart measures anew)", markup=False)
+            found = measure(ready.fast, ready.images, points, batch_size=size, device=ready.device, ledger=ledger)
         ledgers.append(ledger)
-        size = options.subject.batch_size
-        curves.append(measure(ready.fast, ready.images, points, batch_size=size, device=ready.device, ledger=ledger))
+        curves.append(found)
     folder.mkdir(parents=True, exist_ok=True)
     write_curves(folder, first, options.attack, curves[0])
     if len(subjects) > 1:
