@@ -65,7 +65,7 @@ MISTAKES = {
     "inverse run --beta nan": "--beta is nan: give a number from 0 on.",
     "inverse run --beta -1": "--beta is -1.0: give a number from 0 on.",
     "inverse run --passes 0": "--passes is 0: give at least 1.",
-    "export run --out file": "cannot write the folder file: there is a file of that name; choose another --out.",
+    "export run --out file": "cannot write the folder file: a file has that name; choose another --out.",
     "export run/best.safetensors": "run/best.safetensors is not a run folder",
     "export empty": "empty is not a run folder",
     "data info photos --json photos": "cannot write photos: give the path of a file, not of a folder.",

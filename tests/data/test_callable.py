@@ -128,7 +128,7 @@ def test_sizes_are_treated_as_in_a_folder(named: Any, store: Path, capsys: pytes
     assert len(packed(store)) == 2
 
 
-def test_it_is_packed_once_and_anew_when_it_changes(
+def test_it_is_packed_once_and_again_when_it_changes(
     named: Any, store: Path, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = {"x": PIXELS}
@@ -187,12 +187,12 @@ WRONG: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("sentence", WRONG)
-def test_what_cannot_be_used_is_one_sentence(sentence: str, named: Any, store: Path) -> None:
-    name = named(WRONG[sentence])
+@pytest.mark.parametrize("message", WRONG)
+def test_what_cannot_be_used_is_one_message(message: str, named: Any, store: Path) -> None:
+    name = named(WRONG[message])
     with pytest.raises(UserError) as caught:
         read(name, store)
-    assert sentence.format(name) in str(caught.value)
+    assert message.format(name) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert packed(store) == []
 
@@ -208,8 +208,8 @@ def test_damaged_images_are_named_as_in_a_folder(named: Any, store: Path, monkey
 def test_names_that_lead_nowhere(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "has_nothing.py").write_text("x = 1\n")
     assert "cannot import 'not_there' for --data not_there:load" in refused(capsys, "train", "--data", "not_there:load")
-    sentence = refused(capsys, "train", "--data", "has_nothing:load")
-    assert sentence == "'has_nothing' has no callable 'load' for --data has_nothing:load."
+    message = refused(capsys, "train", "--data", "has_nothing:load")
+    assert message == "'has_nothing' has no callable 'load' for --data has_nothing:load."
     words = ("train", "--data", "has_nothing:load", "--data.test", "a.npz")
     assert "returns its test images itself" in refused(capsys, *words)
 
@@ -218,14 +218,14 @@ def test_names_that_lead_nowhere(here: Path, capsys: pytest.CaptureFixture[str])
 def test_formats_that_were_read_before(command: list[str], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "saved").mkdir()
     (here / "saved" / "dataset_dict.json").write_text("{}")
-    sentence = refused(capsys, *command, "saved")
-    assert "saved is a Hugging Face data set" in sentence
-    assert "--data module:callable (docs/data.md" in sentence
+    message = refused(capsys, *command, "saved")
+    assert "saved is a Hugging Face data set" in message
+    assert "--data module:callable (docs/data.md" in message
     if command != ["data", "pack"]:
         np.save(here / "x_train.npy", PIXELS)
-        sentence = refused(capsys, *command, "x_train.npy")
-        assert "x_train.npy is an .npy file" in sentence
-        assert "--data module:callable (docs/data.md" in sentence
+        message = refused(capsys, *command, "x_train.npy")
+        assert "x_train.npy is an .npy file" in message
+        assert "--data module:callable (docs/data.md" in message
 
 
 CODE = """
@@ -264,5 +264,5 @@ def test_through_the_commands(here: Path, capsys: pytest.CaptureFixture[str], mo
     assert call(capsys, "train", "--resume", "run", *named).code == 0
     (here / "noise_data.py").write_text(CODE.replace("+= 150", "+= 149"))
     monkeypatch.delitem(sys.modules, "noise_data")
-    sentence = call(capsys, "train", "--resume", "run", *named).err.splitlines()[-1]
-    assert "the data noise_data:Noise has changed since" in sentence
+    message = call(capsys, "train", "--resume", "run", *named).err.splitlines()[-1]
+    assert "the data noise_data:Noise has changed since" in message

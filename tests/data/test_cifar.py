@@ -268,11 +268,11 @@ def test_state_cannot_change_the_byte_type(tmp_path: Path) -> None:
         b"\x80\x02}U\x02\xff\xfeK\x01s.",
     ],
 )
-def test_damage_is_one_sentence(tmp_path: Path, content: bytes) -> None:
+def test_damage_is_one_message(tmp_path: Path, content: bytes) -> None:
     refused(tmp_path, content, "batch")
 
 
-def test_every_truncation_is_one_sentence(tmp_path: Path) -> None:
+def test_every_truncation_is_one_message(tmp_path: Path) -> None:
     content = formats.python2({b"data": formats.pixels(1, 12), b"labels": [1]})
     for end in range(len(content)):
         refused(tmp_path, content[:end], "batch")

@@ -100,7 +100,7 @@ def test_the_size_that_most_images_have(folder: Path, store: Path, capsys: pytes
     assert "have 2 sizes; all are resized to 48×64 (height×width), that of 30 of 31; --data.size" in said
 
 
-def test_hidden_files_and_strangers(folder: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_hidden_files_and_other_files(folder: Path, store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / ".DS_Store").write_bytes(b"x")
     (folder / "blue" / "._000.jpg").write_bytes(b"not an image")
     (folder / "blue" / "Thumbs.db").write_bytes(b"x")

@@ -39,7 +39,7 @@ def test_the_pixels_stay_on_the_disk(folder: Path, store: Path) -> None:
     assert not torch.equal(splits.train.x[0], read(folder, store).train.x[0])
 
 
-def test_a_changed_folder_is_packed_anew(folder: Path, store: Path) -> None:
+def test_a_changed_folder_is_packed_again(folder: Path, store: Path) -> None:
     read(folder, store)
     (old,) = packed(store)
     picture(0, 99).save(folder / "blue" / "more.png")
@@ -61,7 +61,7 @@ def test_other_options_have_a_cache_of_their_own(folder: Path, store: Path) -> N
     assert len(packed(store)) == 3
 
 
-def test_a_damaged_cache_is_made_anew(folder: Path, store: Path) -> None:
+def test_a_damaged_cache_is_packed_again(folder: Path, store: Path) -> None:
     before = read(folder, store).test.x.clone()
     (cache,) = packed(store)
     for damage in ("images.npy", "labels.npy", "manifest.json"):
@@ -78,7 +78,7 @@ def test_zeroed_labels_and_pixels_are_noticed(damage: str, folder: Path, store: 
     (cache,) = packed(store)
     array = np.load(cache / damage)
     np.save(cache / damage, np.zeros_like(array))
-    with pytest.raises(UserError, match="not those that were packed"):
+    with pytest.raises(UserError, match="have changed since they were packed"):
         packed_set.read_packed(cache)
     after = read(folder, store)
     assert torch.equal(after.train.x, x)
@@ -139,7 +139,7 @@ def test_a_process_that_is_killed_while_packing(end: str, folder: Path, store: P
     assert whole.name.startswith("mine-")
 
 
-def test_a_full_disk_is_one_sentence(folder: Path, store: Path) -> None:
+def test_a_full_disk_is_one_message(folder: Path, store: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
     before = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     try:

@@ -1,4 +1,4 @@
-"""What can be wrong with a folder of images: one sentence, and nothing left in the cache."""
+"""What can be wrong with a folder of images: one error message, and nothing left in the cache."""
 
 import os
 import shutil
@@ -17,18 +17,18 @@ def test_a_corrupt_image_is_named(folder: Path, store: Path) -> None:
     (folder / "green" / "000.jpg").write_bytes(b"no image at all")
     content = (folder / "red" / "001.png").read_bytes()
     (folder / "red" / "001.png").write_bytes(content[: len(content) // 2])
-    assert "green/000.jpg (it is no image of a known format): replace or remove" in refused(folder, store)
+    assert "green/000.jpg (it is not an image of a known format): replace or remove" in refused(folder, store)
     (folder / "green" / "000.jpg").unlink()
-    sentence = refused(folder, store)
-    assert sentence.startswith(f"an image of {folder.resolve()} cannot be read: red/001.png (OSError: ")
+    message = refused(folder, store)
+    assert message.startswith(f"an image of {folder.resolve()} cannot be read: red/001.png (OSError: ")
 
 
 def test_many_corrupt_images_are_counted(folder: Path, store: Path) -> None:
     for path in sorted(folder.rglob("*.png")):
         path.write_bytes(path.read_bytes()[:-200])
-    sentence = refused(folder, store)
-    assert sentence.startswith("15 images of ")
-    assert "; and 12 more: replace or remove" in sentence
+    message = refused(folder, store)
+    assert message.startswith("15 images of ")
+    assert "; and 12 more: replace or remove" in message
 
 
 def test_a_bomb_is_named(folder: Path, store: Path) -> None:
@@ -84,9 +84,9 @@ def test_a_name_that_cannot_be_printed(folder: Path, store: Path) -> None:
 def test_a_test_class_that_training_lacks(tmp_path: Path, store: Path) -> None:
     fill(tmp_path / "mine" / "train")
     fill(tmp_path / "mine" / "test", {"blue": 2, "Red": 2})
-    sentence = refused(tmp_path / "mine", store)
-    assert f"the class Red of {tmp_path / 'mine' / 'test'} is not in" in sentence
-    assert "the training classes are blue, green, red" in sentence
+    message = refused(tmp_path / "mine", store)
+    assert f"the class Red of {tmp_path / 'mine' / 'test'} is not in" in message
+    assert "the training classes are blue, green, red" in message
 
 
 def test_splits_that_make_no_sense(tmp_path: Path, store: Path) -> None:
@@ -112,14 +112,14 @@ def test_a_class_may_be_called_test(tmp_path: Path, store: Path) -> None:
 
 def test_links_that_make_no_sense(folder: Path, store: Path, tmp_path: Path) -> None:
     (folder / "blue" / "up").symlink_to(folder)
-    sentence = refused(folder, store)
-    assert "is a link to a folder that contains it" in sentence
+    message = refused(folder, store)
+    assert "is a link to a folder that contains it" in message
     (folder / "blue" / "up").unlink()
     (folder / "blue" / "gone.png").symlink_to(tmp_path / "nowhere.png")
-    assert "gone.png is a link to nothing" in refused(folder, store)
+    assert "gone.png is a broken link" in refused(folder, store)
     (folder / "blue" / "gone.png").unlink()
     (folder / "blue" / "self.png").symlink_to(folder / "blue" / "self.png")
-    assert "self.png is a link to nothing" in refused(folder, store)
+    assert "self.png is a broken link" in refused(folder, store)
     (folder / "blue" / "self.png").unlink()
     (folder / "twin").symlink_to(folder / "blue")
     assert "are the same folder" in refused(folder, store)
@@ -140,8 +140,8 @@ def test_images_too_large_to_take_as_they_are(tmp_path: Path, store: Path) -> No
         (tmp_path / "mine" / name).mkdir(parents=True)
         for k in range(5):
             Image.new("L", (2048, 1024), k).save(tmp_path / "mine" / name / f"{k}.png")
-    sentence = refused(tmp_path / "mine", store)
-    assert "1024×2048 pixels, more than 1024 a side: choose a size, such as --data.size 32 64." in sentence
+    message = refused(tmp_path / "mine", store)
+    assert "1024×2048 pixels, more than 1024 a side: choose a size, such as --data.size 32 64." in message
     assert read(tmp_path / "mine", store, size=(32, 64)).spec.shape == (1, 32, 64)
 
 

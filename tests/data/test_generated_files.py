@@ -1,4 +1,4 @@
-"""Files of generated images: unpacked once, mapped from the disk, and one sentence where they are damaged."""
+"""Files of generated images: unpacked once, mapped from the disk, and one error message where they are damaged."""
 
 import subprocess
 import sys
@@ -163,7 +163,7 @@ DAMAGES = [cut, flip_local_header, flip_packed, flip_stored, shorter_than_it_say
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_one_sentence(damage: Any, tmp_path: Path, store: Path) -> None:
+def test_a_damaged_file_is_one_message(damage: Any, tmp_path: Path, store: Path) -> None:
     np.savez(tmp_path / "a.npz", **arrays())
     damage(tmp_path / "a.npz")
     with pytest.raises(UserError, match=r"a\.npz cannot be read as an \.npz file \(.*\): replace it"):

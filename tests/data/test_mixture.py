@@ -136,7 +136,7 @@ def test_generated_images_of_another_size_are_resized() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "original", "sentence"),
+    ("batch_size", "original", "message"),
     [
         (20, 0.01, "with data.generated.original 0.01 a batch of 20 has no original images"),
         (20, 1.0, "with data.generated.original 1 a batch of 20 has no generated images"),
@@ -144,10 +144,10 @@ def test_generated_images_of_another_size_are_resized() -> None:
         (100, 0.2, "a batch of 100 takes 80 generated images, more than half of the 131 there are"),
     ],
 )
-def test_mixtures_that_cannot_be(batch_size: int, original: float, sentence: str) -> None:
+def test_mixtures_that_cannot_be(batch_size: int, original: float, message: str) -> None:
     with pytest.raises(UserError) as error:
         loader(batch_size, original)
-    assert sentence in str(error.value)
+    assert message in str(error.value)
 
 
 @pytest.fixture(autouse=True)
@@ -196,12 +196,12 @@ WRONG: dict[str, dict[str, object]] = {
 }
 
 
-@pytest.mark.parametrize("sentence", WRONG)
-def test_files_that_cannot_be_used(sentence: str, tmp_path: Path) -> None:
-    path = save(tmp_path / "more.npz", **WRONG[sentence])
+@pytest.mark.parametrize("message", WRONG)
+def test_files_that_cannot_be_used(message: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "more.npz", **WRONG[message])
     with pytest.raises(UserError) as error:
         splits(path)
-    assert sentence in str(error.value)
+    assert message in str(error.value)
     assert str(path) in str(error.value)
 
 

@@ -1,4 +1,4 @@
-"""Data of one's own."""
+"""Custom data in .npz files."""
 
 import contextlib
 import zipfile

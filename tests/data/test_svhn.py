@@ -1,4 +1,4 @@
-"""SVHN, and the reader of its MATLAB files beside SciPy's."""
+"""SVHN, and its reader of MATLAB files compared with SciPy's."""
 
 import struct
 from pathlib import Path
@@ -173,4 +173,4 @@ def test_any_byte_may_be_wrong(tmp_path: Path, packed: bool) -> None:
                 with reading(path, "a MATLAB file"):
                     read_matlab(path, ("X",))
             except UserError:
-                continue  # a flipped pixel does no harm, everything else is one sentence
+                continue  # anything but a changed pixel is one error message

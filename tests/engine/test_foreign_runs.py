@@ -1,4 +1,4 @@
-"""Runs of strangers: nothing is written outside their folder."""
+"""Untrusted runs: nothing is written outside their folder."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A run that ends after a step, or around something that it writes, goes on in the same bits."""
+"""A run that ends after a step, or around something that it writes, resumes with the same bits."""
 
 import contextlib
 import random

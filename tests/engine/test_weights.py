@@ -182,8 +182,8 @@ def spoil(kind: str, folder: Path, state: dict[str, Tensor]) -> tuple[Path, str]
 def test_an_unsound_file(
     kind: str, state: dict[str, Tensor], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, sentence = spoil(kind, tmp_path, state)
-    assert sentence in refused(capsys, "evaluate", str(path), *EVALUATE)
+    path, message = spoil(kind, tmp_path, state)
+    assert message in refused(capsys, "evaluate", str(path), *EVALUATE)
 
 
 def test_code_in_a_file_is_not_run(
@@ -194,9 +194,9 @@ def test_code_in_a_file_is_not_run(
         path = tmp_path / f"code{k}.pt"
         for old in (False, True):
             torch.save(saved, path, _use_new_zipfile_serialization=not old)
-            sentence = refused(capsys, "evaluate", str(path), *EVALUATE)
-            assert f"{path} holds objects or code" in sentence
-            assert "state_dict()" in sentence
+            message = refused(capsys, "evaluate", str(path), *EVALUATE)
+            assert f"{path} holds objects or code" in message
+            assert "state_dict()" in message
     assert not proof.exists()
 
 

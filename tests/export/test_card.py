@@ -97,7 +97,7 @@ def test_the_readme_of_a_network_that_robustbench_can_take(tmp_path: Path) -> No
     text = (tmp_path / "out" / "README.md").read_text()
     assert 'benchmark(\n    load(), dataset="cifar10", threat_model="Linf", eps=0.2, device=device' in text
     assert "AutoAttack(" not in text
-    assert "It has not been measured" in text
+    assert "It has not been evaluated" in text
     small = {**facts, "shape": list(COLOUR.shape)}
     run, _ = make_run(tmp_path / "small", *FAMILIES["wrn"], data=small)
     write_folder(load_run(run.path, "best", None), tmp_path / "small-out")
@@ -105,7 +105,7 @@ def test_the_readme_of_a_network_that_robustbench_can_take(tmp_path: Path) -> No
     assert "AutoAttack(" in text
     assert "benchmark(" not in text
     height, width = COLOUR.shape[1:]
-    assert f"it is for cifar10 at\n{height}×{width}." in text
+    assert f"it was trained on cifar10 at\n{height}×{width}." in text
     assert 'mode="area"' in text
 
 

@@ -50,8 +50,8 @@ def test_other_peoples_files_are_kept(
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text('{"kind": "mine"}')
-    sentence = refused(capsys, "export", str(run.path), "--out", str(out))
-    assert sentence == f"{out} holds a {name} that is not of an export: choose another --out, or move it away."
+    message = refused(capsys, "export", str(run.path), "--out", str(out))
+    assert message == f"{out} has a {name} that is not of an export: choose another --out, or move it away."
     assert [path.name for path in out.iterdir()] == [name]
     assert (out / name).read_text() == '{"kind": "mine"}'
 
@@ -80,8 +80,8 @@ def test_no_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_weights_yet(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     run.best.unlink()
-    sentence = refused(capsys, "export", str(run.path))
-    assert f"{run.path} has no best.safetensors: " in sentence
+    message = refused(capsys, "export", str(run.path))
+    assert f"{run.path} has no best.safetensors: " in message
     assert not (run.path / "export").exists()
 
 

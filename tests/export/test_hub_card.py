@@ -76,7 +76,7 @@ def test_a_network_that_was_not_measured(tmp_path: Path, capsys: pytest.CaptureF
     _, metadata, body = exported(run, capsys)
     assert metadata["datasets"] == ["uoft-cs/cifar10"]
     assert "model-index" not in metadata
-    assert "It has not been measured" in body
+    assert "It has not been evaluated" in body
 
 
 def test_an_export_without_it_takes_its_place(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

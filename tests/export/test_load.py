@@ -114,8 +114,8 @@ def test_which_weights(tmp_path: Path) -> None:
 
 
 def test_what_is_no_network(tmp_path: Path) -> None:
-    for path, sentence in ((tmp_path, "is not a run folder"), (tmp_path / "nowhere", "there is no folder")):
-        with pytest.raises(UserError, match=sentence):
+    for path, message in ((tmp_path, "is not a run folder"), (tmp_path / "nowhere", "there is no folder")):
+        with pytest.raises(UserError, match=message):
             uiat.load(path)
 
 

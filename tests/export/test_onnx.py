@@ -20,8 +20,8 @@ def test_without_the_package(
 ) -> None:
     run, _ = make_run(tmp_path / "run", *FAMILIES["resnet"])
     monkeypatch.setattr(exported_folder, "find_spec", lambda name: None)
-    sentence = refused(capsys, "export", str(run.path), "--onnx")
-    assert sentence == "--onnx needs the package onnx: pip install onnx."
+    message = refused(capsys, "export", str(run.path), "--onnx")
+    assert message == "--onnx needs the package onnx: pip install onnx."
     assert not (run.path / "export").exists()
 
 

@@ -1,4 +1,4 @@
-"""A network of one's own: its file goes along, or one sentence says why it cannot."""
+"""Exports of custom networks: the file is copied, or one error message says why it cannot be."""
 
 import importlib
 import re
@@ -74,8 +74,8 @@ def test_a_file_that_needs_another(
     path = tmp_path / f"{module}.py"
     path.write_text(f"{line}\n{NETWORK}")
     run, _ = make_run(tmp_path / "run", Imported(f"{module}:by_spec"), GREY)
-    sentence = refused(capsys, "export", str(run.path), "--model", f"{module}:by_spec")
-    assert sentence == f"{path} imports helper beside it, so {module}:by_spec cannot be exported: put it in one file."
+    message = refused(capsys, "export", str(run.path), "--model", f"{module}:by_spec")
+    assert message == f"{path} imports helper beside it, so {module}:by_spec cannot be exported: define it in one file."
     assert not (run.path / "export").exists()
     for name in ("helper", "helper.deep"):
         monkeypatch.delitem(sys.modules, name, raising=False)
@@ -183,12 +183,12 @@ def test_what_a_registered_network_requires(registered: str, tmp_path: Path) -> 
     run, logits = make_run(tmp_path / "run", importlib.import_module(registered).Registered(), GREY)
     write_folder(load_run(run.path, "best", None), tmp_path / "out")
     assert read_json(tmp_path / "out" / "card.json")["requires"] == ["numpy", "safetensors", "torch"]
-    assert "need numpy, safetensors and torch alone" in (tmp_path / "out" / "README.md").read_text()
+    assert "need only numpy, safetensors and torch" in (tmp_path / "out" / "README.md").read_text()
     assert torch.equal(read_logits({tmp_path / "out": images(GREY)})[0], logits)
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "sentence"),
+    ("old", "new", "message"),
     [
         (
             "kept = data\n",
@@ -197,12 +197,12 @@ def test_what_a_registered_network_requires(registered: str, tmp_path: Path) -> 
         ),
         ("import argparse", "import helper", r"imports helper beside it, so .*\.Registered cannot be exported"),
         ("nn.Flatten()", "nn.Flatten(), nn.Dropout(LONGEST / 1000)", r"\(NameError: name 'LONGEST' is not defined\)"),
-        ("nn.Flatten()", "nn.Flatten(), SCALE(__name__)", r"^model\.py gives other logits than the run"),
+        ("nn.Flatten()", "nn.Flatten(), SCALE(__name__)", r"^model\.py returns other logits than the run"),
     ],
     ids=["uses uiat", "needs a file", "constant of uiat", "other logits"],
 )
 def test_a_registered_network_that_cannot_be_one_file(
-    old: str, new: str, sentence: str, registered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    old: str, new: str, message: str, registered: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("helper.py").write_text("x = 1\n")
     path = Path(f"{registered}.py")
@@ -210,6 +210,6 @@ def test_a_registered_network_that_cannot_be_one_file(
     run, _ = make_run(tmp_path / "run", importlib.import_module(registered).Registered(), GREY)
     monkeypatch.delitem(sys.modules, "helper", raising=False)
     loaded = load_run(run.path, "best", None)
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(UserError, match=message):
         write_folder(loaded, tmp_path / "out")
     assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""From a run to the Hub and back, against a stand-in for it; every failure is one sentence."""
+"""From a run to the Hub and back, against a stand-in for it; every failure is one error message."""
 
 import os
 import subprocess
@@ -120,8 +120,8 @@ def test_a_hub_that_does_not_answer(
         pass
     monkeypatch.setattr(constants, "ENDPOINT", gone.address)
     assert "the Hub cannot be reached for owner/name (" in refused(capsys, "push", str(run.path), "owner/name")
-    sentence = refused(capsys, "evaluate", "owner/name")
-    assert sentence.startswith("there is no path owner/name, and the Hub cannot be reached for owner/name (")
+    message = refused(capsys, "evaluate", "owner/name")
+    assert message.startswith("there is no path owner/name, and the Hub cannot be reached for owner/name (")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE" in refused(capsys, "evaluate", "owner/name")
 
@@ -142,10 +142,10 @@ def test_without_the_package(
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.chdir(tmp_path)
-    sentence = refused(capsys, "evaluate", "owner/name")
-    assert sentence.startswith("there is no path owner/name, and a download")
-    assert "pip install huggingface_hub" in sentence
-    assert sentence.endswith("pip install huggingface_hub.")
+    message = refused(capsys, "evaluate", "owner/name")
+    assert message.startswith("there is no path owner/name, and a download")
+    assert "pip install huggingface_hub" in message
+    assert message.endswith("pip install huggingface_hub.")
     assert refused(capsys, "push", str(run.path), "owner/name").endswith("pip install huggingface_hub.")
     uiat.load(run.path)
 

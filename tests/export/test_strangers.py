@@ -1,4 +1,4 @@
-"""Exports of strangers: no code of theirs runs, no memory is taken on their word, and each mistake is one sentence."""
+"""Untrusted exports: no code in them runs, sizes are checked before memory is taken, each mistake is one message."""
 
 import json
 import sys
@@ -75,13 +75,13 @@ CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
 
 @pytest.mark.parametrize("kind", CHANGES)
 def test_a_hostile_description(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change, sentence = CHANGES[kind]
+    change, message = CHANGES[kind]
     config = read_json(folder / "config.json")
     change(config)
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError) as error:
         uiat.load(folder)
-    assert sentence in str(error.value)
+    assert message in str(error.value)
     assert len(str(error.value)) < 600
     assert len(refused(capsys, "evaluate", str(folder), "--n", "5")) < 600
 

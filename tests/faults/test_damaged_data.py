@@ -1,4 +1,4 @@
-"""Data that is damaged while a run rests: one sentence, the run is untouched, and with the data back it goes on."""
+"""Data that is damaged while a run is stopped: one error message, and with the data restored the run resumes."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A disk that takes no more: one sentence, the last good checkpoint is kept, and with room the run goes on."""
+"""A full disk: one error message, the last good checkpoint is kept, and with free space the run resumes."""
 
 import errno
 import random
@@ -21,7 +21,7 @@ def full() -> None:
 
 
 def check_sentence(words: str, run: RunFolder, why: str) -> None:
-    """The last line says what could not be written, why, and how to go on."""
+    """The last line says what could not be written, why, and how to resume."""
     line = words.rstrip().splitlines()[-1]
     assert line.startswith("uiat: cannot write "), words
     assert why in line

@@ -1,10 +1,10 @@
-"""Files that somebody made to do harm: no code in them runs, and each is one sentence.
+"""Files that somebody made to do harm: no code in them runs, and each is one error message.
 
 Readers that have such tests already: CIFAR's pickles in `tests/data/test_cifar.py`, archives with `../` and links in
 `tests/data/test_fetch.py:test_archive_that_tries_to_escape`, .npz files with objects or endless headers in
 `tests/data/test_npz.py`, .mat files in `tests/data/test_svhn.py`, weights files with code in
 `tests/engine/test_weights.py:test_code_in_a_file_is_not_run`, unknown kinds in config.json in
-`tests/engine/test_run_errors.py:test_a_broken_configuration`, exports of strangers in `tests/export/test_strangers.py`.
+`tests/engine/test_run_errors.py:test_a_broken_configuration`, untrusted exports in `tests/export/test_strangers.py`.
 """
 
 import json
@@ -160,9 +160,9 @@ def test_a_configuration_that_would_take_for_ever(
     saved[part][field] = value
     run_copy.config.write_text(json.dumps(saved))
     for command in (["train", "--resume"], ["evaluate"], ["export"], ["compare"], ["watch", "--once"]):
-        sentence = stopped(capsys, *command, str(run_copy.path))
-        assert str(run_copy.config) in sentence
-        assert len(sentence) < 600
+        message = stopped(capsys, *command, str(run_copy.path))
+        assert str(run_copy.config) in message
+        assert len(message) < 600
     with pytest.raises(UserError, match=r"config\.json"):
         uiat.load(run_copy.path)
 

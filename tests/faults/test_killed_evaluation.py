@@ -1,4 +1,4 @@
-"""An evaluation that is killed at random moments goes on and finds what an unbroken one finds."""
+"""An evaluation that is killed at random moments resumes and finds what an unbroken one finds."""
 
 import random
 import shutil

@@ -1,4 +1,4 @@
-"""Two processes of a run, one of which is killed: the other ends too, and both go on from the last checkpoint."""
+"""Two processes of a run, one of which is killed: the other ends too, and both resume from the last checkpoint."""
 
 import os
 import random

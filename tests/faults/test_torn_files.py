@@ -1,4 +1,4 @@
-"""Checkpoints and tables that are cut or flipped at any place: noticed, and the run goes on from the one before."""
+"""Checkpoints and tables that are cut or flipped at any place: noticed, and the run resumes from the one before."""
 
 import random
 import shutil

@@ -61,14 +61,13 @@ def main(args: list[str]) -> int:
     curves: list[CurveVerdicts] = []
     ledgers: list[Ledger] = []
     for subject in subjects:
-        ledger = open_ledger(subject, ("curves", options.attack, *map(repr, grid)), False, options.restart)
-        if ledger.resumed:
-            notices.print("resuming an interrupted measurement (--restart starts from scratch)", markup=False)
+        size, settings = options.subject.batch_size, ("curves", options.attack, *map(repr, grid))
+        with open_ledger(subject, settings, False, options.restart) as ledger:
+            if ledger.resumed:
+                notices.print("resuming an interrupted measurement (--restart starts from scratch)", markup=False)
+            found = measure(subject.fast, subject.images, points, batch_size=size, device=subject.device, ledger=ledger)
         ledgers.append(ledger)
-        size = options.subject.batch_size
-        curves.append(
-            measure(subject.fast, subject.images, points, batch_size=size, device=subject.device, ledger=ledger)
-        )
+        curves.append(found)
     folder.mkdir(parents=True, exist_ok=True)
     write_curves(folder, first, options.attack, curves[0])
     if len(subjects) > 1:

@@ -14,7 +14,7 @@ from uiat.cli.flags import flags_of
 from uiat.config import AnyConfig
 from uiat.data import Images, Splits, npz
 from uiat.data.custom import is_custom
-from uiat.data.fetch import NotThere
+from uiat.data.fetch import DatasetNotFound
 from uiat.data.images import Parts
 from uiat.data.sizes import SIZES
 from uiat.engine.loop import dry_build
@@ -36,7 +36,7 @@ def load_or_blank(config: AnyConfig, data_dir: str | None) -> tuple[Splits, bool
     with TemporaryDirectory() as scratch:
         try:
             parts = data.read_source(source, scratch if users_own else data_dir)
-        except NotThere:
+        except DatasetNotFound:
             known, present = SIZES[source.name], False
             blank = [
                 Images(

@@ -31,7 +31,7 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Source:
-    """A bundled data set."""
+    """A built-in data set."""
 
     description: str
     load: Callable[[Path, bool], tuple[Images, Images]]
@@ -80,7 +80,7 @@ def load_splits(config: DataConfig, data_dir: str | None = None, *, training: bo
 
 
 def read_source(config: DataConfig, data_dir: str | None = None, *, quiet: bool = False) -> Parts:
-    """Read a bundled data set, or custom data, whose notes are printed unless `quiet`."""
+    """Read a built-in data set, or custom data, whose notes are printed unless `quiet`."""
     if config.name in SOURCES:
         if config.test:
             raise UserError(f"--data.test is given, but {config.name} has a test set: omit it.")

@@ -1,6 +1,6 @@
-"""Crop, mirroring, rotation, CutMix and Cutout, for a whole batch at once.
+"""Batched data augmentation: random crop, horizontal flip, rotation, CutMix and Cutout.
 
-All draws are made on the CPU, so that every device gets the same.
+Random numbers are drawn on the CPU, so that they are the same for every device.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 
 @dataclass(frozen=True, eq=False)
 class Augmentation:
-    """Where each image's crop starts in the padded image, and whether the image is mirrored."""
+    """The crop offset of each image in the padded image, and whether the image is flipped."""
 
     top: Tensor
     left: Tensor
@@ -23,7 +23,7 @@ class Augmentation:
         return Augmentation(self.top[which], self.left[which], self.flip[which])
 
     def __call__(self, x: Tensor, padding: int) -> Tensor:
-        """Apply to images (B, C, H, W): one gather from the padded batch does crop and mirror together."""
+        """Crop and flip images (B, C, H, W) with one gather from the padded batch."""
         count, channels, height, width = x.shape
         across = torch.arange(width, device=x.device)
         columns = torch.where(self.flip[:, None], across.flip(0), across) + self.left[:, None]
@@ -36,7 +36,7 @@ class Augmentation:
 def draw(
     count: int, padding: int, flip: bool, generator: torch.Generator, device: torch.device | str = "cpu"
 ) -> Augmentation:
-    """Draw crops and mirroring; switching `flip` off does not move the crops."""
+    """Draw crops and flips; the crops do not depend on `flip`."""
     offsets = torch.randint(0, 2 * padding + 1, (2, count), generator=generator)
     mirrored = torch.randint(0, 2, (1, count), generator=generator) * flip
     top, left, coin = torch.cat([offsets, mirrored]).to(device)  # one transfer
@@ -54,7 +54,7 @@ class Rotation:
         return Rotation(self.angle[which.to(self.angle.device)])
 
     def __call__(self, x: Tensor) -> Tensor:
-        """Turn images (B, C, H, W) about their centres: each pixel takes the nearest one, or 0 from outside."""
+        """Rotate images (B, C, H, W) about their centres, with nearest-neighbour sampling and zeros outside."""
         height, width = x.shape[2:]
         cos, sin = (part[:, None, None] for part in (self.angle.cos(), self.angle.sin()))
         down = (torch.arange(height, dtype=torch.float64) + 0.5 - height / 2)[:, None]
@@ -63,12 +63,12 @@ class Rotation:
         column = (cos * across - sin * down + width / 2).floor().long()
         inside = (row >= 0) & (row < height) & (column >= 0) & (column < width)
         place = torch.where(inside, row * width + column, height * width).flatten(1).to(x.device)
-        padded = pad(x.flatten(2), (0, 1))  # what lies outside is taken from here
+        padded = pad(x.flatten(2), (0, 1))  # the zero for pixels from outside
         return padded.gather(2, place[:, None].expand(-1, x.shape[1], -1)).view(x.shape)
 
 
 def draw_rotation(count: int, degrees: float, key: torch.Generator) -> Rotation:
-    """Draw uniform angles from -degrees to degrees."""
+    """Draw uniform angles from −degrees to degrees."""
     angle = torch.rand(count, generator=key, dtype=torch.float64) * 2 - 1
     return Rotation(torch.deg2rad(angle * degrees))
 
@@ -87,7 +87,7 @@ class Windows:
         return Windows(self.top[which], self.bottom[which], self.left[which], self.right[which])
 
     def mask(self, height: int, width: int) -> Tensor:
-        """Return which pixels lie within: (B, 1, H, W)."""
+        """Return a mask (B, 1, H, W) that is `True` inside the windows."""
         down = torch.arange(height, device=self.top.device)
         across = torch.arange(width, device=self.top.device)
         tall = (down >= self.top[:, None]) & (down < self.bottom[:, None])
@@ -95,32 +95,32 @@ class Windows:
         return (tall[:, :, None] & wide[:, None, :])[:, None]
 
     def fill(self, x: Tensor, other: Tensor | int) -> Tensor:
-        """Return images (B, C, H, W) whose windows are filled from other images, or with one value."""
+        """Return images (B, C, H, W) with the windows filled from other images, or with one value."""
         return torch.where(self.mask(*x.shape[2:]), other, x)
 
 
 def draw_cutout(
     count: int, side: int, shape: tuple[int, ...], key: torch.Generator, device: torch.device | str = "cpu"
 ) -> Windows:
-    """Draw a square for each image, its centre anywhere, so that it may reach over the edge (DeVries & Taylor)."""
+    """Draw a Cutout square for each image (DeVries & Taylor); its centre is uniform, so it may cross the border."""
     return _windows(torch.full((count,), side), torch.full((count,), side), shape, key, device)
 
 
 def draw_cutmix(y: Tensor, probability: float, shape: tuple[int, ...], key: torch.Generator) -> tuple[Windows, Tensor]:
-    """Draw CutMix within a class (Yun et al.) for a batch with labels y: windows, and the image that fills each.
+    """Draw CutMix (Yun et al.) within a class for a batch with labels y: (windows, partners).
 
-    Windows have a uniform area and their centres anywhere. The partner, a place within the batch, is another image of
-    the same class, so that the label stays; it is the image itself where the batch has no other.
+    Areas and centres of the windows are uniform. The partner, an index in the batch, is another image of the same
+    class, so that the label is unchanged, or the image itself if the batch has no other of its class.
     """
     count, height, width = len(y), shape[-2], shape[-1]
-    side = torch.rand(count, generator=key).sqrt()  # the square root of the share that is filled: Beta(1, 1)
+    side = torch.rand(count, generator=key).sqrt()  # the square root of the filled share, which is Beta(1, 1)
     applied = torch.rand(count, generator=key) < probability
     tall, wide = ((side * length).round().long() * applied for length in (height, width))
     windows = _windows(tall, wide, shape, key, y.device)
     shuffled = torch.randperm(count, generator=key).to(y.device)
     grouped = shuffled[y[shuffled].argsort(stable=True)]  # by class, in random order within each
     label = y[grouped]
-    first = torch.searchsorted(label, label)  # where each one's class begins
+    first = torch.searchsorted(label, label)  # where the class of each image begins
     last = torch.searchsorted(label, label, right=True) - 1
     here = torch.arange(count, device=y.device)
     partner = torch.empty_like(grouped)
@@ -131,7 +131,7 @@ def draw_cutmix(y: Tensor, probability: float, shape: tuple[int, ...], key: torc
 def _windows(
     tall: Tensor, wide: Tensor, shape: tuple[int, ...], key: torch.Generator, device: torch.device | str
 ) -> Windows:
-    """Place windows of these sides with their centres anywhere in the image, and cut off what lies outside."""
+    """Draw uniform centres for windows with these sides, and clip the windows to the image."""
     ends = []
     for length, side in ((shape[-2], tall), (shape[-1], wide)):
         start = torch.randint(0, length, (len(side),), generator=key) - side // 2

@@ -1,7 +1,7 @@
-"""CIFAR-10 and CIFAR-100 in either of their official layouts: binary (preferred, no pickle) and pickled.
+"""CIFAR-10 and CIFAR-100 in either of their official layouts: binary (preferred) and pickled.
 
-A pickle is a program. The official files are pickles of Python 2, so the names that they need are answered here by
-stand-ins that do only what those files use; any other name is refused, never looked up.
+A pickle is a program. The names that the official files, pickles of Python 2, refer to are resolved to stand-ins that
+do only what these files need; any other name is refused and never imported.
 """
 
 import io
@@ -27,7 +27,7 @@ _PIXELS = 3 * 32 * 32
 
 
 def _read_binary(path: Path, label_bytes: int, label: int = 0) -> tuple[Bytes, NDArray[np.integer]]:
-    """Read records of labels, of which one is wanted (CIFAR-100 has the coarse one, then the fine one), and pixels."""
+    """Read records of labels and pixels; `label` selects one label (CIFAR-100 has the coarse, then the fine one)."""
     with reading(path, "a CIFAR binary file"):
         stored = np.frombuffer(content_of(path), np.uint8)
     record = label_bytes + _PIXELS
@@ -71,11 +71,11 @@ class Layout:
     test: tuple[str, ...]
     names: str
     read: Callable[[Path], tuple[Bytes, NDArray[np.integer]]]
-    """One file: images (N, 3072) and labels (N,)."""
+    """Read one file: images (N, 3072) and labels (N,)."""
     read_names: Callable[[Path], list[str]]
 
     def missing(self, at: Path) -> list[str]:
-        """Return the files that a folder lacks."""
+        """Return the files that are missing in a folder."""
         return [file for file in (*self.train, *self.test, self.names) if not is_file(at / file)]
 
 
@@ -126,28 +126,28 @@ _LAYOUTS = {
 }
 _CLASSES = {"CIFAR-10": 10, "CIFAR-100": 100, "CIFAR-100 with coarse labels": 20}
 _ARCHIVES = {"cifar-10-batches-bin": "cifar-10-binary.tar.gz", "cifar-100-binary": "cifar-100-binary.tar.gz"}
-"""The official archive of each folder."""
+"""The official archive that contains each folder."""
 
 
 def load10(folder: Path, download: bool) -> tuple[Images, Images]:
-    """Return CIFAR-10's (train, test)."""
+    """Read CIFAR-10's (train, test)."""
     return _load("CIFAR-10", folder, download)
 
 
 def load100(folder: Path, download: bool) -> tuple[Images, Images]:
-    """Return CIFAR-100's (train, test) with its 100 fine labels."""
+    """Read CIFAR-100's (train, test) with its 100 fine labels."""
     return _load("CIFAR-100", folder, download)
 
 
 def load100_coarse(folder: Path, download: bool) -> tuple[Images, Images]:
-    """Return CIFAR-100's (train, test) with its 20 coarse labels."""
+    """Read CIFAR-100's (train, test) with its 20 coarse labels."""
     return _load("CIFAR-100 with coarse labels", folder, download)
 
 
 def _load(name: str, data: Path, download: bool) -> tuple[Images, Images]:
     classes = _CLASSES[name]
     for layout in _LAYOUTS[name]:
-        for at in (data / layout.folder, data):  # the folder of the layout may be named as the data folder itself
+        for at in (data / layout.folder, data):  # the data folder may itself be the folder of the layout
             if not layout.missing(at):
                 return _read(layout, at, classes)
     binary, pickled = _LAYOUTS[name]
@@ -156,7 +156,7 @@ def _load(name: str, data: Path, download: bool) -> tuple[Images, Images]:
     if not os.path.exists(at):
         fetch.archive(_ARCHIVES[binary.folder], binary.folder, wanted, download)
     if missing := binary.missing(at):
-        raise UserError(f"{at} lacks {missing[0]}: complete it, or delete it to have it downloaded anew.")
+        raise UserError(f"{at} lacks {missing[0]}: add the file, or delete the folder to download it again.")
     return _read(binary, at, classes)
 
 
@@ -178,12 +178,12 @@ def _read(layout: Layout, at: Path, classes: int) -> tuple[Images, Images]:
 
 
 def _empty_array(kind: object, shape: object, code: object) -> NDArray[np.uint8]:
-    """Stand for NumPy's `_reconstruct`: the state that follows in the pickle brings shape and bytes."""
+    """Stand in for NumPy's `_reconstruct`: the state that follows in the pickle has the shape and the bytes."""
     return np.empty(0, np.uint8)
 
 
 def _byte_type(code: bytes | str, *options: object) -> "np.dtype[np.uint8]":
-    """Stand for `numpy.dtype`: another type than uint8 could smuggle object pointers in its state."""
+    """Stand in for `numpy.dtype`: another type than uint8 could contain object pointers."""
     name = code.decode("ascii", "replace") if isinstance(code, bytes) else code
     if name not in ("u1", "|u1", "uint8"):
         raise UserError(f"has an array of type {name!r} where only bytes are expected")
@@ -199,14 +199,14 @@ _ADMITTED: dict[tuple[str, str], Callable[..., Any] | str] = {
 
 
 _MOST_CODES, _MOST_PARTS = 2_000_000, 200
-"""Opcodes of a pickle, and those among them that make a list, tuple, dictionary or object; the largest official file
-has some 200,000 and 20."""
+"""The limits on opcodes of a pickle, and on those that create a list, tuple, dictionary or object; the largest official
+file has about 200,000 and 20."""
 _VALUES = {
     *("NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1", "LONG4", "FLOAT"),
     *("BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "UNICODE"),
     *("BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "GLOBAL", "STACK_GLOBAL", "REDUCE"),
 }
-"""Opcodes whose result has no parts; what `REDUCE` makes is an array or its type."""
+"""Opcodes whose result is not a container; that of `REDUCE` is an array or its type."""
 _PARTS = {
     *("EMPTY_LIST", "EMPTY_TUPLE", "EMPTY_DICT", "LIST", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "DICT"),
     *("REDUCE", "BUILD"),
@@ -216,10 +216,10 @@ _CODES = {*_VALUES, *_PARTS, *_GETS, "PROTO", "FRAME", "MARK", "APPEND", "APPEND
 
 
 def _check_codes(content: bytes) -> None:
-    """Refuse a pickle that is more than values in a few lists, before anything of it is built.
+    """Raise an error for a pickle that is more than values in a few lists, before any object is built.
 
-    Then its size in memory is a multiple of its size on the disk, and it is built in that many steps: the same part
-    twice, within a part that is there twice, and so on, would be a structure that takes forever to compare or to print.
+    This bounds time and memory by the size of the file: a container that occurs twice in another one that occurs twice,
+    and so on, would be a structure of exponential size.
     """
     last, parts, places = "", 0, dict[int, str]()
     codes: Iterator[tuple[pickletools.OpcodeInfo, Any, int | None]] = pickletools.genops(content)
@@ -228,41 +228,41 @@ def _check_codes(content: bytes) -> None:
         parts += name in _PARTS
         if name in _PUTS:
             if name != "MEMOIZE" and not 0 <= argument <= _MOST_CODES:
-                raise UserError(f"numbers a value {argument:,}, which is no place in a list of its values")
+                raise UserError(f"stores a value at index {argument:,} of its memo, which is out of range")
             places[len(places) if name == "MEMOIZE" else argument] = last
         elif name in _GETS and places.get(argument, "") not in _VALUES:
-            raise UserError("holds the same list or tuple in two places")
+            raise UserError("refers to the same list or tuple twice")
         elif name not in _CODES:
-            raise UserError(f"has the opcode {name}, which a data file has no need of")
+            raise UserError(f"has the opcode {name}, which a data file does not need")
         if count > _MOST_CODES or parts > _MOST_PARTS or (isinstance(argument, int) and abs(argument) >= 1 << 63):
-            raise UserError("is larger than any list of images, labels and names")
+            raise UserError("is larger than any file of images, labels and names")
         last = last if name in _PUTS or name == "FRAME" else name
 
 
 class _Unpickler(pickle.Unpickler):
-    """Builds byte arrays and plain values, and nothing else."""
+    """An unpickler that builds only byte arrays and plain values."""
 
     def find_class(self, module: str, name: str) -> Any:
         try:
             return _ADMITTED[module, name]
         except KeyError:
-            raise UserError(f"asks for {module}.{name}, which a data file has no need of") from None
+            raise UserError(f"refers to {module}.{name}, which a data file does not need") from None
 
 
 def unpickle(path: Path) -> dict[str, Any]:
-    """Read a pickled dictionary; keys and names that Python 2 wrote as byte strings become text."""
+    """Read a pickled dictionary; byte strings of Python 2 are decoded to text."""
     with reading(path, "a pickled data file"):
         content = content_of(path)
         try:
             _check_codes(content)
             entry = _Unpickler(io.BytesIO(content), encoding="bytes").load()
         except UserError as refused:
-            raise UserError(f"{path} {refused}: refused, replace it with the official file.") from None
+            raise UserError(f"{path} {refused}: replace it with the official file.") from None
         if not isinstance(entry, dict):
             raise TypeError(f"a dictionary is expected, not {type(entry).__name__}")
         return {_text(key): value for key, value in entry.items()}
 
 
 def _text(value: object) -> str:
-    """Return a byte string of Python 2 as text."""
+    """Decode a byte string of Python 2."""
     return value.decode("utf-8") if isinstance(value, bytes) else str(value)

@@ -49,7 +49,7 @@ def is_callable(name: str) -> bool:
 
 
 def is_custom(name: str) -> bool:
-    """Return whether the name of a data set that is not bundled is that of a custom one."""
+    """Return whether the name of a data set that is not built in is that of a custom one."""
     return is_path(name) or is_callable(name)
 
 
@@ -94,7 +94,7 @@ def listing(name: str) -> Listing:
         raise UserError(f"{path} is an .npy file, which is not supported: {_INSTEAD}")
     if not os.path.exists(path):
         if path.is_symlink():
-            raise UserError(f"{path} is a broken link, or a link to itself: remove it, or give {FORMS}.")
+            raise UserError(f"{path} is a link to itself or to a missing file: remove it, or give {FORMS}.")
         raise UserError(f"there is no {path}: {suggest_path(path) or f'give {FORMS}.'}")
     if not path.is_dir():
         raise UserError(f"{path} has no supported data format: give {FORMS}.")

@@ -1,6 +1,6 @@
-"""Finding the folder of the data, and downloading the official files into it.
+"""The data folder, and downloads of official files into it.
 
-A file is moved into place once its digest is right, a folder once it is extracted.
+A file is moved into place after its digest was verified, a folder after it was extracted.
 """
 
 import gzip
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Remote:
-    """Where an official file is, and the digests that it must have."""
+    """The address of an official file and its digests."""
 
     url: str
     digest: str
-    """As its authors, or torchvision, publish it; an MD5."""
+    """The MD5 that its authors, or torchvision, publish."""
     sha256: str = ""
-    """As TensorFlow Datasets records it for the same file; unlike an MD5, nobody can make another file that has it."""
+    """The SHA-256 that TensorFlow Datasets records for the same file; unlike an MD5, it cannot be forged."""
 
     @property
     def digests(self) -> str:
-        """All digests, for messages."""
+        """All digests, for error messages."""
         return " and ".join([self.digest, *([f"sha256:{self.sha256}"] if self.sha256 else [])])
 
 
@@ -84,51 +84,51 @@ OFFICIAL: dict[str, Remote] = {
 """The official files by name."""
 
 
-class NotThere(UserError):
-    """A known data set is not on the disk, and may not be downloaded."""
+class DatasetNotFound(UserError):
+    """A built-in data set is not on the disk, and downloads are disabled."""
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """A data set that is missing, and how messages name it and its files."""
+    """A missing data set and its files, for error messages."""
 
     name: str
     folder: Path
     files: str
 
     def error(self, problem: str, instead: str) -> UserError:
-        """Return the error that says what went wrong, and where the files can be put by hand."""
-        by_hand = f"put {self.files} into {self.folder}, name another folder with --data-dir"
+        """Return an error with the problem and the folder into which the files can be put by hand."""
+        by_hand = f"put {self.files} into {self.folder}, give another folder with --data-dir"
         return UserError(f"{problem}: {by_hand}, or {instead}.")
 
     def check(self, download: bool) -> None:
-        """Refuse to go on when downloading is switched off."""
+        """Raise an error if downloads are disabled."""
         if not download:
-            raise NotThere(
+            raise DatasetNotFound(
                 str(self.error(f"{self.name} is not in {self.folder}", "download it with `uiat data fetch`"))
             )
 
 
 def cache_folder() -> Path:
     """Return the user's cache folder for this package."""
-    import pooch  # slow to import, so only when asked for
+    import pooch  # slow to import
 
     return Path(pooch.os_cache("uiat"))
 
 
 def data_folder(data_dir: str | None) -> Path:
-    """Return the folder of all data sets: the one given, else $UIAT_DATA, else the user's cache."""
+    """Return the folder of all data sets: the given one, else $UIAT_DATA, else the user's cache."""
     given = data_dir or os.environ.get("UIAT_DATA")
     if not given:
         return cache_folder()
     folder = user_path(given).absolute()
     if os.path.exists(folder) and not folder.is_dir():
-        raise UserError(f"the data folder {folder} is a file: name a folder with --data-dir or $UIAT_DATA.")
+        raise UserError(f"the data folder {folder} is a file: give a folder with --data-dir or $UIAT_DATA.")
     return folder
 
 
 def file(name: str, folder: Path, wanted: Wanted, download: bool) -> Path:
-    """Download an official file into `folder`, where it appears only when its digest is right."""
+    """Download an official file into `folder`, where it appears after its digest was verified."""
     import requests
 
     wanted.check(download)
@@ -142,13 +142,13 @@ def file(name: str, folder: Path, wanted: Wanted, download: bool) -> Path:
         raise wanted.error(problem, "try again later") from error
     except OSError as error:
         raise _cannot_write(wanted.folder, error) from error
-    except ValueError as error:  # how pooch reports a digest
+    except ValueError as error:  # how pooch reports a wrong digest
         problem = f"what {remote.url} sent does not have the digest {remote.digests} and was discarded"
         raise wanted.error(problem, "try again later") from error
 
 
 def archive(name: str, member: str, wanted: Wanted, download: bool) -> None:
-    """Download an official archive and put its folder `member` into the data folder, whole or not at all."""
+    """Download an official archive, and move its folder `member` into the data folder once it is extracted."""
     wanted.check(download)
     data = wanted.folder
     try:
@@ -157,7 +157,7 @@ def archive(name: str, member: str, wanted: Wanted, download: bool) -> None:
             packed = file(name, Path(temporary), wanted, download)
             extracted = _extract(packed, Path(temporary) / "extracted") / member
             if not extracted.is_dir():
-                raise UserError(f"{OFFICIAL[name].url} does not hold the folder {member} and was discarded.")
+                raise UserError(f"{OFFICIAL[name].url} does not contain the folder {member} and was discarded.")
             _publish(extracted, data / member)
     except OSError as error:
         raise _cannot_write(data, error) from error
@@ -166,7 +166,7 @@ def archive(name: str, member: str, wanted: Wanted, download: bool) -> None:
 def _retrieve(remote: Remote, folder: Path, name: str) -> Path:
     import pooch
 
-    with ExitStack() as stack:  # pooch leaves the connection open when a download fails
+    with ExitStack() as stack:  # pooch leaves the connection open if a download fails
 
         def close_later(response: "requests.Response", **_: object) -> None:
             stack.callback(response.close)
@@ -174,13 +174,13 @@ def _retrieve(remote: Remote, folder: Path, name: str) -> Path:
         downloader = pooch.HTTPDownloader(progressbar=True, timeout=30, hooks={"response": close_later})
 
         def download_checked(url: str, output_file: str, caller: pooch.Pooch) -> None:
-            """Check the SHA-256 of what was sent; pooch checks the other digest, and puts the file in place."""
+            """Download and check the SHA-256; pooch checks the MD5 and moves the file into place."""
             downloader(url, output_file, caller)
             if remote.sha256 not in ("", digest(Path(output_file))):
-                raise ValueError("another SHA-256")
+                raise ValueError("the SHA-256 differs")
 
         path = Path(pooch.retrieve(remote.url, remote.digest, name, folder, downloader=download_checked))
-    path.chmod(0o644)  # pooch leaves the mode of a temporary file, which nobody else may read
+    path.chmod(0o644)  # pooch keeps the private mode of a temporary file
     return path
 
 
@@ -192,13 +192,11 @@ def _extract(packed: Path, into: Path) -> Path:
                 check_file_size(plain.tell())
             plain.seek(0)
             with tarfile.open(fileobj=plain) as tar:
-                check_file_size(
-                    sum(member.size for member in tar)
-                )  # an empty stretch of a file takes no room in the archive
+                check_file_size(sum(member.size for member in tar))  # a sparse file is larger than its archive
                 tar.extractall(into, filter="data")
     except (ValueError, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         why = first_line(error)
-        raise UserError(f"{packed.name} is no archive that can be trusted and was discarded ({why}).") from error
+        raise UserError(f"{packed.name} is not a valid archive and was discarded ({why}).") from error
     return into
 
 
@@ -206,9 +204,9 @@ def _publish(extracted: Path, target: Path) -> None:
     try:
         extracted.rename(target)
     except OSError:
-        if not target.is_dir():  # else another process was faster, with the same bytes
+        if not target.is_dir():  # else another process has written the same content
             raise
 
 
 def _cannot_write(folder: Path, error: OSError) -> UserError:
-    return UserError(f"cannot write to {folder} ({first_line(error)}): name another folder with --data-dir.")
+    return UserError(f"cannot write to {folder} ({first_line(error)}): give another folder with --data-dir.")

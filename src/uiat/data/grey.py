@@ -1,7 +1,7 @@
-"""The data sets of grey images.
+"""Data sets of grey images: scikit-learn's digits and Fashion-MNIST.
 
-The digits are 1,797 handwritten ones of 8×8 pixels that come with scikit-learn. Fashion-MNIST has images of clothes of
-28×28 pixels, in the idx files of its authors, packed or not.
+The digits are 1,797 handwritten ones of 8×8 pixels. Fashion-MNIST has images of clothes of 28×28 pixels, in the idx
+files of its authors, compressed or not.
 """
 
 import gzip
@@ -21,12 +21,12 @@ _CLASSES = (
 )
 _FILES = tuple(f"{part}-{kind}-ubyte" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1"))
 _SYSTEM = Path("/usr/share/datasets/fashion-mnist")
-"""Where Debian's package of the data set puts it."""
+"""The folder of Debian's package of the data set."""
 
 
 def load_digits(folder: Path, download: bool) -> tuple[Images, Images]:
-    """Return (train, test), always the same; the arguments are not used, since the data is in the library."""
-    from sklearn import datasets  # slow to import, so only when asked for
+    """Return a fixed split (train, test) of the digits; the arguments are not used, since scikit-learn has the data."""
+    from sklearn import datasets  # slow to import
 
     digits = datasets.load_digits()
     x = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]
@@ -34,7 +34,7 @@ def load_digits(folder: Path, download: bool) -> tuple[Images, Images]:
 
 
 def load_fashion(folder: Path, download: bool) -> tuple[Images, Images]:
-    """Return (train, test)."""
+    """Read Fashion-MNIST's (train, test)."""
     target = folder / "fashion-mnist"
     for at in (target, folder / "FashionMNIST" / "raw", folder, _SYSTEM):
         paths = [path for name in _FILES if (path := _find(at, name))]
@@ -63,7 +63,7 @@ def _read(images: Path, labels: Path) -> Images:
 
 
 def _idx(path: Path, dims: int) -> NDArray[np.uint8]:
-    """Read an idx file: 0, 0, 8 (bytes), how many dimensions, each as a big-endian int32, then the data."""
+    """Read an idx file: 0, 0, 8 (uint8), the number of dimensions, each as a big-endian int32, then the data."""
     with reading(path, "an idx file"):
         check_file_size(path.stat().st_size)
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
@@ -72,5 +72,5 @@ def _idx(path: Path, dims: int) -> NDArray[np.uint8]:
                 raise ValueError(f"it starts with {start.hex()} instead of 000008{dims:02}")
             shape = tuple(np.frombuffer(file.read(4 * dims), ">u4").tolist())
             check_file_size(math.prod(shape))
-            content = file.read(math.prod(shape) + 1)  # one more, so that a packed file checks itself at its end
+            content = file.read(math.prod(shape) + 1)  # one byte more, so that gzip verifies its checksum
         return np.frombuffer(content, np.uint8).reshape(shape)

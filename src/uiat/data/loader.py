@@ -1,4 +1,4 @@
-"""Batches of training images: which samples each has, in an order that depends on nothing but (seed, epoch, step)."""
+"""Batches of training images, in an order that depends only on (seed, epoch, step)."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,14 +20,14 @@ _END = object()
 
 
 class Loader:
-    """Shuffled, augmented batches; every sample once an epoch.
+    """Shuffled, augmented batches, in which every sample occurs once an epoch.
 
-    With generated images, a batch has the share `original` of original ones, and an epoch as many steps as these alone
-    would take; all batches are full then, and either kind goes through passes of its own, across the ends of epochs.
-    Generated images stay where they are, mapped from the disk perhaps; only a batch of them goes to the device.
+    With generated images, a share `original` of each batch are original ones, and an epoch has as many steps as without
+    generated images. All batches are full, and passes over either kind of images continue across epochs. Generated
+    images are not moved to the device as a whole, and may be memory-mapped.
 
-    A last batch of one joins the batch before it, since BatchNorm cannot learn from one sample; so a batch
-    has at most `batch_size + 1` samples.
+    A last batch of one sample is merged into the batch before it, since BatchNorm needs two; so a batch has at most
+    `batch_size + 1` samples.
     """
 
     def __init__(
@@ -61,12 +61,12 @@ class Loader:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Batches in an epoch."""
+        """The number of batches in an epoch."""
         full, left = divmod(len(self.images), self.batch_size)
         return max(1, full + (left > 1))
 
     def epoch(self, epoch: int, start: int = 0) -> Iterator[tuple[int, Batch]]:
-        """Yield (step, batch) from step `start` on; earlier steps change nothing in later ones."""
+        """Yield (step, batch) from step `start` on; batches do not depend on earlier ones."""
         steps = self.steps_per_epoch
         if self.mixture is not None:
             for step in range(start, steps):
@@ -80,7 +80,7 @@ class Loader:
             yield step, self._batch(order[first:last], epoch, step)
 
     def _batch(self, index: Tensor, epoch: int, step: int) -> Batch:
-        """Return this process's share of the global batch; augmentation is drawn for all of it."""
+        """Return this process's share of the global batch; the augmentation is drawn for the whole batch."""
         places = torch.arange(len(index), device=index.device)
         share = Batch(places, places, index).share(rank(), world())
         assert share.index is not None
@@ -90,7 +90,7 @@ class Loader:
         return replace(share, x=to_unit(x), y=self.labels[ours], index=ours)
 
     def _augmented(self, index: Tensor, places: Tensor, epoch: int, step: int) -> Tensor:
-        """Return the cropped, mirrored and rotated images at some places of the global batch."""
+        """Return the cropped, flipped and rotated images at some positions of the global batch."""
         x = self._pixels(index[places.to(index.device)])
         if self.crop or self.flip:
             key = generator(self.seed, "augment", epoch, step)
@@ -114,7 +114,7 @@ class Loader:
         return x
 
     def _cut(self, x: Tensor, index: Tensor, places: Tensor, epoch: int, step: int) -> Tensor:
-        """Apply CutMix, then Cutout, to the images at some places of the global batch."""
+        """Apply CutMix, then Cutout, to the images at some positions of the global batch."""
         shape = self.images.spec.shape
         if self.cutmix:
             key = generator(self.seed, "cutmix", epoch, step)
@@ -127,9 +127,9 @@ class Loader:
 
 
 class Stream:
-    """Samples 0 … size − 1, `share` of them a step, in pass after pass, each in an order of its own.
+    """Endless passes over the samples 0 … size − 1, each in another order, with `share` samples a step.
 
-    A pass has every sample once. A batch in which one pass ends and the next begins has no sample twice.
+    A batch in which one pass ends and the next begins has no sample twice.
     """
 
     def __init__(self, size: int, share: int, seed: int, purpose: str):
@@ -146,8 +146,8 @@ class Stream:
     def _part(self, number: int, first: int, last: int) -> Tensor:
         """Return the samples from `first` to `last` of a pass.
 
-        Its first samples may complete a batch that the pass before began; those which that batch has already come
-        after the others of the window, so that no batch has a sample twice.
+        Its first samples may complete a batch that the previous pass began; those that are in this batch already are
+        moved back, so that no batch has a sample twice.
         """
         order, taken = self._draw(number), number * self.size % self.share
         if first >= self.share or not taken:
@@ -166,8 +166,8 @@ class Stream:
 class Mixture:
     """Batches with the same number of original and generated samples in each.
 
-    Generated samples are counted on from the originals. The two kinds are spread evenly over a batch, so that the share
-    of a process, or a micro-batch, holds them in proportion too.
+    The indices of generated samples follow those of the original ones. The two kinds are spread evenly over a batch, so
+    that the share of a process and a micro-batch have the same proportions.
     """
 
     def __init__(self, originals: int, generated: int, batch_size: int, original: float, seed: int):
@@ -183,8 +183,8 @@ class Mixture:
                 )
             if 2 * count > available:
                 raise UserError(
-                    f"a batch of {batch_size} takes {count} {name} images, more than half of the {available} there "
-                    "are: give a smaller train.batch_size."
+                    f"a batch of {batch_size} takes {count} {name} images, more than half of the {available} "
+                    "available: give a smaller train.batch_size."
                 )
         self.originals = originals
         self._streams = (
@@ -203,7 +203,7 @@ class Mixture:
 
 
 def plain(images: Images, batch_size: int, device: torch.device | str = "cpu") -> Iterator[Batch]:
-    """Yield all images in their order, as they are: for evaluation."""
+    """Yield batches of all images, in order and without augmentation."""
     _check_batch_size(batch_size)
     for start in range(0, len(images), batch_size):
         x = images.x[start : start + batch_size].to(device)
@@ -212,9 +212,9 @@ def plain(images: Images, batch_size: int, device: torch.device | str = "cpu") -
 
 
 def prefetch(source: Iterator[_T]) -> Iterator[_T]:
-    """Yield what the source yields; a thread makes the next item while the caller works on the last one.
+    """Yield the items of an iterator, each of which a thread prepares while the caller uses the previous one.
 
-    It is for sources whose items depend on nothing that happens in between, such as batches with their own generators.
+    The items must not depend on what the caller does, as is true of batches with separate random generators.
     """
     with ThreadPoolExecutor(1, "next batch") as pool:
         waiting: Future[object] = pool.submit(next, source, _END)

@@ -1,1 +1,1 @@
-"""A trained network as a folder that any PyTorch user can load without this package."""
+"""Export of a trained network as a folder that loads with PyTorch, without this package."""

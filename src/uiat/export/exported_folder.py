@@ -1,4 +1,4 @@
-"""The folder of an export: its files are written and checked; what was in the folder before is kept."""
+"""Writing the folder of an export, without touching other files in it."""
 
 import json
 import runpy
@@ -31,18 +31,18 @@ FILES = (EXPORTED, SCRIPT, NETWORK, ONNX, CARD, CONFIG, README)
 
 @dataclass(frozen=True)
 class HubCard:
-    """What a model card needs to know beside the run."""
+    """Options of a model card."""
 
     licence: str = "mit"
-    """The licence of the weights, as the Hub names it."""
+    """The licence of the weights, as named on the Hub."""
     name: str = ""
-    """owner/name on the Hub, where it is known."""
+    """owner/name on the Hub, if known."""
 
 
 def write_folder(loaded: LoadedRun, out: Path, *, onnx: bool = False, hub: HubCard | None = None) -> list[str]:
-    """Write the export and return the names of its files; files of other names in the folder are left alone.
+    """Write an export and return the names of its files; files of other names in the folder are kept.
 
-    With `hub`, it is what a model on the Hub is: `config.json` is written, too, and `README.md` is a model card.
+    With `hub`, it is a model for the Hub: it also has `config.json`, and `README.md` is a model card.
     """
     if onnx and find_spec("onnx") is None:
         raise UserError("--onnx needs the package onnx: pip install onnx.")
@@ -59,7 +59,7 @@ def write_folder(loaded: LoadedRun, out: Path, *, onnx: bool = False, hub: HubCa
 
 
 def _verify(script: str, loaded: LoadedRun) -> None:
-    """Run `model.py` as a user does; raise a `UserError` if its logits are not those of the run, bit by bit."""
+    """Run `model.py` as a user would; raise an error unless its logits equal those of the run bit by bit."""
     x = torch.rand((2, *loaded.spec.shape), generator=torch.Generator().manual_seed(0))
     try:
         with tempfile.TemporaryDirectory() as folder, torch.random.fork_rng([]), torch.no_grad():
@@ -67,29 +67,29 @@ def _verify(script: str, loaded: LoadedRun) -> None:
             path.write_text(script, encoding="utf-8")
             model: nn.Module = runpy.run_path(str(path), run_name="uiat_exported_model")["load"](loaded.file)
             logits, expected = model(x), loaded.model(x)
-            # NaN logits are equal, too: weights that are not finite are a matter of the accuracies
+            # NaN logits are equal, too: weights that are not finite are reported with the accuracies
             same = logits.shape == expected.shape and torch.allclose(logits, expected, 0, 0, equal_nan=True)
-    except Exception as error:  # the code of a registered network may raise anything
+    except Exception as error:  # a custom network may raise anything
         kind = type(loaded.config.model)
         raise UserError(
             f"the source of {kind.__module__}.{kind.__name__} does not work as one file "
-            f"({type(error).__name__}: {error}): keep it in one module, beside imports of torch."
+            f"({type(error).__name__}: {error}): define it in one module that imports only torch."
         ) from error
     if not same:
-        raise UserError(f"{SCRIPT} gives other logits than the run: its network depends on more than its options.")
+        raise UserError(f"{SCRIPT} returns other logits than the run: its network depends on more than its options.")
 
 
 def prepare_folder(out: Path) -> None:
-    """Make the folder; refuse one in which files would be overwritten that are not of an earlier export."""
+    """Create the folder; raise an error if files that are not of an earlier export would be overwritten."""
     if out.is_file():
-        raise UserError(f"cannot write the folder {out}: there is a file of that name; choose another --out.")
+        raise UserError(f"cannot write the folder {out}: a file has that name; choose another --out.")
     try:
         out.mkdir(parents=True, exist_ok=True)
         present = [name for name in FILES if (out / name).exists()]
     except OSError as error:
         raise UserError(f"cannot write the folder {out}: {error.strerror}; choose another --out.") from None
     if present and not (_is_export(out / CARD) or (out / UNFINISHED).is_file()):
-        raise UserError(f"{out} holds a {present[0]} that is not of an export: choose another --out, or move it away.")
+        raise UserError(f"{out} has a {present[0]} that is not of an export: choose another --out, or move it away.")
 
 
 def _is_export(card: Path) -> bool:
@@ -117,22 +117,22 @@ def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool
         write_json(out / CONFIG, write_config(card))
     write_text(out / README, readme)
     write_json(out / CARD, card)
-    for name in set(FILES) - set(files):  # of an earlier export, for other weights
+    for name in set(FILES) - set(files):  # of an earlier export
         (out / name).unlink(missing_ok=True)
     (out / UNFINISHED).unlink()
     return files
 
 
 def write_onnx(model: nn.Module, data: DataSpec, path: Path) -> None:
-    """Write the network with an input `x` (N, …) and an output `logits` (N, classes), for any N."""
+    """Write the network as ONNX, with input `x` (N, …) and output `logits` (N, classes), for any N."""
     x = torch.rand((2, *data.shape), generator=torch.Generator().manual_seed(0))
     names: dict[str, Any] = {"input_names": ["x"], "output_names": ["logits"]}
     axes = {"x": {0: "batch"}, "logits": {0: "batch"}}
     with atomic(path) as temporary, warnings.catch_warnings():
-        # The exporter of TorchScript is deprecated, but it needs onnx alone, and the new one onnxscript as well.
+        # The TorchScript exporter is deprecated, but needs only onnx; the new one also needs onnxscript.
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(model, (x,), str(temporary), **names, dynamic_axes=axes, dynamo=False)
-        except Exception as error:  # the exporter fails in many ways on operations that ONNX lacks
+        except Exception as error:  # operations that ONNX lacks raise many types of errors
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise UserError(f"the network cannot be written as ONNX ({reason}): export without --onnx.") from error

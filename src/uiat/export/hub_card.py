@@ -16,14 +16,14 @@ DATASETS = {
     "svhn": "ufldl-stanford/svhn",
     "fashion-mnist": "zalando-datasets/fashion_mnist",
 }
-"""The names of data sets on the Hub."""
+"""Names of data sets on the Hub."""
 DESCRIBED = ("schema", "kind", "network", "weights", "data", "threat_model")
-"""The parts of an export's card that `uiat.load` and `uiat evaluate` need."""
+"""The parts of an export's card that `uiat.load` and `uiat evaluate` need, as in config.json."""
 
 USE = """\
 ## Loading
 
-With uiat (`pip install '.[hub]'` in a clone of it), from the Hub or from a folder; no downloaded code is run:
+With uiat (`pip install '.[hub]'` in a clone of it), from the Hub or a folder; no downloaded code is run:
 
 ```python
 import uiat
@@ -31,11 +31,11 @@ import uiat
 model = uiat.load("{name}")  # in eval mode, images in [0, 1]
 ```
 
-Without it, with PyTorch alone, in a copy of this folder:"""
+Without uiat, in a copy of this folder:"""
 
 
 def write_config(card: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of `config.json`: of the card what is needed to build and to measure the network."""
+    """Return the content of `config.json`: the parts of the card that are needed to build and evaluate the network."""
     return {part: card[part] for part in DESCRIBED}
 
 
@@ -99,7 +99,7 @@ def _training(card: dict[str, Any]) -> str:
 
 
 def show_settings(part: dict[str, Any]) -> str:
-    """Return the settings of a method and its parts as one line of words."""
+    """Return the settings of a method and its parts as one line of text."""
     shown = []
     for name, value in part.items():
         if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""A run as it is exported: its network with the weights loaded, and what the files of the run say of it."""
+"""A run loaded for export: its network with weights, configuration, data and results."""
 
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from uiat.types import DataSpec
 
 @dataclass(frozen=True)
 class LoadedRun:
-    """A run, its network with the chosen weights, and what its files say of it."""
+    """A run, its network with the chosen weights, and the content of its files."""
 
     run: RunFolder
     config: AnyConfig
@@ -28,9 +28,9 @@ class LoadedRun:
     """In eval mode, on the CPU, with the run's weights."""
     spec: DataSpec
     data: dict[str, Any]
-    """Name, classes, shape of the images, and how many there were of each split."""
+    """Name of the data, classes, shape of an image, and size of each split."""
     result: dict[str, Any]
-    """The run's result.json; empty where there is none yet."""
+    """The run's result card; empty if there is none yet."""
 
     @property
     def file(self) -> Path:
@@ -39,12 +39,12 @@ class LoadedRun:
 
     @property
     def evaluations(self) -> list[dict[str, Any]]:
-        """What was measured on these weights, as result.json has it."""
+        """The evaluations of these weights in the result card."""
         return [entry for entry in self._of_file if is_measured_on(entry, self.file)]
 
     @property
     def notes(self) -> list[str]:
-        """What a person should know of the accuracies."""
+        """Notices for the user on the accuracies."""
         others, measure = len(self._of_file) - len(self.evaluations), f"uiat evaluate {quoted(self.run.path)}"
         return [
             *([f"{others} {OTHER_WEIGHTS}"] if others else []),
@@ -60,28 +60,28 @@ class LoadedRun:
 
     @property
     def epoch(self) -> dict[str, Any]:
-        """The record of the epoch that the weights are from; empty where it is not known."""
+        """The metrics of the epoch that the weights are from; empty if unknown."""
         raw = self.config.train.averaging.enabled and self.weights.endswith("-raw")
         best = self.weights.startswith("best")
         if best and not raw and self.result.get("best"):
             return dict(self.result["best"])
         lines: list[dict[str, Any]] = []
-        with suppress(ValueError):  # a killed run may leave half a line
+        with suppress(ValueError):  # a killed run may leave an incomplete line
             lines = self.run.read_metrics("epoch")
         if not lines:
             return {}
         chosen = lines[-1]
         if best:
             chosen = max(lines, key=lambda line: float(line[f"val_{self.config.train.select}"]))
-        prefix = "raw_" if raw else ""  # accuracies without it are the averaged network's
+        prefix = "raw_" if raw else ""  # accuracies without the prefix are of the averaged network
         accuracies = {name: chosen[f"{prefix}{name}"] for name in ("val_natural", "val_robust")}
         return {"epoch": chosen["epoch"], **accuracies}
 
 
 def load_run(path: Path, weights: Weights, data_dir: str | None, model: str = "") -> LoadedRun:
-    """Load a run's network; the data itself is read only where neither card nor data.json describes it.
+    """Load a run's network; the data set is read only if neither result card nor data.json describes it.
 
-    `model` names a custom network, as `module:callable`: no code is imported that only the run names.
+    `model` names a custom network, as `module:callable`; code that only the run names is not imported.
     """
     run = RunFolder.open(path)
     config = run.read_config()

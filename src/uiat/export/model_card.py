@@ -1,4 +1,4 @@
-"""What an export says of its network: `card.json` for programs and `README.md` for people."""
+"""Description of an exported network: `card.json` for programs and `README.md` for people."""
 
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,11 @@ BIBTEX = f"""\
 }}"""
 
 ROBUSTBENCH = ("cifar10", "cifar100")
-"""Data sets that RobustBench has under the same names."""
+"""Data sets with the same names in RobustBench."""
 MAX_LISTED_CLASSES = 100
-"""How many classes the README names."""
+"""How many classes the README lists."""
 NORM_NAMES = {"linf": "Linf", "l2": "L2"}
-"""Norms as RobustBench and AutoAttack write them."""
+"""Norms as named by RobustBench and AutoAttack."""
 
 PLAIN = """\
 ```python
@@ -42,7 +42,7 @@ print(logits.shape)  # (4, {classes})
 ```"""
 
 BENCHMARK = """\
-[RobustBench](https://github.com/RobustBench/robustbench) takes it as it is:
+[RobustBench](https://github.com/RobustBench/robustbench) evaluates it directly:
 
 ```python
 import torch
@@ -56,18 +56,19 @@ clean, robust = benchmark(
 ```"""
 
 INPUTS = """\
-It takes images in [0, 1] of {height}×{width} pixels (height × width) with {channels} channel{s}. Others were resized
-before training: a side that shrinks is averaged over areas (`torch.nn.functional.interpolate(x, size, mode="area")`),
-one that grows is interpolated (`mode="bilinear"`), and pixels are rounded to 1/255."""
+Inputs are images in [0, 1] of {height}×{width} pixels (height × width) with {channels} channel{s}. Images of other
+sizes were resized before training: a side that shrinks is averaged over areas
+(`torch.nn.functional.interpolate(x, size, mode="area")`), one that grows is interpolated (`mode="bilinear"`), and
+pixels are rounded to 1/255."""
 
 ANOTHER_SIZE = """\
-RobustBench's `benchmark` would feed it images of 32×32 pixels and measure less than it has: it is for {data} at
+RobustBench's `benchmark` would feed it images of 32×32 pixels and underestimate it: it was trained on {data} at
 {height}×{width}."""
 ANOTHER_SET = """\
-RobustBench's `benchmark` is for its own data sets, and this network is for {data}."""
+RobustBench's `benchmark` supports only its own data sets, and this network was trained on {data}."""
 AUTOATTACK = """\
 {why} [AutoAttack](https://github.com/fra31/auto-attack), which RobustBench runs, takes images x of
-this size in [0, 1] with their labels y:
+this size in [0, 1] and their labels y:
 
 ```python
 from autoattack import AutoAttack
@@ -78,7 +79,7 @@ AutoAttack(load(), norm="{norm}", eps={eps}, device="cpu").run_standard_evaluati
 
 
 def write_card(loaded: LoadedRun, folder: Path, files: list[str], requires: list[str]) -> dict[str, Any]:
-    """Return the content of `card.json`: data, network, method, training and accuracies; the weights are written."""
+    """Return the content of `card.json`: data, network, method, training and accuracies."""
     network = {
         **encode(loaded.config.model),
         "parameters": sum(parameter.numel() for parameter in loaded.model.parameters()),
@@ -103,10 +104,10 @@ def write_card(loaded: LoadedRun, folder: Path, files: list[str], requires: list
 
 
 def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> str:
-    """Return the text of `README.md`: how to load the network, and what accuracies it has."""
+    """Return the text of `README.md`: how to load the network, its inputs, and its accuracies."""
     attack = loaded.config.validate.attack(loaded.config.method)
-    name, shape = Path(loaded.data["name"]).name, tuple(loaded.data["shape"])  # one's own data is named by its path
-    words = {
+    name, shape = Path(loaded.data["name"]).name, tuple(loaded.data["shape"])  # custom data is named by its path
+    values = {
         "norm": NORM_NAMES[attack.norm],
         "eps": show_number(attack.eps),
         "data": markdown(name),
@@ -118,17 +119,17 @@ def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> st
     method, network = encode(loaded.config.method)["kind"], type(loaded.config.model).__name__
     known = name in ROBUSTBENCH
     whole = known and shape == (3, 32, 32)
-    words["why"] = (ANOTHER_SIZE if known else ANOTHER_SET).format(**words)
-    note = ["`network.py` is a copy of the file it was trained from; it may import what its author wants."]
+    values["why"] = (ANOTHER_SIZE if known else ANOTHER_SET).format(**values)
+    note = ["`network.py` is a copy of the file that defined the network in training; it may import other packages."]
     return "\n\n".join(
         [
             f"# {network} trained with {markdown(method)} on {markdown(name)}",
-            f"`model.py` and `model.safetensors` need {' and '.join([', '.join(requires[:-1]), requires[-1]])} alone.",
+            f"`model.py` and `model.safetensors` need only {' and '.join([', '.join(requires[:-1]), requires[-1]])}.",
             *(note if "network.py" in files else []),
-            PLAIN.format(**words),
-            INPUTS.format(**words),
+            PLAIN.format(**values),
+            INPUTS.format(**values),
             *_classes(loaded.data["classes"]),
-            (BENCHMARK if whole else AUTOATTACK).format(**words),
+            (BENCHMARK if whole else AUTOATTACK).format(**values),
             "## Accuracy",
             _accuracies(loaded.evaluations, loaded.data["name"]),
             "`card.json` has the settings of every attack, the method's hyper-parameters and the training.",
@@ -139,7 +140,7 @@ def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> st
 
 
 def _classes(names: list[str]) -> list[str]:
-    """Return which logit is which class, unless the names are only numbers."""
+    """Return the names of the classes, unless they are only numbers."""
     if names == [str(k) for k in range(len(names))]:
         return []
     shown = ", ".join(map(code_span, names[:MAX_LISTED_CLASSES]))
@@ -149,7 +150,7 @@ def _classes(names: list[str]) -> list[str]:
 
 def _accuracies(evaluations: list[dict[str, Any]], data: str) -> str:
     if not evaluations:
-        return "It has not been measured on test images: run `uiat evaluate` on its run, and export again."
+        return "It has not been evaluated on test images: run `uiat evaluate` on its run, and export again."
     lines = ["| attack | norm, ε | accuracy | 95 % interval | images |", "| --- | --- | --- | --- | --- |"]
     for entry in evaluations:
         low, high = entry["interval95"]
@@ -164,9 +165,9 @@ def _setting(entry: dict[str, Any]) -> str:
     """Return norm, ε and steps of an attack."""
     if "eps" not in entry:
         return "–"
-    length = show_number(entry.get("step", 0.0))
-    length = length if "/" in length else f"{float(length):.4g}"
-    steps = f", {entry['steps']} step{'s' * (entry['steps'] != 1)} of {length}" if "steps" in entry else ""
+    step = show_number(entry.get("step", 0.0))
+    step = step if "/" in step else f"{float(step):.4g}"
+    steps = f", {entry['steps']} step{'s' * (entry['steps'] != 1)} of {step}" if "steps" in entry else ""
     restarts = f", {entry['restarts']} restarts" if entry.get("restarts", 1) > 1 else ""
     version = f", {entry['version']} version" if "version" in entry else ""
     return f"{NORM_NAMES[entry['norm']]}, {show_number(entry['eps'])}{steps}{restarts}{version}"

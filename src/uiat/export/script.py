@@ -1,4 +1,4 @@
-"""`model.py`, which loads the network without uiat, and `network.py`, a copy of the file of a network of one's own."""
+"""Python files of an export: `model.py`, which loads the network, and `network.py`, a copy of a custom network."""
 
 import ast
 import json
@@ -25,12 +25,12 @@ HEADER = """\
 # Written by `uiat export` (uiat {version}, MIT licence); card.json says how it was trained and measured.
 """
 CUSTOM = """\
-# The network is {name!r} of network.py beside this file, a copy of what it was trained from.
+# The network is {name!r} of network.py beside this file, a copy of the file that defined it in training.
 from network import {name}
 """
 LOAD = '''
 
-# Written by `uiat export`: what the network was trained for, and a function that loads it.
+# Written by `uiat export`: the data that the network was trained for, and a function that loads it.
 from pathlib import Path  # noqa: E402
 from types import SimpleNamespace  # noqa: E402
 
@@ -42,7 +42,7 @@ DATA = SimpleNamespace({data})
 
 
 def load(path: str | Path | None = None, device: str | torch.device = "cpu") -> nn.Module:
-    """Return the trained network in eval mode; the weights are at `path`, or in {weights} beside this."""
+    """Return the trained network in eval mode; the weights are at `path`, or in {weights} beside this file."""
     network: nn.Module = {build}
     network.load_state_dict(load_file(path or Path(__file__).with_name("{weights}")))
     return network.to(device).eval()
@@ -50,7 +50,7 @@ def load(path: str | Path | None = None, device: str | torch.device = "cpu") -> 
 
 
 def write_scripts(config: ModelConfig, data: DataSpec) -> dict[str, str]:
-    """Return the text of `model.py` and, for a network named as `module:callable`, that of `network.py`."""
+    """Return the text of `model.py` and, for a network given as `module:callable`, of `network.py`."""
     copies: dict[str, str] = {}
     if isinstance(config, Imported):
         module, _, name = config.target.partition(":")
@@ -70,41 +70,41 @@ def write_scripts(config: ModelConfig, data: DataSpec) -> dict[str, str]:
 
 
 def options(config: Any) -> dict[str, Any]:
-    """Return all fields of a dataclass: a later change of a default must not change what was trained."""
+    """Return all fields of a dataclass, also those with default values, since defaults may change later."""
     return {field.name: getattr(config, field.name) for field in fields(config)}
 
 
 def show_call(name: str, arguments: dict[str, Any], *first: str) -> str:
-    """Write a call within `load`, one argument a line; `first` are positional arguments, as source."""
+    """Return the source of a call in `load`, one argument per line; `first` are positional arguments, as source."""
     shown = [*first, *(f"{key}={to_source(value)}" for key, value in arguments.items())]
     lines = "".join(f"        {argument},\n" for argument in shown)
     return f"{name}(\n{lines}    )" if shown else f"{name}()"
 
 
 def to_source(value: Any) -> str:
-    """Write a value as source: a string in double quotes, a DataSpec as the file's own `DATA`."""
+    """Return a value as source: a string in double quotes, a `DataSpec` as `DATA`, which the file defines."""
     if isinstance(value, DataSpec):
         return "DATA"
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else repr(value)
 
 
 def read_module(name: str, network: str) -> str:
-    """Return the source of the module that defines a network of one's own; no other file beside it may be needed."""
+    """Return the source of the module that defines a custom network, which must not need other files beside it."""
     module = sys.modules[name]
     path = Path(getattr(module, "__file__", None) or "")
     if hasattr(module, "__path__") or path.suffix != ".py" or not path.is_file():
-        raise UserError(f"{name!r} is not a single file, so {network} cannot be exported: put it in one file.")
+        raise UserError(f"{name!r} is not a single file, so {network} cannot be exported: define it in one file.")
     text = path.read_text(encoding="utf-8")
     for package in packages(ast.walk(ast.parse(text))):
         beside = package != name and (path.with_name(f"{package}.py").is_file() or (path.parent / package).is_dir())
         if not package or beside or name.startswith(f"{package}."):
             other = f"{package} beside it" if package else "relatively"
-            raise UserError(f"{path} imports {other}, so {network} cannot be exported: put it in one file.")
+            raise UserError(f"{path} imports {other}, so {network} cannot be exported: define it in one file.")
     return text
 
 
 def packages(nodes: Iterable[ast.AST]) -> list[str]:
-    """Return the top-level packages that parts of a source import; an empty name for a relative import."""
+    """Return the top-level packages that syntax nodes import; an empty name for a relative import."""
     names: set[str] = set()
     for node in nodes:
         if isinstance(node, ast.Import):
@@ -115,16 +115,16 @@ def packages(nodes: Iterable[ast.AST]) -> list[str]:
 
 
 def requirements(texts: Iterable[str]) -> list[str]:
-    """Return the packages that have to be installed for the sources of an export."""
+    """Return the packages that the sources of an export need."""
     needed = {package for text in texts for package in packages(ast.walk(ast.parse(text)))}
     return sorted(needed - {"network"} - set(sys.stdlib_module_names))
 
 
 def without_uiat(text: str) -> str:
-    """Return the source of a module that registers a network, changed so that it can be imported without uiat.
+    """Return the source of a module that registers a network, rewritten so that it can be imported without uiat.
 
-    Names from uiat become placeholders, which are enough for annotations; other statements at the top level that use
-    them, such as `MODELS["mine"] = Mine()`, are left out.
+    Names from uiat become placeholders, which suffice for annotations; other top-level statements that use them, such
+    as `MODELS["mine"] = Mine()`, are removed.
     """
     lines, names = text.splitlines(), set[str]()
     for node in ast.parse(text).body:

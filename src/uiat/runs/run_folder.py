@@ -141,9 +141,7 @@ class RunFolder:
         for folder, folders, files in os.walk(self.path):
             for path in (Path(folder, name) for name in (*folders, *files)):
                 if path.is_symlink() and not (path == self.helper and _is_beside(os.readlink(path))):
-                    raise UserError(
-                        f"{path} is a symbolic link, which a run must not contain: replace it by its content."
-                    )
+                    raise UserError(f"{path} is a link, which is not allowed in a run: replace it by its content.")
 
     def has_trained(self) -> bool:
         """Whether a training step was recorded: there is a checkpoint, or a line of metrics."""
