@@ -68,7 +68,7 @@ def test_the_last_weights_come_with_the_runs_own_z(run: RunFolder, capsys: pytes
     saved = load_checkpoint(run)["method"]
     (z,) = (value for name, value in saved.items() if name.endswith("z"))
     assert torch.equal(tensors["z"], z)
-    source = f"the run's own, from its checkpoint after epoch {CONFIG.train.epochs}"
+    source = f"read from the checkpoint of the run, after epoch {CONFIG.train.epochs}"
     assert content["z"] == source
     assert f"z: {source}" in " ".join(out.split())
     with safe_open(run.path / "inverse" / "inverse.safetensors", framework="pt") as file:
@@ -80,7 +80,7 @@ def test_other_weights_and_settings_have_a_z_of_their_own(
     words: str, run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     content, tensors, out = inverse(capsys, run, *words.split())
-    assert content["z"] == "made anew for these weights, in 1 pass over 150 training images"
+    assert content["z"] == "computed for these weights, in 1 pass over 150 training images"
     assert content["z"] in " ".join(out.split())
     assert float(tensors["z"].abs().max()) <= content["universal"]["eps"] + 1e-6
     assert content["instance"]["step"] == content["instance"]["eps"] / 2

@@ -261,7 +261,7 @@ def test_radii_of_the_commands_that_examine(finished_run: RunFolder, capsys: pyt
     assert refused(capsys, "evaluate", run, "--step", "nan") == "--step is nan: give at least 0."
     assert refused(capsys, "curves", run, "--grid", "-8", "0").endswith("did you mean 8/255?")
     assert refused(capsys, "inverse", run, "--inverse-eps", "4").endswith("did you mean 4/255?")
-    assert refused(capsys, "inverse", run, "--beta", "nan") == "--beta is nan: give a number from 0 on."
+    assert "--beta is nan" in refused(capsys, "inverse", run, "--beta", "nan")
 
 
 def test_an_l2_radius_above_1_is_taken() -> None:

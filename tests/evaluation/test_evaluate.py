@@ -50,7 +50,7 @@ def test_the_result_as_a_card_and_as_text(robust_run: Path, load: Callable[[Path
     assert row.split() == ["pgd-5", "8/255", f"{found.accuracy:.2%}", f"[{low:.2%},", f"{high:.2%}]", "60"]
     for key in ("pgd-20", ("pgd-5", 0.1), "attacks"):
         with pytest.raises(KeyError, match="pgd-5"):
-            result[key]  # type: ignore[index]
+            result[key]
 
 
 @pytest.mark.usefixtures("short_autoattack")

@@ -36,7 +36,7 @@ def test_it_is_the_checkpoints() -> None:
     (name,) = (name for name in saved if name.endswith("z"))
     assert torch.equal(found.z, saved[name])
     assert float(found.z.abs().max()) == pytest.approx(INNER)
-    assert found.source == f"the run's own, from its checkpoint after epoch {CONFIG.train.epochs}"
+    assert found.source == f"read from the checkpoint of the run, after epoch {CONFIG.train.epochs}"
 
 
 def test_a_run_that_was_stopped_within_an_epoch(copy: RunFolder) -> None:
@@ -58,7 +58,7 @@ def test_a_damaged_checkpoint_has_one_before_it(copy: RunFolder) -> None:
     copy.checkpoint.write_bytes(b"damaged")
     found = read_z(copy)
     assert found is not None
-    assert found.source == f"the run's own, from its checkpoint after epoch {CONFIG.train.epochs - 1}"
+    assert found.source == f"read from the checkpoint of the run, after epoch {CONFIG.train.epochs - 1}"
 
 
 @pytest.mark.parametrize("content", [b"", b"damaged", "not a dictionary"])
@@ -85,7 +85,7 @@ def test_one_step_is_that_of_a_loop_over_classes() -> None:
         expected = (z - INNER * gradient.sign()).clamp(-INNER, INNER)
         away = gradient.abs() > 1e-6  # where the sign is not a matter of rounding
         assert torch.equal(found.z[label][away], expected[away])
-    assert found.source == "made anew for these weights, in 1 pass over 60 training images"
+    assert found.source == "computed for these weights, in 1 pass over 60 training images"
 
 
 def test_it_lowers_the_loss_of_most_and_leaves_the_weights_alone() -> None:

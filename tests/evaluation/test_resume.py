@@ -29,8 +29,8 @@ class Killed(BaseException):
 def measure(model: nn.Module, digits: Splits, ledger: Ledger | None = None) -> dict[str, Tensor]:
     images = digits.test.take(torch.arange(32))
     found = run_suite(model, images, ATTACKS, PGD(eps=0.15, step=None), batch_size=16, seed=4, ledger=ledger, keep=True)
-    kept = {f"{name}/x_adv": a.x_adv for name, a in found.items() if a.x_adv is not None}
-    return {**{name: a.correct for name, a in found.items()}, **kept}
+    kept = {f"{a.attack}/x_adv": a.x_adv for a in found.values() if a.x_adv is not None}
+    return {**{a.attack: a.correct for a in found.values()}, **kept}
 
 
 @pytest.mark.usefixtures("short_autoattack")

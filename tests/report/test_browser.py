@@ -93,7 +93,7 @@ def test_slider_and_keyboard_change_image_and_probabilities(opened: Opened) -> N
     for network, name in enumerate(names):
         opened.matches(folder(name), network)
     opened.page.keyboard.press("Home")
-    assert opened.page.locator("#status").inner_text().startswith("friend, ε = −0.2")
+    assert opened.page.locator("#status").inner_text().startswith("inverse adversarial, ε = −0.2")
     opened.matches(folder("uiat"), 0)
     box = opened.page.locator(".network canvas").first.bounding_box()
     opened.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 20)

@@ -173,7 +173,7 @@ def test_a_kept_curve_of_one_radius(damaged: bool, tmp_path: Path, capsys: pytes
 def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "a.html")
     assert "needs run folders" in refused(capsys, "report")
-    assert "holds no run" in refused(capsys, "report", str(tmp_path), "-o", out)
+    assert "has no run" in refused(capsys, "report", str(tmp_path), "-o", out)
     assert "--examples is 0" in refused(capsys, "report", *paths(), "--examples", "0", "-o", out)
     assert "there is no such folder" in refused(capsys, "report", *paths(), "-o", str(tmp_path / "no" / "a.html"))
     assert not Path(out).exists()

@@ -34,5 +34,5 @@ def test_curves_are_blocks() -> None:
 
 def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--every is 0.0" in refused(capsys, "watch", paths()[0], "--every", "0")
-    assert "holds 3 runs" in refused(capsys, "watch", str(Path(paths()[0]).parent))
-    assert "holds no run" in refused(capsys, "watch", str(tmp_path))
+    assert "has 3 runs" in refused(capsys, "watch", str(Path(paths()[0]).parent))
+    assert "has no run" in refused(capsys, "watch", str(tmp_path))

@@ -41,9 +41,9 @@ def main(args: list[str]) -> int:
     check_file(options.out, text=True)
     comparison = compare_runs(read_runs(options.runs))
     runs = [row.run for row in comparison.rows]
-    summaries, places, easier = summarize_runs(chosen_runs(runs, options.pictures), options.measured)
+    summaries, positions, easier = summarize_runs(chosen_runs(runs, options.pictures), options.measured)
     reason = "" if summaries else _no_pictures(runs, options.pictures)
-    page = render(comparison, summaries, places, easier, options.measured, reason=reason)
+    page = render(comparison, summaries, positions, easier, options.measured, reason=reason)
     write_output(options.out, page)
     size = len(page.encode()) / 1e6
     PipeSafeConsole(highlight=False).print(f"written: {options.out} ({size:.1f} MB)", markup=False, soft_wrap=True)

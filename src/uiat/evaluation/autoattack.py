@@ -1,7 +1,7 @@
-"""AutoAttack's components (Croce and Hein, 2020): the authors' own classes, one at a time.
+"""Components of AutoAttack (Croce and Hein, 2020), run by the classes of its authors.
 
-What surrounds them is ours (`cascade.py`): their driver shows no progress and breaks on fewer than ten classes, and
-our ledger resumes all attacks alike. With the same seed and batch size both give the same verdicts.
+`cascade.py` replaces their driver, which shows no progress, fails on fewer than ten classes and cannot resume. With the
+same seed and batch size both give the same verdicts.
 """
 
 import logging
@@ -27,13 +27,13 @@ COMPONENT_NAMES = CASCADES["plus"]
 TARGETS = 9
 """Target classes of the targeted attacks, where there are as many."""
 FEWEST_CLASSES = {"apgd-dlr": 3, "apgd-t": 4}
-"""The DLR loss divides by the gap to the third logit, its targeted form by one to the fourth."""
+"""The DLR loss divides by the gap to the third logit, the targeted DLR loss by one to the fourth."""
 LOGGER = logging.getLogger("uiat.autoattack")
 
 
 @dataclass(frozen=True)
 class AutoAttackComponent:
-    """One of AutoAttack's attacks, with the parameters of the version it belongs to."""
+    """One attack of AutoAttack, with the parameters of its version."""
 
     name: str
     eps: float
@@ -46,12 +46,12 @@ class AutoAttackComponent:
 
     @property
     def targets(self) -> int:
-        """Target classes: nine, or all the others."""
+        """Number of target classes: nine, or all other classes."""
         return min(TARGETS, self.num_classes - 1)
 
     @property
     def restarts(self) -> int:
-        """Random restarts of the untargeted attacks."""
+        """Number of random restarts of an untargeted attack."""
         return 5 if self.version == "plus" and self.name in ("apgd-ce", "apgd-dlr", "fab") else 1
 
     @property
@@ -63,8 +63,8 @@ class AutoAttackComponent:
         return float(passes * (self.targets if self.name.endswith("-t") else self.restarts))
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, index: tuple[int, ...]) -> Tensor:
-        """Attack every x; the global random state is left as it was."""
-        with _own_randomness(x.device):
+        """Attack every x; the global random state is restored."""
+        with _restored_randomness(x.device):
             return self._build(model, x.device).perturb(x.contiguous(), y)  # type: ignore[no-any-return]
 
     def _build(self, model: nn.Module, device: torch.device) -> Any:
@@ -89,7 +89,7 @@ class AutoAttackComponent:
 def build_components(
     names: tuple[str, ...], *, eps: float, norm: Norm, num_classes: int, seed: int, version: Version = "standard"
 ) -> tuple[list[AutoAttackComponent], list[str]]:
-    """Return the components that can run on so many classes, and a notice for each that is left out."""
+    """Return the components that can run on this number of classes, and a notice for each that is skipped."""
     for name in names:
         if name not in COMPONENT_NAMES:
             raise unknown("AutoAttack component", name, COMPONENT_NAMES)
@@ -97,7 +97,7 @@ def build_components(
         raise UserError("AutoAttack needs the package pyautoattack: pip install pyautoattack.")
     possible = [name for name in names if num_classes >= FEWEST_CLASSES.get(name, 2)]
     notices = [
-        f"{name} is left out: its loss needs {FEWEST_CLASSES[name]} classes and there are {num_classes}."
+        f"{name} is skipped: its loss needs {FEWEST_CLASSES[name]} classes and there are {num_classes}."
         for name in names
         if name not in possible
     ]
@@ -107,7 +107,7 @@ def build_components(
 
 
 def check_pitfalls(model: nn.Module, x: Tensor, y: Tensor) -> list[str]:
-    """Return a warning for each property that its authors say makes AutoAttack misleading."""
+    """Return a warning for each property of the network with which AutoAttack is misleading, by its authors' checks."""
     from pyautoattack import checks
 
     with collected_warnings() as warnings:
@@ -117,7 +117,7 @@ def check_pitfalls(model: nn.Module, x: Tensor, y: Tensor) -> list[str]:
 
 
 def square_warning(after: dict[str, float]) -> list[str]:
-    """Warn, as its authors do, when Square finds what the gradient attacks before it did not."""
+    """Return the warning of the authors' check if Square succeeds where the gradient-based attacks did not."""
     if "square" not in after:
         return []
     from pyautoattack import checks
@@ -129,14 +129,14 @@ def square_warning(after: dict[str, float]) -> list[str]:
 
 @contextmanager
 def collected_warnings() -> Iterator[list[str]]:
-    """Collect what the authors' checks log, each sentence once, without their reference to another page."""
+    """Collect the messages that the authors' checks log, each once, without their "See" references."""
     warnings: list[str] = []
 
     class WarningCatcher(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            sentence = record.getMessage().split(" See ")[0].strip()
-            if sentence not in warnings:
-                warnings.append(sentence)
+            message = record.getMessage().split(" See ")[0].strip()
+            if message not in warnings:
+                warnings.append(message)
 
     catcher = WarningCatcher()
     LOGGER.addHandler(catcher)
@@ -148,6 +148,6 @@ def collected_warnings() -> Iterator[list[str]]:
 
 
 @contextmanager
-def _own_randomness(device: torch.device) -> Iterator[None]:
+def _restored_randomness(device: torch.device) -> Iterator[None]:
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         yield

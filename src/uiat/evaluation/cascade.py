@@ -69,7 +69,7 @@ def run_cascade(
     keep: bool = False,
     advance: Advance | None = None,
 ) -> None:
-    """Attack the examples that a stage of the ledger says are still standing, one component after another.
+    """Attack the examples that are not yet misclassified, one component after another.
 
     An example that a component fools is not attacked again. The ledger is saved after every batch; an interrupted stage
     resumes at its next one.
@@ -85,20 +85,20 @@ def run_cascade(
             advance(component.name, component.cost * len(images), True)
             continue
         if stage.batch == 0:
-            stage.queue = stage.standing.nonzero().flatten()
+            stage.queue = stage.correct.nonzero().flatten()
         done = min(len(stage.queue), stage.batch * batch_size)
         advance(component.name, component.cost * (len(images) - len(stage.queue) + done), True)
         for start in range(done, len(stage.queue), batch_size):
             members = stage.queue[start : start + batch_size]
             x_adv, correct = _attack(model, images, component, members, device)
-            stage.standing[members[~correct]] = False
+            stage.correct[members[~correct]] = False
             if keep:
                 stage.keep(members[~correct], x_adv[~correct])
             stage.batch += 1
             stage.seconds = time.perf_counter() - began
             ledger.save()
             advance(component.name, component.cost * len(members), False)
-        stage.after[component.name] = float(stage.standing.double().mean())
+        stage.after[component.name] = float(stage.correct.double().mean())
         stage.component, stage.batch = position + 1, 0
     stage.finished, stage.seconds = True, time.perf_counter() - began
     ledger.save()
@@ -114,16 +114,16 @@ def natural_stage(
 ) -> Stage:
     """Return the verdicts without an attack on the examples at `members`; all others count as misclassified."""
     began = time.perf_counter()
-    standing = torch.zeros(len(images), dtype=torch.bool)
+    correct = torch.zeros(len(images), dtype=torch.bool)
     invalid = 0
     for part in members.split(batch_size):
         x, y = _pixels(images, part, device)
         with torch.no_grad():
             logits = model(x)
-        standing[part] = is_correct(logits, y).cpu()
+        correct[part] = is_correct(logits, y).cpu()
         invalid += int(logits.isnan().any(dim=1).sum())
     seconds = time.perf_counter() - began
-    return Stage(standing, seconds=seconds, finished=True, invalid=invalid)
+    return Stage(correct, seconds=seconds, finished=True, invalid=invalid)
 
 
 def is_correct(logits: Tensor, y: Tensor) -> Tensor:

@@ -92,7 +92,7 @@ class EvaluationResult(Mapping[Key, AttackResult]):
             eps, (low, high) = show_number(result.eps) if result.setting else "", result.interval
             interval = f"[{low:.2%}, {high:.2%}]"
             lines.append(
-                f"{result.attack:{width}}  {eps:>8}  {result.accuracy:>8.2%}  {interval:17}  {len(result.correct)}"
+                f"{result.attack:{width}}  {eps:>8}  {result.accuracy:>8.2%}  {interval:17}  {len(result.correct):>6}"
             )
         return "\n".join([*lines, *(f"note: {notice}" for notice in self.notices)])
 

@@ -97,7 +97,7 @@ def evaluate(
 
 
 def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Images:
-    """Return images with as many classes as the network has logits; raise a `UserError` that names what is wrong."""
+    """Return images with as many classes as the network has logits; raise a `UserError` if they are invalid."""
     if y.ndim != 1 or y.dtype != torch.int64 or len(x) != len(y) or not len(x):
         raise UserError(
             f"labels are {y.dtype} of shape {tuple(y.shape)} for {len(x)} images: give one int64 label an image."

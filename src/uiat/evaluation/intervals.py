@@ -1,6 +1,6 @@
-"""The intervals of this package: of an accuracy, of a paired difference of accuracies, and of a difference of times.
+"""Confidence intervals of an accuracy, of a paired difference of accuracies, and of a difference of times.
 
-`uiat evaluate`, `uiat curves`, and the figures and claims of `uiat reproduce` all take their intervals from here.
+`uiat evaluate`, `uiat curves`, and the figures and claims of `uiat reproduce` use them.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,9 +13,9 @@ from torch import Tensor
 
 LEVEL = 0.95
 TRIMMED = 0.2
-"""The share of the rounds of a race that is trimmed on either side."""
+"""Share of the repetitions of a benchmark that is trimmed on either side."""
 Interval = Callable[[float], tuple[float, float]]
-"""Level → low and high."""
+"""Confidence level → low and high."""
 
 
 def wilson(correct: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
@@ -30,13 +30,13 @@ def wilson(correct: int, n: int, z: float = 1.959963984540054) -> tuple[float, f
 
 @dataclass(frozen=True)
 class Difference:
-    """A difference, its interval at any level, and what it was measured on."""
+    """A difference, its confidence interval at any level, and the size of its sample."""
 
     value: float
     interval: Interval = field(repr=False, compare=False)
     seeds: int
     examples: int
-    """Images; or rounds."""
+    """Images; or repetitions."""
     over: Literal["seeds and images", "rounds"] = "seeds and images"
 
     @property
@@ -51,18 +51,18 @@ class Difference:
 
     @property
     def one_seed(self) -> bool:
-        """Whether it compares one network with another: the interval leaves out how networks of one method differ."""
+        """Whether there is one network a side: the interval omits the variance between networks of one method."""
         return self.over == "seeds and images" and self.seeds == 1
 
 
 def paired(differences: Tensor, bound: float = 1.0) -> Difference:
-    """Return the mean of (seeds, examples) differences; `bound` is the largest size that the mean can have.
+    """Return the mean of (seeds, examples) differences; `bound` is the largest absolute value of the mean.
 
     Seeds and images are crossed random effects. The interval combines two parts in quadrature: over seeds, Student's t
     times the standard error of the seeds' means, which already contains the chance of every single verdict; and over
-    images, the normal quantile times the standard error of what images share in all seeds. To use the variance of the
-    images' means unchanged would count the chance of single verdicts twice. With one seed the images' part is all
-    there is.
+    images, the normal quantile times the standard error of what images share in all seeds. The
+    unmodified variance of the images' means would count the chance of single verdicts twice. With one seed, only the
+    images' part remains.
 
     Two examples are added, one for each side, as Agresti and Min (2005) do for McNemar's setting (with the same second
     moment as their two halves): without them, networks that never disagree would have an interval of no width.
@@ -103,13 +103,13 @@ def smallest_difference(differences: Sequence[Difference]) -> Difference:
 
 
 def paired_times(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Return how many seconds more `second` takes than `first`, from two or more rounds in which both were timed.
+    """Return how many seconds more `second` takes than `first`, from two or more repetitions in which both were timed.
 
-    The mean is of log(second / first) in each round: a slow round is slow for both. Other work on the machine may
-    interrupt a step, so a fifth of the rounds is trimmed on either side, and the interval is Yuen's (1974): Student's t
-    with winsorized deviations. Value and interval are turned back into seconds at the median of `first`.
+    The mean is of log(second / first) in each repetition: a slow one is slow for both. Other work on the machine may
+    interrupt a step, so a fifth of the repetitions is trimmed on either side, and the interval is Yuen's (1974):
+    Student's t with winsorized deviations. Value and interval are converted to seconds at the median of `first`.
     """
-    ratios = sorted(log(theirs / ours) for ours, theirs in zip(first, second, strict=False))
+    ratios = sorted(log(b / a) for a, b in zip(first, second, strict=False))
     n, unit = len(ratios), median(first[: len(ratios)])
     cut = int(TRIMMED * n)
     kept = ratios[cut : n - cut]
@@ -124,7 +124,7 @@ def paired_times(first: Sequence[float], second: Sequence[float]) -> Difference:
 
 
 def _seconds(log_ratio: float, unit: float) -> float:
-    """Return what a logarithm of a ratio is in seconds; an interval too wide for a float ends at its largest."""
+    """Convert the logarithm of a ratio to seconds; too large a value is clamped, to fit a float."""
     return (exp(min(log_ratio, 600.0)) - 1) * unit
 
 
@@ -133,6 +133,6 @@ def _normal(level: float) -> float:
 
 
 def _student(level: float, degrees: int) -> float:
-    from scipy.special import stdtrit  # takes a while to import, and only claims need it
+    from scipy.special import stdtrit  # slow to import, and only claims need it
 
     return float(stdtrit(degrees, (1 + level) / 2))

@@ -1,8 +1,8 @@
-"""Inverse and universal inverse examples of a network, and for how many images each lowers the loss (Eq. 5).
+"""Inverse and universal inverse examples of a network, and the share of images whose loss each lowers (Eq. 5).
 
 The feature-level term of Eq. 4 is least at x itself (the triangle inequality: L1(F(x̌), F(x)) − L1(F(x̌), F(x̂)) is at
 least −L1(F(x), F(x̂))). So L_Inv falls only where cross-entropy falls by more than that term rises: seldom for images
-that are classified with near certainty already.
+that are already classified with near certainty.
 """
 
 from dataclasses import dataclass, replace
@@ -33,13 +33,13 @@ from uiat.targets.universal import add_clipped
 from uiat.types import Batch, Clock
 
 INSTANCE_STEPS = 5
-"""Steps of ε'/2 of an instance-wise inverse (A.2), where a run has no number of its own."""
+"""Steps of ε'/2 of an instance-wise inverse (A.2), if the run does not define them."""
 ATTACK_STEPS = 10
 
 
 @dataclass(frozen=True)
 class InverseSettings:
-    """How x̂, the instance-wise x̌ and the universal z are found; both inverses descend the same L_Inv."""
+    """How x̂, the instance-wise x̌ and the universal z are computed; both inverses descend the same L_Inv."""
 
     attack: PGD
     instance: InstanceInverse
@@ -54,7 +54,7 @@ class InverseSettings:
 def inverse_settings(
     method: MethodConfig | None, base: PGD, *, eps: float | None = None, beta: float | None = None
 ) -> InverseSettings:
-    """Return ε', the steps and β: those asked for, else those of the run's method, else the paper's.
+    """Return ε', the steps and β: the given ones, else those of the run's method, else those of the paper.
 
     The attack is that of the threat model `base`.
     """
@@ -64,7 +64,7 @@ def inverse_settings(
         raise UserError(f"the inverse radius ε' is {radius}: give one above 0 with --inverse-eps.")
     weight = beta if beta is not None else trained.beta if trained is not None else 1.0
     if not 0 <= weight < inf:
-        raise UserError(f"--beta is {weight}: give a number from 0 on.")
+        raise UserError(f"--beta is {weight}: give at least 0.")
     shared: dict[str, Any] = {"eps": radius, "beta": weight, "norm": base.norm if trained is None else trained.norm}
     check_radius("the inverse radius ε'", radius, shared["norm"])
     if trained is not None:
@@ -81,12 +81,12 @@ def inverse_settings(
 
 
 BATCH = 128
-"""m of the paper: how many images a step of z sees."""
+"""m of the paper: number of images in a step of z."""
 
 
 @dataclass(frozen=True)
 class Universal:
-    """z of each class, and where it comes from."""
+    """z of each class, and its source."""
 
     z: Tensor
     source: str
@@ -103,7 +103,7 @@ def read_z(run: RunFolder) -> Universal | None:
     perturbations = [value for name, value in saved["method"].items() if name.split(".")[-1] == "z"]
     epoch, step = saved["epoch"], saved["step"]
     when = f"step {step} of epoch {epoch}" if step else f"epoch {epoch - 1}"
-    return Universal(perturbations[0], f"the run's own, from its checkpoint after {when}") if perturbations else None
+    return Universal(perturbations[0], f"read from the checkpoint of the run, after {when}") if perturbations else None
 
 
 def make_z(
@@ -116,7 +116,7 @@ def make_z(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Universal:
-    """Find z for weights that stay as they are: the steps of Alg. 1 on z, in `passes` passes over `count` images."""
+    """Compute z for fixed weights: the steps of Alg. 1 on z, in `passes` passes over `count` images."""
     for name, value in (("--passes", passes), ("--z-images", count)):
         if value < 1:
             raise UserError(f"{name} is {value}: give at least 1.")
@@ -125,48 +125,48 @@ def make_z(
     attack = settings.attack if settings.beta else None  # only the feature-level term needs x̂
     method = Method(chosen.spec, attack=attack, target=target, terms=(), seed=seed)
     loader = Loader(chosen, BATCH, seed, device=device)
-    with torch.no_grad(), Ticker(passes * loader.steps_per_epoch, "making z") as ticker:
+    with torch.no_grad(), Ticker(passes * loader.steps_per_epoch, "computing z") as ticker:
         for epoch in range(1, passes + 1):
             for step, batch in loader.epoch(epoch):
                 clock = Clock(epoch, step, passes)
                 method.prepare(model, [method.craft(model, batch, clock)], clock)
                 ticker.advance(1)
     times = "1 pass" if passes == 1 else f"{passes} passes"
-    return Universal(target.z.cpu(), f"made anew for these weights, in {times} over {len(chosen)} training images")
+    return Universal(target.z.cpu(), f"computed for these weights, in {times} over {len(chosen)} training images")
 
 
 IMAGE_KINDS = ("natural", "inverse", "universal")
 LOSSES = ("cross_entropy", "l_inv")
 
 
-def find_z(ready: LoadedSubject, settings: InverseSettings, *, passes: int, count: int) -> Universal:
-    """Return the z that belongs to the weights, settings and images of a subject: the run's own, or a new one."""
-    spec, run = ready.images.spec, ready.run
-    if run is not None and ready.weights_file == run.last:
+def find_z(subject: LoadedSubject, settings: InverseSettings, *, passes: int, count: int) -> Universal:
+    """Return z for the weights, settings and images of a subject: that of the run if it applies, else a new one."""
+    spec, run = subject.images.spec, subject.run
+    if run is not None and subject.weights_file == run.last:
         config = run.read_config()
         universal = read_z(run) if settings.universal == config.method.inverse else None
-        same = config.data.name == ready.options.data.name
+        same = config.data.name == subject.options.data.name
         if universal is not None and same and universal.z.shape == (spec.num_classes, *spec.shape):
             return universal
-    seed = ready.options.seed
-    return make_z(ready.model, ready.train, settings, passes=passes, count=count, seed=seed, device=ready.device)
+    seed = subject.options.seed
+    return make_z(subject.model, subject.train, settings, passes=passes, count=count, seed=seed, device=subject.device)
 
 
 @dataclass(frozen=True)
 class Inverses:
-    """What was found, by kind (natural, inverse, universal), on the CPU."""
+    """Predictions and losses by kind (natural, inverse, universal), on the CPU."""
 
     y: Tensor
     correct: dict[str, Tensor]
     losses: dict[str, dict[str, Tensor]]
     """Each image's cross-entropy and L_Inv, by kind."""
     kept: Tensor
-    """The places of the images that were kept, ascending."""
+    """Positions of the images that were kept, ascending."""
     x: dict[str, Tensor]
     """The kept images themselves, by kind."""
 
     def shares(self, members: Tensor) -> dict[str, Any]:
-        """Return accuracies, and the shares of images whose losses the inverse examples lower, among some images."""
+        """Return the accuracies of some images, and the shares whose losses the inverse examples lower."""
         n = int(members.sum())
         lowered = {loss: {k: v[k] < v["natural"] for k in IMAGE_KINDS[1:]} for loss, v in self.losses.items()}
         return {
@@ -197,15 +197,15 @@ def make_inverses(
     seed: int = 0,
     device: torch.device | str = "cpu",
 ) -> Inverses:
-    """Make both kinds of inverse examples for every image; those at the places `keep` are kept.
+    """Generate both kinds of inverse examples for every image; those at the positions `keep` are kept.
 
-    The features of Eq. 4 are the model's own; `fast`, a copy without them, makes x̂. An image's random numbers depend
-    on the seed and on its place alone.
+    The features of Eq. 4 are those of `model`; `fast`, an accelerated copy without features, crafts x̂. The random
+    numbers of an image depend on the seed and on its position alone.
     """
     parts: list[dict[str, Tensor]] = []
     x: dict[str, list[Tensor]] = {kind: [] for kind in IMAGE_KINDS}
     z = z.to(device)
-    ticker = Ticker(len(images), "making inverse examples")
+    ticker = Ticker(len(images), "generating inverse examples")
     with crafting(model, "eval"), crafting(fast, "eval"), torch.no_grad(), ticker:
         for batch in plain(images, batch_size, device):
             made, verdicts = _make(model, fast, batch, settings, z, seed)
@@ -228,7 +228,7 @@ def make_inverses(
 def _make(
     model: nn.Module, fast: nn.Module, batch: Batch, settings: InverseSettings, z: Tensor, seed: int
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """Return the batch's images by kind, and what the network says of each."""
+    """Return the images of a batch by kind, and the predictions and losses of each."""
     x, y, inverse = batch.x, batch.y, settings.instance
     assert batch.index is not None
     draws = SampleDraws(seed, index=tuple(batch.index.tolist()))
@@ -249,6 +249,6 @@ def _share(verdicts: Tensor, members: Tensor) -> float:
 
 
 def shown_places(y: Tensor, rows: int, per_class: int) -> Tensor:
-    """Return the places of the first images of the first classes, class by class."""
+    """Return the positions of the first images of the first classes, class by class."""
     places = [(y == label).nonzero().flatten()[:per_class] for label in y.unique()[:rows]]
     return torch.cat(places)

@@ -1,7 +1,7 @@
-"""What is known of an evaluation so far, on the disk after every batch: a killed one goes on where it was.
+"""The state of an evaluation, saved after every batch, from which an interrupted one resumes.
 
-Verdicts are in one small file, which is replaced after each batch. Adversarial examples, where they are kept, are
-appended to a second one: they are on the disk before the verdicts that count on them, and any beyond these are cut off.
+Verdicts are in one small file, which is replaced after each batch. Adversarial examples, if they are kept, are appended
+to a second file: they are on disk before the verdicts that refer to them, and any beyond these are truncated.
 """
 
 import hashlib
@@ -20,15 +20,15 @@ from uiat.io import WriteError, no_link, write_tensors
 from uiat.locks import LockUnsupported, open_locked
 
 FACTS = ("component", "batch", "seconds", "finished", "after", "invalid")
-"""What is saved of a stage beside its tensors."""
+"""Fields of a stage that are saved beside its tensors."""
 
 
 @dataclass
 class Stage:
-    """Where one attack stands: which examples still hold out, and which batch of which component is next."""
+    """Progress of one attack: which examples are not yet misclassified, and which batch of which component is next."""
 
-    standing: Tensor
-    """(examples,) of bool: classified right so far."""
+    correct: Tensor
+    """(examples,) of bool: not yet misclassified."""
     queue: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.long))
     """The examples that the current component attacks, in order: those still classified correctly when it began."""
     component: int = 0
@@ -38,20 +38,20 @@ class Stage:
     after: dict[str, float] = field(default_factory=dict)
     """Accuracy after each finished component."""
     invalid: int = 0
-    """How many examples have a NaN among their logits without an attack."""
+    """Number of natural examples with a NaN among their logits."""
     fallen: list[int] = field(default_factory=list)
-    """The examples whose x̂ was kept, in the order in which they were found."""
+    """The examples whose x̂ was kept, in the order in which x̂ was found."""
     x_adv: list[Tensor] = field(default_factory=list)
     """Their x̂, batch by batch, in the same order."""
 
     def keep(self, members: Tensor, x_adv: Tensor) -> None:
-        """Keep the x̂ that were found for these examples."""
+        """Keep the x̂ of these examples."""
         if len(members):
             self.fallen += members.tolist()
             self.x_adv.append(x_adv.float())
 
     def adversaries(self, x: Tensor) -> Tensor:
-        """Return the x̂ of all examples x: the example itself where none was found."""
+        """Return the x̂ of all examples x; the natural example where none was found."""
         x_adv = x.clone()
         if self.x_adv:
             x_adv[self.fallen] = torch.cat(self.x_adv)
@@ -59,17 +59,17 @@ class Stage:
 
 
 class Ledger:
-    """The stages of an evaluation, by attack; kept in a file if there is a path.
+    """The stages of an evaluation, by attack; saved to a file if there is a path.
 
-    With `exclusive`, a second process with the same file is refused for as long as this one lasts. With `restart`, what
-    an earlier process has left is removed.
+    With `exclusive`, a second process that opens the same file is refused as long as this one runs. With `restart`, the
+    files of an earlier process are removed.
     """
 
     def __init__(self, path: Path | None = None, key: str = "", *, exclusive: bool = False, restart: bool = False):
         self.path, self.key = path, key
         self.stages: dict[str, Stage] = {}
         self._hash, self._appended = hashlib.sha256(), 0
-        """Of the x̂ that are in their file: a digest, and in how many batches they were found."""
+        """Digest of the x̂ in their file, and the number of their batches."""
         self._lock = _lock(path) if path is not None and exclusive else None
         if path is not None and restart:
             self._remove(path)
@@ -78,17 +78,17 @@ class Ledger:
 
     @property
     def resumed(self) -> bool:
-        """Whether there is work of an earlier process in it."""
+        """Whether it was started by an earlier process."""
         return bool(self.stages)
 
-    def begin(self, name: str, standing: Tensor) -> Stage:
+    def begin(self, name: str, correct: Tensor) -> Stage:
         """Return the stage of this name, if there is one; else add one that starts from these verdicts."""
         if name not in self.stages:
-            self.stages[name] = Stage(standing.clone())
+            self.stages[name] = Stage(correct.clone())
         return self.stages[name]
 
     def save(self) -> None:
-        """Write all stages; either the old file or the new one is there, never half of one."""
+        """Write all stages, atomically."""
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +96,7 @@ class Ledger:
         tensors: dict[str, Tensor] = {}
         facts: dict[str, dict[str, object]] = {}
         for name, stage in self.stages.items():
-            tensors |= {f"{name}/standing": stage.standing, f"{name}/queue": stage.queue}
+            tensors |= {f"{name}/standing": stage.correct, f"{name}/queue": stage.queue}
             facts[name] = {k: getattr(stage, k) for k in FACTS}
             if stage.x_adv:
                 tensors[f"{name}/fallen"] = torch.tensor(stage.fallen)
@@ -106,7 +106,7 @@ class Ledger:
         write_tensors(self.path, tensors, {"key": self.key, "stages": stages, **digests})
 
     def _append(self, path: Path) -> None:
-        """Add the x̂ that are not in the file yet."""
+        """Append the x̂ that are not in the file yet."""
         batches = [batch for stage in self.stages.values() for batch in stage.x_adv]
         content = b"".join(batch.contiguous().numpy().tobytes() for batch in batches[self._appended :])
         if content:
@@ -121,7 +121,7 @@ class Ledger:
             self._appended = len(batches)
 
     def close(self) -> None:
-        """Remove the files: the evaluation is done, and a new one is measured anew."""
+        """Remove the files of a finished evaluation."""
         if self.path is not None:
             self._remove(self.path)
         self._release()
@@ -136,7 +136,7 @@ class Ledger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Let other processes have it; what is not done stays, for a later process to go on with."""
+        """Release the lock; the files of an unfinished evaluation stay, so that it can be resumed."""
         self._release()
 
     @staticmethod
@@ -152,7 +152,7 @@ class Ledger:
                     return
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             if facts["sha256"] != _digest(tensors, facts["stages"]):
-                raise ValueError("the verdicts are not those that were saved")
+                raise ValueError("the digest of the verdicts does not match")
             stages, shapes = {}, {}
             for name, rest in json.loads(facts["stages"]).items():
                 shapes[name] = rest.pop("shape", None)
@@ -162,12 +162,12 @@ class Ledger:
             self._read_adversaries(_adversaries_file(path), stages, shapes, facts["adversaries_sha256"])
             self.stages = stages
         except (OSError, SafetensorError, KeyError, TypeError, ValueError, RuntimeError, RecursionError):
-            pass  # a damaged file costs its work, never the evaluation
+            pass  # a damaged file is ignored: the evaluation starts from scratch
 
     def _read_adversaries(
         self, path: Path, stages: dict[str, Stage], shapes: dict[str, list[int] | None], digest: str
     ) -> None:
-        """Give the stages their x̂, and cut the file to those that the stages know of."""
+        """Read the x̂ of the stages, and truncate the file to those that the stages refer to."""
         content, start = path.read_bytes() if path.exists() else b"", 0
         for name, stage in stages.items():
             shape = shapes[name]
@@ -178,7 +178,7 @@ class Ledger:
                 start += 4 * count
         saved = hashlib.sha256(content[:start])
         if saved.hexdigest() != digest:
-            raise ValueError("the adversarial examples are not those that were saved")
+            raise ValueError("the digest of the adversarial examples does not match")
         if len(content) > start:
             os.truncate(path, start)
         self._hash = saved
@@ -186,7 +186,7 @@ class Ledger:
 
 
 def _adversaries_file(path: Path) -> Path:
-    """Return the file of the x̂ that belongs to a ledger: rows of float32, stage after stage."""
+    """Return the file with the x̂ of a ledger: rows of float32, stage after stage."""
     return path.with_suffix(".adversaries")
 
 
@@ -209,7 +209,7 @@ def _lock(path: Path) -> int | None:
 
 
 def _digest(tensors: dict[str, Tensor], stages: str) -> str:
-    """Return the digest of what is saved, to compare when it is read: a flipped bit would change a verdict unseen."""
+    """Return the digest of the saved content, which is compared on reading: a flipped bit could change a verdict."""
     digest = hashlib.sha256(stages.encode())
     for name in sorted(tensors):
         digest.update(name.encode())

@@ -23,7 +23,7 @@ from uiat.progress import Ticker
 
 DESCRIPTIONS: dict[str, str] = {
     "natural": "no attack",
-    "fgsm": "one step of ε from the example itself",
+    "fgsm": "one step of ε from the natural image",
     "pgd-K": "K steps of ε/4 on cross-entropy from a uniform start, such as pgd-20",
     "pgd-K-R": "the same with R random restarts, such as pgd-50-10",
     "pgd-margin-K": "PGD on the margin of the best wrong class; restarts as above",
@@ -40,7 +40,7 @@ DESCRIPTIONS: dict[str, str] = {
 }
 
 CW_STEP = 0.01 / (8 / 255)
-"""Step of CW as a multiple of ε: 0.01 at 8/255."""
+"""Step size of CW as a multiple of ε: 0.01 at 8/255."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Plan:
     components: tuple[Component, ...]
     """Run one after another; empty for natural images."""
     setting: dict[str, Any]
-    """What a result card says of the attack."""
+    """Setting of the attack in a result card."""
     notices: tuple[str, ...] = ()
     eps: float = 0.0
     """Radius; below 0 for an inverse perturbation."""
@@ -172,18 +172,18 @@ def run_plans(
         for plan in plans:
             stage, setting = natural, plan.setting
             if plan.components:
-                attacked = torch.isin(torch.arange(len(images)), mine) if plan.every_image else natural.standing
+                attacked = torch.isin(torch.arange(len(images)), mine) if plan.every_image else natural.correct
                 stage, setting = ledger.begin(plan.stage, attacked), {**plan.setting, "batch_size": batch_size}
                 advance = partial(_advance, ticker, plan.label) if ticker else None
                 run_cascade(model, images, stage, plan.components, ledger=ledger, keep=keep, advance=advance, **how)
             x_adv = _adversaries(stage, images, mine) if keep and plan.components else None
             stage = _gathered(stage)
             notices += autoattack.square_warning(stage.after)
-            per_class = accuracy_per_class(stage.standing, images)
+            per_class = accuracy_per_class(stage.correct, images)
             results[plan.key] = AttackResult(
-                plan.name, plan.eps, stage.standing, stage.seconds, setting, stage.after, per_class, x_adv
+                plan.name, plan.eps, stage.correct, stage.seconds, setting, stage.after, per_class, x_adv
             )
-        accuracy = float(_gathered(natural).standing.double().mean())
+        accuracy = float(_gathered(natural).correct.double().mean())
     return EvaluationResult(results, accuracy, list(dict.fromkeys([*notices, *warnings])), torch.device(device))
 
 
@@ -213,5 +213,5 @@ def _gathered(stage: Stage) -> Stage:
     if world() == 1:
         return stage
     after = all_reduce_sum(torch.tensor(list(stage.after.values()), dtype=torch.float64)).tolist()
-    standing = all_reduce_sum(stage.standing.int()).bool()
-    return replace(stage, standing=standing, after=dict(zip(stage.after, after, strict=True)))
+    correct = all_reduce_sum(stage.correct.int()).bool()
+    return replace(stage, correct=correct, after=dict(zip(stage.after, after, strict=True)))

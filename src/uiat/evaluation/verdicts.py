@@ -1,4 +1,4 @@
-"""Verdicts on single images: kept in a run's card, and compared between two runs of the same images."""
+"""Verdicts on single images: packed for the card of a run, and compared between two runs on the same images."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ def pack_verdicts(correct: Tensor) -> str:
 
 
 def unpack_verdicts(text: object, n: int) -> Tensor | None:
-    """Return the verdicts on `n` examples that `pack_verdicts` was given; `None` for anything else."""
+    """Return the verdicts on `n` examples that `pack_verdicts` packed; `None` for any other text."""
     try:
         bits = np.unpackbits(np.frombuffer(bytes.fromhex(str(text)), dtype=np.uint8))
     except ValueError:
@@ -26,7 +26,7 @@ def unpack_verdicts(text: object, n: int) -> Tensor | None:
 
 @dataclass(frozen=True)
 class Paired:
-    """How two runs differ on the same images. The 95 % interval excludes 0 exactly where p is below 0.05."""
+    """Paired difference of two runs on the same images. The 95 % interval excludes 0 exactly if p is below 0.05."""
 
     difference: float
     """Accuracy of the first minus accuracy of the second."""
@@ -34,7 +34,7 @@ class Paired:
     high: float
     """The ends of Tango's score interval (1998), which inverts McNemar's test."""
     p: float
-    """McNemar's test: the probability of a difference this large if neither run were better."""
+    """p-value of McNemar's test: the probability of a difference this large if neither run were better."""
 
 
 def compare_verdicts(first: Tensor, second: Tensor) -> Paired:

@@ -1,1 +1,1 @@
-"""Pictures of results, drawn without a display; matplotlib is imported only when one is drawn."""
+"""Figures, result files and the HTML report; matplotlib is imported only when a figure is drawn."""

@@ -1,4 +1,4 @@
-"""The files of `uiat curves`: numbers for programs, a table for spreadsheets, pictures for people."""
+"""The files of `uiat curves`: JSON, CSV and figures."""
 
 import csv
 from collections.abc import Sequence
@@ -16,13 +16,13 @@ from uiat.report.panels import Panel, PanelLine, draw_panels
 from uiat.runs.result_card import environment
 
 
-def write_curves(folder: Path, ready: LoadedSubject, attack: str, curve: CurveVerdicts) -> None:
+def write_curves(folder: Path, subject: LoadedSubject, attack: str, curve: CurveVerdicts) -> None:
     """Write curves.json, curves.csv, curves.png and curves.svg."""
     lines = {name: accuracy_line(name, curve.grid, correct) for name, correct in curve.groups().items()}
     gaps = [easy - hard for easy, hard in zip(lines["easier"].values, lines["harder"].values, strict=True)]
-    eps = ready.base.eps
+    eps = subject.base.eps
     content = {
-        **subject_facts(ready),
+        **subject_facts(subject),
         "ranked_by": "cross-entropy on natural images, lower is easier",
         "images": {name: correct.shape[1] for name, correct in curve.groups().items()},
         "grid": list(curve.grid),
@@ -30,21 +30,21 @@ def write_curves(folder: Path, ready: LoadedSubject, attack: str, curve: CurveVe
         "interval95": {name: [list(pair) for pair in line.intervals] for name, line in lines.items()},
         "gap": gaps,
         "gap_at_eps": {"eps": eps, "gap": gaps[curve.grid.index(eps)]} if eps in curve.grid else None,
-        **_setting(ready, attack, curve),
+        **_setting(subject, attack, curve),
     }
     write_json(folder / "curves.json", content)
     _write_csv(folder / "curves.csv", curve, lines, gaps)
     halves = [in_percent(f"{name} half", lines[name]) for name in ("easier", "harder")]
     panel = Panel("", "ε", "accuracy (%)", halves, radii=True, whole=True, gap_at=eps)
-    _draw(folder / "curves", panel, (ready,), attack)
+    _draw(folder / "curves", panel, (subject,), attack)
 
 
 def write_difference(
     folder: Path, pair: tuple[LoadedSubject, LoadedSubject], attack: str, curves: tuple[CurveVerdicts, CurveVerdicts]
 ) -> None:
-    """Write difference.json, difference.png and difference.svg: the first network's accuracies − the second's."""
+    """Write difference.json, .png and .svg: the accuracies of the first network minus those of the second."""
     first, second = (curve.correct.double() for curve in curves)
-    differences = [paired((ours - theirs)[None]) for ours, theirs in zip(first, second, strict=True)]
+    differences = [paired((a - b)[None]) for a, b in zip(first, second, strict=True)]
     line = PanelLine(
         "difference", curves[0].grid, [d.value for d in differences], [(d.low, d.high) for d in differences]
     )
@@ -77,20 +77,20 @@ def in_percent(label: str, line: PanelLine) -> PanelLine:
 
 
 def _draw(path: Path, panel: Panel, networks: Sequence[LoadedSubject], attack: str) -> None:
-    names, ready = " − ".join(network.target.resolve().name for network in networks), networks[0]
-    title = f"{names}: {attack} on {ready.options.data.name}, {len(ready.images)} images"
+    names, subject = " − ".join(network.target.resolve().name for network in networks), networks[0]
+    title = f"{names}: {attack} on {subject.options.data.name}, {len(subject.images)} images"
     figure = draw_panels([panel], columns=1, title=title, width=6.4, height=3.6)
     save_figure(figure, path.with_suffix(".png"), path.with_suffix(".svg"))
 
 
-def _setting(ready: LoadedSubject, attack: str, curve: CurveVerdicts) -> dict[str, Any]:
+def _setting(subject: LoadedSubject, attack: str, curve: CurveVerdicts) -> dict[str, Any]:
     return {
         "attack": attack,
-        "norm": ready.base.norm,
+        "norm": subject.base.norm,
         "perturbations": [{"kind": point.name, **point.setting} for point in curve.points],
         "seconds": [round(seconds, 3) for seconds in curve.seconds],
         "notices": list(curve.notices),
-        "environment": environment(ready.device),
+        "environment": environment(subject.device),
     }
 
 

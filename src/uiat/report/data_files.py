@@ -1,4 +1,4 @@
-"""What `uiat data` says of a data set, and the .npz files that it writes."""
+"""Description of a data set for `uiat data`, and the .npz files that it writes."""
 
 import os
 import tempfile
@@ -15,7 +15,7 @@ from uiat.io import atomic
 
 
 def describe_data(name: str, parts: Parts, splits: Splits) -> dict[str, Any]:
-    """Return what there is to know of a data set, for people and programs."""
+    """Return the description of a data set: classes, shape, counts, size and location."""
     where = Path(parts.where)
     mapped = packed.is_packed(where)
     shares = {"train": splits.train, "validation": splits.validation, "test": splits.test}
@@ -42,7 +42,7 @@ def write_npz(listing: Listing, options: PackOptions, out: Path) -> list[Path]:
     """Write the training images to `out` and the test images beside it; return both paths."""
     if "validation" in listing.parts:
         raise UserError(
-            f"{listing.source} has a validation split of its own, which an .npz cannot hold: "
+            f"{listing.source} has a validation split, which an .npz cannot hold: "
             "pack it to a folder (an --out without .npz)."
         )
     test = out.with_name(f"{out.stem}-test{out.suffix}")
@@ -56,6 +56,6 @@ def write_npz(listing: Listing, options: PackOptions, out: Path) -> list[Path]:
         parts = packed.read_packed(whole)
         for path, images in ((test, parts.test), (out, parts.train)):
             arrays = {"image": images.x.numpy(), "label": images.y.numpy(), "classes": np.array(images.classes)}
-            with atomic(path) as place, place.open("wb") as file:
+            with atomic(path) as temporary_file, temporary_file.open("wb") as file:
                 np.savez(file, **arrays)  # type: ignore[arg-type]
     return [out, test]

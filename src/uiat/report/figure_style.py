@@ -1,4 +1,4 @@
-"""What all figures share: a blank figure, an axis of radii, fonts, and how a figure is saved."""
+"""Shared style of figures: colours, axes of radii, fonts and saving."""
 
 import unicodedata
 from contextlib import suppress
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from matplotlib.ft2font import FT2Font
 
 BLUE, VERMILLION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#666666"
-"""From Okabe and Ito's palette, which colour-blind readers can tell apart; grey is for guiding lines."""
+"""From the colour-blind-safe palette of Okabe and Ito; grey is for guiding lines."""
 DPI = 160
 MOST_TICKS = 9
 
 
 def new_figure(width: float, height: float) -> "Figure":
-    """Return a figure of so many inches, with a canvas of its own: no window, no global state."""
+    """Return a figure of this size in inches, without a window or global state."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -29,7 +29,7 @@ def new_figure(width: float, height: float) -> "Figure":
 
 
 def save_figure(figure: "Figure", *paths: Path) -> None:
-    """Write a figure in the format of each path's ending; the same figure gives the same bytes."""
+    """Save a figure in the format of each path's suffix; equal figures give equal bytes."""
     from matplotlib import rc_context
 
     _use_fonts(figure)
@@ -41,7 +41,7 @@ def save_figure(figure: "Figure", *paths: Path) -> None:
 
 
 def _use_fonts(figure: "Figure") -> None:
-    """Give each text fonts that have its letters; escape letters that no installed font has."""
+    """Add fallback fonts to each text for letters that its font lacks; escape letters that no installed font has."""
     from matplotlib.font_manager import findfont, get_font
     from matplotlib.text import Text
 
@@ -64,38 +64,38 @@ def _has(font: "FT2Font", letter: str) -> bool:
 
 
 def _font_with(letter: str) -> str:
-    """Return the name of an installed font that has a letter; empty where there is none."""
+    """Return the name of an installed font that has a letter; empty if there is none."""
     from matplotlib.font_manager import fontManager, get_font
 
     upright = [entry for entry in fontManager.ttflist if (entry.style, entry.weight) == ("normal", 400)]
     for entry in sorted(upright, key=lambda entry: entry.name):
-        with suppress(OSError, RuntimeError):  # a file that is gone, or damaged
+        with suppress(OSError, RuntimeError):  # a missing or damaged file
             font = get_font(entry.fname)
-            # The font of last resort has a box for every letter.
+            # The font of last resort draws a box for every letter; a bitmap font cannot be scaled.
             if font.scalable and "last resort" not in entry.name.lower() and _has(font, letter):
                 return entry.name
     return ""
 
 
 def _escaped(letter: str) -> str:
-    """Write a letter in plain ones, such as \\u732b; marks that only change the one before them are left out."""
+    """Escape a letter, as in \\u732b; marks that only modify the letter before them are dropped."""
     return "" if unicodedata.category(letter) in ("Cf", "Mn") else letter.encode("unicode_escape").decode()
 
 
 def in_levels(values: tuple[float, ...]) -> bool:
-    """Whether the values are whole pixel levels k/255, and not just decimals (0.2 is 51/255)."""
+    """Whether the values are pixel levels k/255, and not just decimals (0.2 is 51/255)."""
     whole = all(abs(v * 255 - round(v * 255)) < 1e-6 for v in values)
     return whole and any(abs(v - round(v, 4)) > 1e-9 for v in values)
 
 
 def show_radius(value: float, levels: bool) -> str:
-    """Write a radius as k/255 or as a short decimal, with a true minus sign."""
+    """Format a radius as k/255 or as a short decimal, with a true minus sign."""
     text = f"{round(value * 255)}/255" if levels and abs(value) > 1e-9 else f"{round(value, 6):g}"
     return text.replace("-", "−")
 
 
 def ticks(grid: tuple[float, ...]) -> list[float]:
-    """Return every k-th value of the grid, at most about `MOST_TICKS` of them; 0 stays where the grid has it."""
+    """Return every k-th value of the grid, about `MOST_TICKS` of them, with 0 among them if the grid has it."""
     spacing = -(-len(grid) // MOST_TICKS)
     zero = next((k for k, v in enumerate(grid) if v == 0), 0)
     return [v for k, v in enumerate(grid) if (k - zero) % spacing == 0]

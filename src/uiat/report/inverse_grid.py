@@ -1,4 +1,4 @@
-"""The files of `uiat inverse`: examples as tensors, shares as JSON, and a grid of pictures (the paper's appendix C)."""
+"""The files of `uiat inverse`: examples as tensors, shares as JSON, and a grid of images (the paper's appendix C)."""
 
 from dataclasses import dataclass
 from math import exp
@@ -30,12 +30,12 @@ COLUMN_TITLES = (
     "universal inverse\nadversary",
 )
 SIGNED = "cividis"
-"""For perturbations of grey images: blue down, grey none, yellow up; readable in print and by colour-blind readers."""
+"""Colour map for perturbations of grey images: blue is down, grey none, yellow up; safe if colour-blind or in print."""
 
 
 @dataclass(frozen=True)
 class PictureRow:
-    """One image: natural, x̌ and x + z_y in [0, 1], the perturbations, and the probability of its class in each."""
+    """One image: natural, x̌ and x + z_y in [0, 1], the perturbations, and the probability of its class for each."""
 
     label: str
     x: Tensor
@@ -46,7 +46,7 @@ class PictureRow:
 
 
 def draw_inverses(rows: list[PictureRow], *, scale: float | None = None, title: str) -> "Figure":
-    """Draw a row for each image; perturbations are stretched from ±scale (else the largest) to the full range."""
+    """Draw a row for each image; perturbations are rescaled from ±scale (by default the largest) to the full range."""
     figure = new_figure(1.35 * len(COLUMN_TITLES) + 1.1, 1.5 * len(rows) + 1.0)
     axes = figure.subplots(len(rows), len(COLUMN_TITLES), squeeze=False)
     scale = scale or max(1e-12, *(float(p.abs().max()) for row in rows for p in (row.x_inverse - row.x, row.z)))
@@ -82,7 +82,7 @@ def _draw(axes: "Axes", picture: Tensor, scale: float | None) -> None:
 
 
 def _explain(figure: "Figure", cells: "list[Axes]", scale: float, *, grey: bool) -> None:
-    """Say what a perturbation's colours mean."""
+    """Add the scale of the perturbations."""
     levels = in_levels((scale,))
     end = show_radius(scale if levels else float(f"{scale:.3g}"), levels)
     if not grey:
@@ -97,13 +97,13 @@ def _explain(figure: "Figure", cells: "list[Axes]", scale: float, *, grey: bool)
 
 
 def _probability(p: float) -> str:
-    """Write a probability so that the last steps to 0 and 1 show."""
+    """Format a probability, with more digits near 0 and 1."""
     return f"{p:.2f}" if 0.01 <= p <= 0.99 else f"{p:.4f}"
 
 
 @dataclass(frozen=True)
 class InverseResult:
-    """What the command found, and which images its picture shows."""
+    """The results of the command, and the positions of the images that its picture shows."""
 
     settings: InverseSettings
     universal: Universal
@@ -111,15 +111,15 @@ class InverseResult:
     shown: Tensor
 
 
-def write_inverses(folder: Path, ready: LoadedSubject, result: InverseResult) -> None:
+def write_inverses(folder: Path, subject: LoadedSubject, result: InverseResult) -> None:
     """Write inverse.json, inverse.safetensors and inverse.png."""
     inverses, z = result.inverses, result.universal.z
     content = {
-        **subject_facts(ready),
+        **subject_facts(subject),
         **{name: encode(getattr(result.settings, name)) for name in ("attack", "instance", "universal")},
         "z": result.universal.source,
-        **inverses.table(ready.images.classes),
-        "environment": environment(ready.device),
+        **inverses.table(subject.images.classes),
+        "environment": environment(subject.device),
     }
     write_json(folder / "inverse.json", content)
     tensors = {
@@ -128,30 +128,30 @@ def write_inverses(folder: Path, ready: LoadedSubject, result: InverseResult) ->
         "x_inverse": inverses.x["inverse"],
         "x_universal": inverses.x["universal"],
         "z": z,
-        "index": _places_in_test_set(ready)[inverses.kept],
+        "index": _places_in_test_set(subject)[inverses.kept],
     }
     write_tensors(folder / "inverse.safetensors", tensors, {"z": result.universal.source})
     eps = result.settings.instance.eps
-    title = f"{ready.target.resolve().name}: ε' = {show_radius(eps, in_levels((eps,)))}, p of the true class"
+    title = f"{subject.target.resolve().name}: ε' = {show_radius(eps, in_levels((eps,)))}, p of the true class"
     scale = eps if result.settings.instance.norm == "linf" else None  # an L2 ball does not bound a pixel
-    save_figure(draw_inverses(_rows(ready, result), scale=scale, title=title), folder / "inverse.png")
+    save_figure(draw_inverses(_rows(subject, result), scale=scale, title=title), folder / "inverse.png")
 
 
-def _rows(ready: LoadedSubject, result: InverseResult) -> list[PictureRow]:
+def _rows(subject: LoadedSubject, result: InverseResult) -> list[PictureRow]:
     inverses, rows = result.inverses, []
     for place in result.shown.tolist():
         kept, label = int(torch.searchsorted(inverses.kept, place)), int(inverses.y[place])
         x, x_inverse, x_universal = (inverses.x[kind][kept] for kind in IMAGE_KINDS)
         p = [exp(-float(inverses.losses["cross_entropy"][kind][place])) for kind in IMAGE_KINDS]
-        name, z = ready.images.classes[label], result.universal.z[label]
+        name, z = subject.images.classes[label], result.universal.z[label]
         rows.append(PictureRow(name, x, x_inverse, x_universal, z, (p[0], p[1], p[2])))
     return rows
 
 
-def _places_in_test_set(ready: LoadedSubject) -> Tensor:
-    """Return where each examined image is in the test set."""
-    options = ready.options
+def _places_in_test_set(subject: LoadedSubject) -> Tensor:
+    """Return the position of each image in the test set."""
+    options = subject.options
     if options.n is None or options.sample == "first":
-        return torch.arange(len(ready.images))
-    config = options.data if ready.run is None else find_data(ready.run, options.data)
+        return torch.arange(len(subject.images))
+    config = options.data if subject.run is None else find_data(subject.run, options.data)
     return balanced(data.load_splits(config, options.data_dir).test.y, options.n, options.seed)

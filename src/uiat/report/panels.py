@@ -1,4 +1,4 @@
-"""Panels of lines side by side; lines differ in colour, dashes and marker, so that they can be read in grey."""
+"""Line plots in panels; lines differ in colour, dashes and marker, so that they can be read in grey."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ STYLES = (
 
 @dataclass(frozen=True)
 class PanelLine:
-    """A line: points in percent, each with an interval."""
+    """A line: points in percent, each with a confidence interval."""
 
     label: str
     x: Sequence[float]
@@ -42,7 +42,7 @@ class PanelLine:
 
 @dataclass(frozen=True)
 class Panel:
-    """One system of axes."""
+    """One panel: a title, axes and lines."""
 
     title: str
     x_label: str
@@ -55,11 +55,11 @@ class Panel:
     zero: bool = False
     """Whether y is a difference, with a reference line at 0."""
     marked: float | None = None
-    """An x that is marked: the paper's choice."""
+    """An x to mark: the paper's choice."""
     first_style: int = 0
-    """The index of the first line's style: panels that show different things differ in style, too."""
+    """Index of the first line's style: panels of different quantities use different styles."""
     gap_at: float | None = None
-    """An x at which the gap between the first two lines is written."""
+    """An x at which the gap between the first two lines is annotated."""
 
 
 def draw_panels(
@@ -69,14 +69,14 @@ def draw_panels(
     rows = -(-len(panels) // columns)
     figure = new_figure(max(4.8, width * columns), height * rows + 0.6)
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for panel, place in zip(panels, axes, strict=False):
-        _draw(place, panel)
-    for place in axes[len(panels) :]:
-        place.set_axis_off()
+    for panel, cell in zip(panels, axes, strict=False):
+        _draw(cell, panel)
+    for cell in axes[len(panels) :]:
+        cell.set_axis_off()
     figure.suptitle(title, fontsize=10, parse_math=False)
     entries: dict[str, Artist] = {}
-    for place in axes:
-        handles, labels = place.get_legend_handles_labels()
+    for cell in axes:
+        handles, labels = cell.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     style: dict[str, Any] = {"ncols": min(5, 2 * columns), "frameon": False, "fontsize": 9, "handlelength": 2.8}
     figure.legend(list(entries.values()), list(entries), loc="outside lower center", **style)
@@ -122,8 +122,8 @@ def _gap(axes: "Axes", panel: Panel, grid: tuple[float, ...]) -> None:
         return
     arrow = {"arrowstyle": "<->", "color": GREY, "linewidth": 1.2, "shrinkA": 3, "shrinkB": 3}
     axes.annotate("", xy=(at, ends[1]), xytext=(at, ends[0]), arrowprops=arrow)
-    words = f"gap {ends[0] - ends[1]:.1f} points\nat ε = {show_radius(at, in_levels(grid))}".replace("-", "−")
+    text = f"gap {ends[0] - ends[1]:.1f} points\nat ε = {show_radius(at, in_levels(grid))}".replace("-", "−")
     box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.8, "pad": 1}
-    late = at > grid[0] + 0.75 * (grid[-1] - grid[0])  # no room on its right, and a line comes from its left
-    place = {"xytext": (2, 3) if late else (3, 5), "textcoords": "offset points", "ha": "right" if late else "left"}
-    axes.annotate(words, xy=(at, 100.0 if late else max(ends)), **place, va="bottom", fontsize=8, bbox=box)  # type: ignore[arg-type]
+    late = at > grid[0] + 0.75 * (grid[-1] - grid[0])  # no room on the right, and a line comes from the left
+    offset = {"xytext": (2, 3) if late else (3, 5), "textcoords": "offset points", "ha": "right" if late else "left"}
+    axes.annotate(text, xy=(at, 100.0 if late else max(ends)), **offset, va="bottom", fontsize=8, bbox=box)  # type: ignore[arg-type]

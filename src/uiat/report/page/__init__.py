@@ -1,1 +1,1 @@
-"""Runs side by side: a comparison for the terminal, and one self-contained HTML page."""
+"""Comparison of runs: a table for the terminal, and a self-contained HTML report."""

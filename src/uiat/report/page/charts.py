@@ -1,10 +1,10 @@
-"""The numbers of a chart: lines, ticks, and where each point lies. templates/charts.html.j2 draws them as SVG."""
+"""Geometry of a chart: lines, ticks and coordinates. templates/charts.html.j2 draws it as SVG."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 LEFT, RIGHT, TOP, BOTTOM = 60, 394, 10, 216
-"""The box of the lines within the picture."""
+"""The plot area within the SVG."""
 Ticks = Sequence[tuple[float, str]]
 
 
@@ -16,9 +16,9 @@ class Series:
     x: Sequence[float]
     y: Sequence[float]
     band: Sequence[tuple[float, float]] = ()
-    """95 % intervals, if there are any."""
+    """95 % confidence intervals, if there are any."""
     style: int = 0
-    """Which of the style sheet's lines: they differ in colour, dashes and markers."""
+    """Index of a line style of the style sheet: colour, dashes and markers."""
     group: str = ""
     """The page shows the lines of one group at a time."""
 
@@ -34,32 +34,32 @@ class Chart:
     y_label: str
     lines: Sequence[Series]
     about: str
-    """What a screen reader says, after the title."""
+    """Description for screen readers, after the title."""
     marks: dict[str, float] = field(default_factory=dict)
-    """Vertical lines with a word each."""
+    """Vertical lines, by label."""
     box: tuple[int, int, int, int] = (LEFT, RIGHT, BOTTOM, TOP)
 
     @property
     def ends(self) -> tuple[float, float, float, float]:
-        """The values at the edges of the box: left, right, bottom, top."""
+        """The values at the edges of the plot area: left, right, bottom, top."""
         return self.x_ticks[0][0], self.x_ticks[-1][0], self.y_ticks[0][0], self.y_ticks[-1][0]
 
     def across(self, x: float) -> float:
-        """Return where a value of x lies in the picture."""
+        """Return the horizontal coordinate of x."""
         first, last, _, _ = self.ends
         return round(LEFT + (x - first) / (last - first) * (RIGHT - LEFT), 1)
 
     def up(self, y: float) -> float:
-        """Return where a value of y lies in the picture."""
+        """Return the vertical coordinate of y."""
         _, _, first, last = self.ends
         return round(BOTTOM - (y - first) / (last - first) * (BOTTOM - TOP), 1)
 
     def path(self, x: Sequence[float], y: Sequence[float]) -> str:
-        """Return the line through some points, as SVG writes it."""
+        """Return the line through the points, as an SVG path."""
         return "M" + "L".join(f"{self.across(a)} {self.up(b)}" for a, b in zip(x, y, strict=True))
 
     def area(self, line: Series) -> str:
-        """Return the outline of a line's intervals."""
+        """Return the outline of the intervals of a line, as an SVG path."""
         lows, highs = zip(*line.band, strict=True)
         return self.path([*line.x, *reversed(line.x)], [*lows, *reversed(highs)]) + "Z"
 

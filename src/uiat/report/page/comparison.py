@@ -1,4 +1,4 @@
-"""Runs side by side: which attack they share, how they rank, how surely they differ, and which settings differ."""
+"""Comparison of runs: the attack they share, their ranks, paired tests, and the settings that differ."""
 
 import csv
 import io
@@ -21,7 +21,7 @@ from uiat.runs.weights import NO_DIGEST, OTHER_WEIGHTS
 
 Threat = tuple[str, float, str]
 SILENT = ("schema", "kind", "imports", "run_id", "train.log_every", "train.checkpoint_minutes", "data.download")
-"""Fields of a configuration that decide no result."""
+"""Fields of a configuration that do not affect results."""
 NONE = "–"
 
 
@@ -33,9 +33,9 @@ class Row:
     natural: Evaluation | None
     robust: Evaluation | None
     paired: Paired | None
-    """Against the best run, on the same images; `None` for the best itself, and where the images are not the same."""
+    """Test against the best run, on the same images; `None` for the best run, and if the images differ."""
     notes: tuple[str, ...]
-    """What a reader must know of the numbers."""
+    """Caveats about the numbers."""
 
     @property
     def ranges(self) -> list[dict[str, Any]]:
@@ -50,17 +50,17 @@ class RunComparison:
 
     rows: tuple[Row, ...]
     threat: Threat | None
-    """The attack that the ranking is made with."""
+    """The attack by which runs are ranked."""
     weights: Weights
     """The weights whose accuracies are shown."""
     differences: dict[str, list[str]]
     """The value of each differing hyper-parameter, for each row."""
     seeds: tuple[str, ...]
-    """A sentence for each group of runs that differ only in their seed."""
+    """A summary of each group of runs that differ only in their seed."""
 
     @property
     def title(self) -> str:
-        """The attack, and the weights unless they are the best epoch's."""
+        """The attack, and the weights unless they are those of the best epoch."""
         attack = show_threat(self.threat) if self.threat else "no attack measured"
         return attack if self.weights == "best" else f"{attack}; weights of the last epoch"
 
@@ -95,13 +95,13 @@ def _with(weights: Weights, run: Run) -> Iterable[Evaluation]:
 
 
 def common_threat(runs: Sequence[Run], attack: str | None = None) -> Threat | None:
-    """Return the attack to rank by: measured on as many runs as possible, then the strongest, then the largest ε."""
+    """Return the attack to rank by: that of most runs, then the strongest, then that of the largest ε."""
     threats = Counter(threat for run in runs for threat in {e.threat for e in run.evaluations if e.eps or attack})
     if attack is not None:
         chosen = {threat: count for threat, count in threats.items() if threat[0] == attack}
         if not chosen:
             known = sorted({threat[0] for threat in threats}) or ["none"]
-            raise UserError(f"no run was measured with {attack!r}; measured were {', '.join(known)}: choose one.")
+            raise UserError(f"no run was evaluated with {attack!r}: give one of {', '.join(known)}.")
         threats = Counter(chosen)
     return max(threats, key=lambda t: (threats[t], strength(t[0]), t[1]), default=None)
 
@@ -129,13 +129,13 @@ def _row(run: Run, threat: Threat | None, best: Evaluation | None, data: tuple[A
     if natural is None and robust is None:
         notes.append("not evaluated")
     elif robust is None and threat is not None:
-        notes.append(f"not measured with {show_threat(threat)}")
+        notes.append(f"not evaluated with {show_threat(threat)}")
     pair = None
     if not first and robust and best:
         if robust.images != best.images:
-            notes.append("measured on other images than the first: no paired test")
+            notes.append("evaluated on other images than the first: no paired test")
         elif robust.verdicts is None or best.verdicts is None:
-            notes.append("its card keeps no verdicts: evaluate again for a paired test")
+            notes.append("its card has no verdicts: evaluate again for a paired test")
         else:
             pair = compare_verdicts(robust.verdicts, best.verdicts)
     return Row(run, natural, robust, pair, tuple(notes))
@@ -154,7 +154,7 @@ def _seeds(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the leaves of a saved configuration by their dotted names; a part's `kind` is under the part's name."""
+    """Return the leaves of a saved configuration by dotted name; the `kind` of a part is under the part's name."""
     if not isinstance(value, dict):
         return {prefix: value}
     leaves = {prefix: value["kind"]} if prefix.count(".") == 0 and prefix and "kind" in value else {}
@@ -166,9 +166,9 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
 
 def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
-    """Return what differs between configurations.
+    """Return the settings that differ between configurations.
 
-    A field that only some methods have is left out, unless runs that have it differ among themselves.
+    A field that only some methods have is omitted, unless runs that have it differ among themselves.
     """
     flat = [flatten(run.saved) for run in runs]
     names = dict.fromkeys(name for settings in flat for name in settings)
@@ -181,7 +181,7 @@ def differences(runs: Sequence[Run]) -> dict[str, list[str]]:
 
 
 def show_setting(value: Any) -> str:
-    """Write a value of a configuration."""
+    """Format a value of a configuration."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "none"}[value]
     if isinstance(value, list):
@@ -193,14 +193,14 @@ HEADINGS = ("run", "method", "natural %", "robust %", "minus best", "p", "time",
 
 
 def percent(evaluation: Evaluation | None) -> str:
-    """Write an accuracy and its interval, in percent."""
+    """Format an accuracy and its interval, in percent."""
     if evaluation is None:
         return NONE
     return f"{100 * evaluation.accuracy:.2f} [{100 * evaluation.low:.1f}–{100 * evaluation.high:.1f}]"
 
 
 def cells(row: Row) -> list[str]:
-    """Return what a table shows of a run."""
+    """Return the cells of a run in the table."""
     pair, run = row.paired, row.run
     minus = f"{100 * pair.difference:+.2f} [{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]" if pair else NONE
     return [
@@ -216,12 +216,12 @@ def cells(row: Row) -> list[str]:
 
 
 def show_p(p: float) -> str:
-    """Write a probability."""
+    """Format a p-value."""
     return f"{p:.3f}" if p >= 0.001 else "<0.001"
 
 
 def show_count(count: int) -> str:
-    """Write a large number with three digits."""
+    """Format a large number with three digits."""
     for size, unit in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= size:
             return f"{count / size:.3g} {unit}"
@@ -251,7 +251,7 @@ def comparison_csv(comparison: RunComparison) -> str:
 
 
 def comparison_markdown(comparison: RunComparison) -> str:
-    """Return the comparison as Markdown: the table, what differs, and the notes."""
+    """Return the comparison as Markdown: the table, the settings that differ, and the notes."""
     lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS)), *(_line(_named(cells(row))) for row in comparison.rows)]
     lines += ["", f"robust: {markdown(comparison.title)}"]
     if comparison.differences:
@@ -263,7 +263,7 @@ def comparison_markdown(comparison: RunComparison) -> str:
 
 
 def notes(comparison: RunComparison) -> list[str]:
-    """Return everything that a reader must know beside the numbers."""
+    """Return the caveats about all runs, and the summaries over seeds."""
     return [*(f"{row.run.name}: {note}" for row in comparison.rows for note in row.notes), *comparison.seeds]
 
 

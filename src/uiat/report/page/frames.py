@@ -69,7 +69,7 @@ def make_frames(model: nn.Module, fast: nn.Module, images: Images, walk: Walk, d
 
 
 def _frames(
-    model: nn.Module, fast: nn.Module, x: Tensor, y: Tensor, walk: Walk, places: tuple[int, ...]
+    model: nn.Module, fast: nn.Module, x: Tensor, y: Tensor, walk: Walk, positions: tuple[int, ...]
 ) -> list[Tensor]:
     """Return the frames of uint8 images in the order of the grid, as uint8."""
 
@@ -81,7 +81,7 @@ def _frames(
     inverse: Callable[[Tensor], Tensor] = cross_entropy
     if walk.beta:
         attack = PGD(eps=walk.eps, step=None, norm=walk.norm)  # type: ignore[arg-type]
-        x_adv = attack(fast, unit, y, SampleDraws(0, index=places))
+        x_adv = attack(fast, unit, y, SampleDraws(0, index=positions))
         inverse = inverse_loss(model, unit, y, x_adv, beta=walk.beta)
     below = _path(inverse, x, [-eps for eps in walk.grid if eps < 0][::-1], walk.norm, -1)
     above = _path(cross_entropy, x, [eps for eps in walk.grid if eps > 0], walk.norm, 1)

@@ -149,13 +149,13 @@ class NetworkSummarizer:
         turns = {}
         for label in y.unique().tolist():
             for half in (True, False):
-                for turn, place in enumerate(((y == label) & (easier == half)).nonzero().flatten().tolist()):
-                    turns[place] = (turn, not half, label)
-        places = sorted(sorted(turns, key=lambda place: turns[place])[: self.options.examples])
-        return torch.tensor(places), easier[places]
+                for turn, position in enumerate(((y == label) & (easier == half)).nonzero().flatten().tolist()):
+                    turns[position] = (turn, not half, label)
+        positions = sorted(sorted(turns, key=lambda position: turns[position])[: self.options.examples])
+        return torch.tensor(positions), easier[positions]
 
-    def summarize(self, run: Run, subject: LoadedSubject, places: Tensor) -> NetworkSummary:
-        """Measure a network, and generate the frames of the examples at `places`."""
+    def summarize(self, run: Run, subject: LoadedSubject, positions: Tensor) -> NetworkSummary:
+        """Measure a network, and generate the frames of the examples at `positions`."""
         options, images, base = self.options, subject.images, subject.base
         walk = Walk(base.eps, base.norm, options.beta)
         natural, attacked = _confusions(subject, options.attack)
@@ -169,7 +169,7 @@ class NetworkSummarizer:
             natural,
             attacked,
             _universal(subject, options.beta),
-            make_frames(subject.model, subject.fast, images.take(places), walk, subject.device),
+            make_frames(subject.model, subject.fast, images.take(positions), walk, subject.device),
         )
 
 
@@ -237,14 +237,14 @@ def summarize_runs(runs: Sequence[Run], options: SummaryOptions) -> tuple[list[N
     """
     summarizer, console = NetworkSummarizer(options), PipeSafeConsole(stderr=True, highlight=False)
     summaries: list[NetworkSummary] = []
-    places = easier = torch.empty(0, dtype=torch.long)
+    positions = easier = torch.empty(0, dtype=torch.long)
     for k, run in enumerate(runs):
         console.print(f"measuring {run.name} ({k + 1} of {len(runs)})", markup=False, soft_wrap=True)
         subject = summarizer.open(run)
         if not summaries:
-            places, easier = summarizer.choose_examples(subject)
-        summaries.append(summarizer.summarize(run, subject, places))
-    return summaries, places, easier
+            positions, easier = summarizer.choose_examples(subject)
+        summaries.append(summarizer.summarize(run, subject, positions))
+    return summaries, positions, easier
 
 
 def chosen_runs(runs: Sequence[Run], most: int) -> list[Run]:

@@ -1,4 +1,4 @@
-"""What is known of runs: the one place where this package reads run folders, cards and metrics."""
+"""Runs for comparison and report: configuration, card, metrics and evaluations, read from their folders."""
 
 import json
 from collections import Counter
@@ -24,7 +24,7 @@ from uiat.runs.weights import DIGEST, is_measured_on
 from uiat.types import Clock
 
 LABELS = {"Natural": "natural training", "UIATOneOff": "one-off UIAT", "SingleStep": "single step"}
-"""Names of methods for people, where the class has another."""
+"""Display names of methods that differ from the name of the class."""
 RunState = Literal["finished", "training", "not finished"]
 COMPARED_WEIGHTS: tuple[Weights, ...] = ("best", "last")
 """The weights whose evaluations are compared."""
@@ -47,24 +47,24 @@ class Evaluation:
     images: tuple[Any, ...]
     """Equal for two evaluations of the same images."""
     verdicts: Tensor | None = None
-    """Whether each image was classified right; `None` where the card does not say."""
+    """Whether each image was classified correctly; `None` if the card does not have it."""
     per_class: dict[str, float] | None = None
     without_digest: bool = False
-    """Whether there are weights, and it does not say that it was measured on these: earlier versions did not."""
+    """Whether the digest of the weights is missing, as in cards of earlier versions."""
 
     @property
     def threat(self) -> tuple[str, float, str]:
-        """What two evaluations must have in common to be compared."""
+        """Attack, ε and norm, which two evaluations must share to be compared."""
         return self.attack, self.eps, self.norm
 
     @property
     def title(self) -> str:
-        """The attack and its radius, for people."""
+        """The attack and its radius, formatted."""
         return show_threat(self.threat)
 
 
 def show_threat(threat: tuple[str, float, str]) -> str:
-    """Write an attack and its radius for people."""
+    """Format an attack and its radius."""
     attack, eps, norm = threat
     sign = "" if norm == "linf" else " (L2)"
     return attack if attack == "natural" else f"{attack}, ε = {show_number(eps)}{sign}"
@@ -72,11 +72,11 @@ def show_threat(threat: tuple[str, float, str]) -> str:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One run, as far as it has come."""
+    """One run, finished or not."""
 
     folder: RunFolder
     name: str
-    """A short name that no other run of the same report has."""
+    """A short name, unique within the report."""
     config: AnyConfig
     saved: dict[str, Any]
     """The configuration as JSON."""
@@ -84,15 +84,15 @@ class Run:
     epochs: tuple[dict[str, Any], ...]
     """The epoch lines of metrics.jsonl."""
     steps: tuple[dict[str, Any], ...]
-    """Its step lines."""
+    """The step lines of metrics.jsonl."""
     evaluations: tuple[Evaluation, ...]
     state: RunState
     others: int = 0
-    """How many evaluations are skipped, since they are of weights that the run no longer has."""
+    """Number of evaluations that are skipped because they are of weights that the run no longer has."""
 
     @property
     def method(self) -> str:
-        """The method's name, for people."""
+        """The display name of the method."""
         kind = str(self.saved["method"]["kind"])
         uiat = self.saved["method"].get("uiat")
         plug_in = " + UIAT" if isinstance(uiat, dict) and uiat.get("enabled") else ""
@@ -105,7 +105,7 @@ class Run:
 
     @property
     def progress(self) -> str:
-        """How far a run is that has no card yet; empty for a finished one."""
+        """The progress of a run that has no card yet; empty for a finished one."""
         if self.state == "finished":
             return ""
         done = self.epochs[-1]["epoch"] if self.epochs else 0
@@ -125,12 +125,12 @@ class Run:
 
     @property
     def has_weights(self) -> bool:
-        """Whether there is a network to look at."""
+        """Whether the run has weights to measure."""
         return self.folder.weights("best").is_file()
 
     @cached_property
     def data(self) -> tuple[Any, ...]:
-        """What the data is: runs with equal values can be compared on the same images."""
+        """Identity of the data: runs with equal values can be compared on the same images."""
         known = self.folder.read_data()
         config = self.config.data
         parts: list[Any] = [config.name, config.size, config.test_subset]
@@ -138,7 +138,7 @@ class Run:
 
     @property
     def data_name(self) -> str:
-        """The data set's name; of data of one's own, the last part of its path."""
+        """The name of the data set; of custom data, the last part of its path."""
         return Path(self.config.data.name).name
 
     def natural(self) -> Evaluation | None:
@@ -150,7 +150,7 @@ class Run:
         return next((e for e in self.evaluations if e.threat == threat), None)
 
     def marks(self) -> dict[str, int]:
-        """Return the epochs T and T' of the method, where it has them."""
+        """Return the epochs T and T' of the method, if it has them."""
         method, epochs = self.saved["method"], self.config.train.epochs
         part = {**method, **(method.get("uiat") or {})} if (method.get("uiat") or {}).get("enabled") else method
         momentum, one_off = part.get("momentum") or {}, part.get("one_off") or {}
@@ -159,7 +159,7 @@ class Run:
 
 
 def read_runs(paths: Sequence[str]) -> list[Run]:
-    """Read every run that the paths name: run folders, or folders that `uiat reproduce` wrote."""
+    """Read all runs of the given paths: run folders, or folders that `uiat reproduce` wrote."""
     folders = list(dict.fromkeys(folder for path in paths for folder in _folders(Path(path))))
     return [replace(run, name=name) for run, name in zip(map(_read, folders), _names(folders), strict=True)]
 
@@ -175,13 +175,13 @@ def _folders(path: Path) -> Iterable[Path]:
     if not inner:
         near = "" if path.exists() else suggest_path(path)
         raise UserError(
-            f"{path} holds no run: {near or 'give folders of `uiat train`, or one that `uiat reproduce` wrote.'}"
+            f"{path} has no run: {near or 'give folders of `uiat train`, or one that `uiat reproduce` wrote.'}"
         )
     return inner
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """Return the shortest ends of the paths that tell them apart."""
+    """Return the shortest unique suffixes of the paths."""
     parts = [path.absolute().parts for path in folders]
     for length in range(1, max(map(len, parts), default=1) + 1):
         names = ["/".join(part[-length:]) for part in parts]
@@ -212,7 +212,7 @@ def _read(path: Path) -> Run:
 
 
 def _from_card(run: Run) -> Iterable[Evaluation | None]:
-    """Return the evaluations in result.json on the run's own data, the latest first; `None` for other weights."""
+    """Return the evaluations in result.json on the data of the run, the latest first; `None` for other weights."""
     names = {run.folder.weights(which).name: which for which in COMPARED_WEIGHTS}
     for entry in reversed(run.card["evaluations"]):
         weights = names.get(str(entry.get("weights", "")))
@@ -226,7 +226,7 @@ def _from_card(run: Run) -> Iterable[Evaluation | None]:
 
 
 def _from_measures(run: Run) -> Iterable[Evaluation | None]:
-    """Return the test accuracies that `uiat reproduce` keeps beside a run, those on the most images first.
+    """Return the test accuracies that `uiat reproduce` saved for a run, those on the most images first.
 
     Of several on as many images, that with the smallest batches is first: the order of file names is that of hashes.
     `None` stands for one of other weights.
@@ -234,7 +234,7 @@ def _from_measures(run: Run) -> Iterable[Evaluation | None]:
     found: list[tuple[int, int, Evaluation | None]] = []
     for path in sorted((run.folder.path / "measures").glob("*.json")):
         entry = read_record(path, {})
-        if "attack" not in entry or entry.get("split") != "test":  # there are measurements of other kinds
+        if "attack" not in entry or entry.get("split") != "test":  # a measurement of another kind
             continue
         check_types(path, entry, EVALUATION_FIELDS)
         verdicts = None

@@ -5,10 +5,10 @@
   const byId = (id) => document.getElementById(id);
 
   function element(tag, attributes = {}, ...children) {
-    const made = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes)) made.setAttribute(name, value);
-    made.append(...children); // strings become text nodes: names are never parsed as markup
-    return made;
+    const created = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes)) created.setAttribute(name, value);
+    created.append(...children); // strings become text nodes: names are never parsed as markup
+    return created;
   }
 
   // ---- theme ----------------------------------------------------------------------------------------------------
@@ -106,11 +106,11 @@
     const changes = await unpacked(data.runs[run].frames[example]);
     const frames = Array(data.radii.length);
     frames[data.zero] = await natural(example);
-    let place = 0;
+    let offset = 0;
     const step = (to, from) => {
       const frame = new Uint8Array(size);
-      for (let k = 0; k < size; k += 1) frame[k] = (frames[from][k] + changes[place + k]) & 255;
-      place += size;
+      for (let k = 0; k < size; k += 1) frame[k] = (frames[from][k] + changes[offset + k]) & 255;
+      offset += size;
       frames[to] = frame;
     };
     for (let k = data.zero - 1; k >= 0; k -= 1) step(k, k + 1);
