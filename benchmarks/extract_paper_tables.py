@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from uiat.reproduce.table import FIELDS, FILE, read_figures
+from uiat.reproduce.table import FILE, read_figures
 
 Figure = tuple[str, str, str]
 """(table, row, column) of a value, which is kept as the paper writes it."""
@@ -128,7 +128,7 @@ def main() -> int:
     if args.write:
         with FILE.open("w", newline="", encoding="utf-8") as file:
             lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(FIELDS)
+            lines.writerow(("table", "row", "column", "value"))
             lines.writerows((*key, value) for key, value in found.items())
     print(f"source: {args.source.name}, SHA-256 {hashlib.sha256(content).hexdigest()}")
     counts = Counter(table for table, _, _ in found)

@@ -15,11 +15,17 @@ from matplotlib.image import imread
 from tests.support.tiny import TINY, tiny_scale
 from uiat.reproduce.cell import Cell, Store, writing
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.figure import ENDINGS, Figure, PlottedPoint
-from uiat.reproduce.output import caption, latex, to_latex, to_markdown, to_records
+from uiat.reproduce.experiments.figures import figs1
+from uiat.reproduce.experiments.sweeps import fig3
+from uiat.reproduce.experiments.tables import table6
+from uiat.reproduce.figure import Figure, PlottedPoint
+from uiat.reproduce.output import caption, latex, to_latex, to_markdown, to_records, write_table
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.scales import SCALES
 from uiat.reproduce.table import Entry, Table, fill, read_figures
+
+ENDINGS = ("svg", "png", "md", "csv", "tex", "json")
+"""Of the files of a figure."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +109,7 @@ def test_a_figure_says_which_weights_it_is_of(scale: str, weights: str) -> None:
 
 def test_a_figure_is_drawn_from_the_seed_that_is_finished(made: Path, tmp_path: Path) -> None:
     with tiny_scale():
-        cell, figure = Cell(TINY.config("uiat"), (TINY.inverse(),)), EXPERIMENTS["figS1"](TINY)
+        cell, figure = Cell(TINY.config("uiat"), (TINY.inverse(),)), figs1(TINY)
         shutil.copytree(Store(cell, made).path, Store(cell.at_seed(1), tmp_path).path)
         assert len(figure.write(tmp_path, 2)) == len(ENDINGS)
     assert "95 % intervals over images (one seed)" in (tmp_path / "figS1.md").read_text(encoding="utf-8")
@@ -211,7 +217,7 @@ def test_a_figure_opens_and_has_its_points(name: str, made: Path) -> None:
 
 def test_a_figure_has_the_same_bytes_again(made: Path, tmp_path: Path) -> None:
     with tiny_scale(), writing(made):
-        figure = EXPERIMENTS["fig3"](TINY)
+        figure = fig3(TINY)
         before = {ending: (made / f"fig3.{ending}").read_bytes() for ending in ENDINGS}
         figure.write(made, 1)
     assert {ending: (made / f"fig3.{ending}").read_bytes() for ending in ENDINGS} == before
@@ -225,7 +231,7 @@ def test_without_runs_a_figure_is_not_drawn(name: str, tmp_path: Path) -> None:
 
 
 def test_without_runs_a_table_has_the_papers_figures(tmp_path: Path) -> None:
-    EXPERIMENTS["table6"](TINY).write(tmp_path, 1)
+    write_table(table6(TINY), tmp_path, 1)
     assert "| – (83.97) | – (53.98) | – (48.33) |" in (tmp_path / "table6.md").read_text(encoding="utf-8")
 
 

@@ -45,9 +45,8 @@ class Reproduce:
     """Make the runs of these keys alone (`--plan` prints them), with the helper that one may need, and no tables."""
     retime: bool = False
     """Measure the times of Tables 2 and 5 anew on this machine, though they are known."""
-    submit: Literal["slurm", "local", "debug"] | None = None
-    """slurm: hand the runs to a cluster, one job each, with submitit; `local` makes them in worker processes of this
-    machine (as --jobs does), `debug` in this process."""
+    submit: Literal["slurm", "debug"] | None = None
+    """slurm: submit the runs to a cluster, one job each, with submitit; debug: make them in this process."""
     submit_with: tuple[str, ...] = ()
     """Parameters of Slurm's jobs, such as timeout_min=600 gpus_per_node=1 slurm_partition=gpu."""
     precision: Precision = "fp32"

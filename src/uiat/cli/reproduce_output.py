@@ -17,9 +17,9 @@ from uiat.reproduce.claims import missing, overall, show_verdict, write_claims
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.measures import measure_key
-from uiat.reproduce.output import mixed, write_index
+from uiat.reproduce.output import mixed, write_index, write_table
 from uiat.reproduce.runner import Stopped, in_words
-from uiat.reproduce.table import races_of
+from uiat.reproduce.table import Table, races_of
 from uiat.reproduce.timing import TableRace, wait_for_quiet
 
 T = TypeVar("T")
@@ -157,7 +157,8 @@ def _write_all(job: Job, attempt: Attempts) -> list[str]:
     """Write every file, and return a line for each claim, table and figure."""
     scale, lines = job.scale, []
     for experiment in job.experiments:
-        paths = attempt(experiment.name, partial(experiment.write, job.out, job.seeds))
+        write = partial(write_table, experiment) if isinstance(experiment, Table) else experiment.write
+        paths = attempt(experiment.name, partial(write, job.out, job.seeds))
         if paths is not None:
             lines.append(f"{experiment.name}: {', '.join(path.name for path in paths) or 'nothing yet'}")
     claims = partial(write_claims, all_claims(scale), scale, job.out, job.seeds)

@@ -84,8 +84,6 @@ GENERATED_METHODS: dict[str, MethodConfig] = {
 }
 """The rows of the table; the baselines as in HAT's code for generated images. T' of one-off UIAT is epoch 320 by its
 fraction."""
-GENERATED = [(model, method) for model in GENERATED_MODELS for method in GENERATED_METHODS]
-"""Each network of the table with each row."""
 
 
 def cifar10_ddpm(model: str, method: str) -> AnyConfig:

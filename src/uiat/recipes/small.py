@@ -1,31 +1,12 @@
 """Recipes for a CPU: real data, a small network, minutes; images of one's own; methods at another radius."""
 
-from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
 
 from uiat.config import AnyConfig, Config, Schedule, Training, Validation
 from uiat.data.data_config import DataConfig
 from uiat.methods import Natural, get
 from uiat.models import MODELS
-
-LENGTHS = ("eps", "step")
-T = TypeVar("T")
-
-
-def at_radius(part: T, eps: float, of: float = 8 / 255) -> T:
-    """Return a method with every length of its attack and inverse (ε, α, ε', α') scaled by eps / of.
-
-    The defaults belong to ε = 8/255; other data needs another radius, and the other lengths change in proportion.
-    """
-    changes: dict[str, object] = {}
-    for field in fields(part):  # type: ignore[arg-type]
-        value = getattr(part, field.name)
-        if field.name in LENGTHS and isinstance(value, float):
-            changes[field.name] = value * eps / of
-        elif is_dataclass(value):
-            changes[field.name] = at_radius(value, eps, of)
-    return replace(part, **changes)  # type: ignore[type-var]
-
+from uiat.recipes.radius import at_radius
 
 DIGITS_EPS = 0.2
 RS_FGSM_EPS = 0.1

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 PAGE = 40
 """Lines of a table that a page of LaTeX holds."""
-ENDINGS = ("svg", "png", "md", "csv", "tex", "json")
-"""Endings of a figure's files."""
 
 
 @dataclass(frozen=True)

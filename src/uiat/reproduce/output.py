@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 from uiat.io import write_json, write_text
 from uiat.reproduce.cell import Cell, Store, merge
+from uiat.reproduce.measures import Measure
+from uiat.reproduce.table import Entry, Filled, Table, fill
 from uiat.reproduce.timing import TableRace
 
 if TYPE_CHECKING:
     from uiat.reproduce.experiments import Experiment
-    from uiat.reproduce.measures import Measure
-    from uiat.reproduce.table import Entry, Filled
 
 
-def show(filled: "Filled", entry: "Entry | None", *, bold: str, plus_minus: str = " ± ", missing: str = "–") -> str:
+def show(filled: Filled, entry: Entry | None, *, bold: str, plus_minus: str = " ± ", missing: str = "–") -> str:
     """Write a place: ours, bold if best, and the paper's figure in parentheses; `bold` has a %s."""
     if entry is None:
         return ""
@@ -31,7 +31,7 @@ def show(filled: "Filled", entry: "Entry | None", *, bold: str, plus_minus: str 
     return ours + (f"{plus_minus}{stdev(values):.{digits}f}" if len(values) > 1 else "") + paper
 
 
-def caption(filled: "Filled") -> str:
+def caption(filled: Filled) -> str:
     """Say what the numbers are."""
     table = filled.table
     counts = sorted({len(values) for entry, values in filled.numbers.items() if entry.cell is not None})
@@ -52,7 +52,7 @@ def caption(filled: "Filled") -> str:
     return " ".join([*parts, *table.notes])
 
 
-def weights_of(measures: Iterable["Measure | None"]) -> list[str]:
+def weights_of(measures: Iterable[Measure | None]) -> list[str]:
     """Say which weights were measured, if they are the same everywhere."""
     names = {measure.weights for measure in measures if measure is not None}
     return [f"Weights of the {name} epoch." for name in names if len(names) == 1]
@@ -65,7 +65,7 @@ def many_seeds(counts: list[int]) -> str:
     return f"{counts[-1]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds, as many as are finished"
 
 
-def to_markdown(filled: "Filled") -> str:
+def to_markdown(filled: Filled) -> str:
     """Return the table as Markdown."""
     table, columns = filled.table, filled.columns()
     plain = {"", table.scale.banner}  # the banner is above the table
@@ -78,7 +78,7 @@ def to_markdown(filled: "Filled") -> str:
     return "\n".join([*lines, "", caption(filled), ""])
 
 
-def to_records(filled: "Filled") -> list[dict[str, Any]]:
+def to_records(filled: Filled) -> list[dict[str, Any]]:
     """Return every place with its number, the paper's, and the runs it was read from."""
     records = []
     for entry in filled.table.entries:
@@ -126,6 +126,13 @@ def write_pages(
     return list(paths.values())
 
 
+def write_table(table: Table, out: Path, seeds: int) -> list[Path]:
+    """Write the four files of a table, with the numbers of the runs that are finished."""
+    filled = fill(table, out, seeds)
+    pages = (to_markdown(filled), to_latex(filled))
+    return write_pages(table, out, caption(filled), {"entries": to_records(filled)}, pages)
+
+
 WIDE = 5
 """Columns beyond which a table is made as narrow as the page."""
 LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
@@ -141,7 +148,7 @@ def latex(text: str) -> str:
     return "".join(LATEX.get(letter, letter) for letter in text)
 
 
-def to_latex(filled: "Filled") -> str:
+def to_latex(filled: Filled) -> str:
     """Return the table as LaTeX with booktabs' rules."""
     table, columns = filled.table, filled.columns()
     groups = list(dict.fromkeys(group for group, _ in columns))

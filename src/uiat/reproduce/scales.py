@@ -10,7 +10,7 @@ from uiat.methods import IAT, UIAT
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
 from uiat.recipes.paper import as_single_step
-from uiat.recipes.small import at_radius
+from uiat.recipes.radius import at_radius
 from uiat.reproduce.measures import Watch
 from uiat.reproduce.scale import PAPER_EPS, Scale, change_method
 from uiat.reproduce.stand_in import stand_in_name

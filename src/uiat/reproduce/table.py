@@ -17,12 +17,10 @@ from uiat.bench.race import as_rounds, timing_warning
 from uiat.bench.timed import passes_per_image
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.measures import Attacked, Measure
-from uiat.reproduce.output import caption, to_latex, to_markdown, to_records, write_pages
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.timing import TableRace, Timing
 
 FILE = Path(__file__).with_name("paper_tables.csv")
-FIELDS = ("table", "row", "column", "value")
 
 
 @cache
@@ -154,12 +152,6 @@ class Table:
             label = f"{self.name}: {', '.join(filter(None, words))}"
             yield from (cell.labelled(label) for cell in entry.runs(1 if self.one_seed else seeds))
 
-    def write(self, out: Path, seeds: int) -> list[Path]:
-        """Write the four files, with the numbers of the runs that are finished."""
-        filled = fill(self, out, seeds)
-        pages = (to_markdown(filled), to_latex(filled))
-        return write_pages(self, out, caption(filled), {"entries": to_records(filled)}, pages)
-
 
 @dataclass(frozen=True)
 class Filled:
@@ -217,10 +209,10 @@ def fill(table: Table, out: Path, seeds: int) -> Filled:
     readings = {entry: tuple(entry.reading.values(entry.cell, out, seeds)) for entry in table.entries}
     numbers = {entry: values for entry, values in readings.items() if values}
     devices = dict.fromkeys(device for timing in table.timings if (device := timing.device(out)))
-    return Filled(table, numbers, seeds, tuple(devices), _doubt(table, out))
+    return Filled(table, numbers, seeds, tuple(devices), _timing_warning(table, out))
 
 
-def _doubt(table: Table, out: Path) -> str:
+def _timing_warning(table: Table, out: Path) -> str:
     """Say once why the times of a table cannot be trusted, however many races they are from."""
     rounds = {
         f"{entry.row}, {entry.column}": as_rounds(seconds)
