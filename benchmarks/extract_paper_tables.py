@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from uiat.reproduce.table import FILE, read_figures
+from uiat.reproduce.table import FIGURES_FILE, read_figures
 
 Figure = tuple[str, str, str]
 """(table, row, column) of a value, which is kept as the paper writes it."""
@@ -126,7 +126,7 @@ def main() -> int:
     if wrong:
         raise SystemExit(f"not a number: {wrong}")
     if args.write:
-        with FILE.open("w", newline="", encoding="utf-8") as file:
+        with FIGURES_FILE.open("w", newline="", encoding="utf-8") as file:
             lines = csv.writer(file, lineterminator="\n")
             lines.writerow(("table", "row", "column", "value"))
             lines.writerows((*key, value) for key, value in found.items())
@@ -134,7 +134,7 @@ def main() -> int:
     counts = Counter(table for table, _, _ in found)
     print("figures: " + ", ".join(f"{table} {count}" for table, count in counts.items()) + f"; {len(found)} in all")
     differences = compare(found, read_figures())
-    print(f"kept: {FILE.name}, SHA-256 {hashlib.sha256(FILE.read_bytes()).hexdigest()}")
+    print(f"kept: {FIGURES_FILE.name}, SHA-256 {hashlib.sha256(FIGURES_FILE.read_bytes()).hexdigest()}")
     print("\n".join(differences) or "no difference")
     return 1 if differences else 0
 

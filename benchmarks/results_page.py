@@ -21,7 +21,7 @@ from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.figure import Figure, PlottedPoint
 from uiat.reproduce.measures import read_learning
-from uiat.reproduce.output import many_seeds, show, to_markdown
+from uiat.reproduce.output import many_seeds, show_entry, table_markdown
 from uiat.reproduce.table import Filled, Table, fill
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +30,7 @@ PICTURES = "pictures/results"
 """The folder of the figures, seen from the page."""
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """README's table is between these."""
-RUNS = Published(ROOT / "results" / "cpu", scales.get("cpu"), seeds=5, least=scales.get("cpu").seeds)
+RUNS = Published(ROOT / "results" / "cpu", scales.get_scale("cpu"), seeds=5, least=scales.get_scale("cpu").seeds)
 ORDER = ("fig2", "fronts", "plus", "questions", "tuning")
 """What comes after Table 1; the rest follows in the order of the paper."""
 MAIN = ("table1-last", "table1")
@@ -127,7 +127,7 @@ def section(runs: Published, name: str) -> list[str]:
         filled = fill(experiment, runs.out, runs.seeds)
         if not filled.devices and not any(entry.cell is not None for entry in filled.numbers):
             return []
-        return [to_markdown(measured(filled)).replace("# ", "## ", 1).strip(), ""]
+        return [table_markdown(measured(filled)).replace("# ", "## ", 1).strip(), ""]
     points = drawable(runs, experiment)
     if not points:
         return []
@@ -232,7 +232,7 @@ def readme(runs: Published) -> str:
     lines = [f"| 3,000 images of CIFAR-10 at 16×16, ε = 8/255 | {' | '.join(COLUMNS[column] for column in whole)} |"]
     lines.append("| --- |" + " ---: |" * len(whole))
     for k, row in enumerate(filled.rows()):
-        shown = (show(filled, own[k], bold="**%s**") for own in whole.values())
+        shown = (show_entry(filled, own[k], bold="**%s**") for own in whole.values())
         lines.append(f"| {filled.row_label(row)} | {' | '.join(shown)} |")
     picture = f"![{EXPERIMENTS['fig2'](runs.scale).title}]({PAGE.parent.name}/{PICTURES}/fig2.svg)"
     return "\n".join([before + BEGIN, *lines, "", picture, "", wrapped(falls(runs)), END]) + after

@@ -12,16 +12,16 @@ from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.claims import Comparison, Finding, show_difference
 from uiat.reproduce.evidence import more_accurate
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.experiments.beyond import AS_IT_IS, COLUMNS, choices
+from uiat.reproduce.experiments.beyond import ACCURACY_COLUMNS, AS_IT_IS, choices
 from uiat.reproduce.experiments.sweeps import FRONTS, front_cells
-from uiat.reproduce.experiments.tables import METHODS, attacks_on
+from uiat.reproduce.experiments.tables import TABLE1_METHODS, attacks_on
 from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale
 
 OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
 BOOSTED = (*BASELINES, "MART")
 """The baselines that have runs with the boosters of `uiat-plus`."""
-COMPARED = (*(("UIAT", name) for name in METHODS if name not in OURS), *((OURS[1], name) for name in BASELINES))
+COMPARED = (*(("UIAT", name) for name in TABLE1_METHODS if name not in OURS), *((OURS[1], name) for name in BASELINES))
 """The pairs of Table 1's methods that the page compares."""
 Pair = tuple[AnyConfig, AnyConfig]
 SAT_FRONT = "SAT (ε)"
@@ -59,7 +59,11 @@ def in_short(runs: Published) -> list[str]:
         pairs = {names: _pair(runs.scale, *names, data) for names in COMPARED}
         own = [line for names, pair in pairs.items() if (line := _sides(runs, names, pair, columns))]
         if data == "CIFAR-10":
-            own += [line for names, pair in larger_pairs(runs).items() if (line := _sides(runs, names, pair, COLUMNS))]
+            own += [
+                line
+                for names, pair in larger_pairs(runs).items()
+                if (line := _sides(runs, names, pair, ACCURACY_COLUMNS))
+            ]
         lines += [f"On {name.removeprefix(f'{runs.scale.name}: ')}:", "", *own, ""] if own else []
     head = "In short, in points, by paired 95 % intervals over seeds and test images."
     if runs.scale.robust != runs.scale.aa:
@@ -79,7 +83,7 @@ def _sides(runs: Published, names: tuple[str, str], pair: Pair, columns: Sequenc
 
 
 def _pair(scale: Scale, ours: str, theirs: str, data: str) -> Pair:
-    return scale.config(METHODS[ours], data), scale.config(METHODS[theirs], data)
+    return scale.config(TABLE1_METHODS[ours], data), scale.config(TABLE1_METHODS[theirs], data)
 
 
 def differences(runs: Published) -> list[str]:
@@ -151,7 +155,7 @@ def answers(runs: Published) -> list[str]:
     configs = choices(runs.scale)
     default = configs.pop(AS_IT_IS)
     finished = {name: config for name, config in configs.items() if seed_stores(Cell(config), runs.out, runs.seeds)}
-    columns = [(column, runs.scale.weights) for column in COLUMNS]
+    columns = [(column, runs.scale.weights) for column in ACCURACY_COLUMNS]
     pairs = {f"{name} − as it is": (config, default) for name, config in finished.items()}
     return _compared(runs, "## Open questions: differences", pairs, columns)
 
@@ -180,7 +184,7 @@ def front_verdict(runs: Published) -> list[str]:
         f"95 % interval: {found}. Compared, with {runs.least} seeds or more each: {names}."
     )
     pairs = {" − ".join(names): pair for names, pair in larger_pairs(runs).items()}
-    columns = [(column, runs.scale.weights) for column in COLUMNS]
+    columns = [(column, runs.scale.weights) for column in ACCURACY_COLUMNS]
     return [words, "", *_compared(runs, "## UIAT beside SAT that is trained at a larger ε", pairs, columns)]
 
 
@@ -188,7 +192,7 @@ def larger_pairs(runs: Published) -> dict[tuple[str, str], Pair]:
     """Return UIAT and one-off UIAT beside SAT trained at a larger ε, by their names."""
     default = runs.scale.config("sat")
     cells = [cell for cell in front_cells(runs.scale, SAT_FRONT) if cell.config != default]
-    ours = {name: runs.scale.config(METHODS[name]) for name in OURS}
+    ours = {name: runs.scale.config(TABLE1_METHODS[name]) for name in OURS}
     return {(name, cell.labels[0]): (own, cell.config) for cell in cells for name, own in ours.items()}
 
 
@@ -198,8 +202,8 @@ def plus_pairs(runs: Published) -> dict[str, Pair]:
     ours = uiat_plus(scale.config("uiat-oneoff"))
     if not seed_stores(Cell(ours), runs.out, runs.seeds):
         return {}
-    others = {name: scale.config(METHODS[name]) for name in OURS}
-    others |= {f"{name} with the same boosters": boosted(scale.config(METHODS[name])) for name in BOOSTED}
+    others = {name: scale.config(TABLE1_METHODS[name]) for name in OURS}
+    others |= {f"{name} with the same boosters": boosted(scale.config(TABLE1_METHODS[name])) for name in BOOSTED}
     return {f"uiat-plus − {name}": (ours, config) for name, config in others.items()}
 
 
@@ -221,7 +225,7 @@ def beyond(runs: Published) -> list[str]:
     """Compare `uiat-plus` with the others: the verdict, each pair in words, and a table of differences."""
     pairs = plus_pairs(runs)
     words = [f"- {name}: {_in_words(*_judge(runs, pair))}" for name, pair in pairs.items()]
-    columns = [(column, runs.scale.weights) for column in (*COLUMNS, "AA")]
+    columns = [(column, runs.scale.weights) for column in (*ACCURACY_COLUMNS, "AA")]
     return _compared(runs, "## uiat-plus", pairs, columns, [*plus_verdict(runs), "", *words, ""])
 
 

@@ -147,7 +147,7 @@ def test_the_registries_are_as_they_were() -> None:
 def test_a_table_of_ones_own_is_reproduced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its method has a name, a budget and a plan like those of the package."""
     import_module("mixed")
-    scale = scales.get("smoke")
+    scale = scales.get_scale("smoke")
     cell = Cell(replace(scale.config("uiat"), method=at_radius(methods.get("mixed"), SMOKE_EPS)))
     entry = Entry("Mixed", "digits", "Natural", cell, Percent(scale.attacked("Natural")))
     monkeypatch.setitem(EXPERIMENTS, "mine", lambda scale: Table("mine", "A method of my own", scale, (entry,)))

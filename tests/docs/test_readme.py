@@ -102,7 +102,7 @@ def run(words: list[str]) -> None:
 def parsed(args: list[str]) -> AnyConfig:
     """Return what the words after `uiat train` ask for."""
     name, rest = train_command.name_recipe(args)
-    config, rest = train_command._choose(recipes.get(name), rest)
+    config, rest = train_command._choose(recipes.get_recipe(name), rest)
     return train_command.parse(config, rest)[0]
 
 

@@ -22,7 +22,7 @@ from uiat.reproduce.claims import (
     write_claims,
 )
 from uiat.reproduce.claims_list import all_claims
-from uiat.reproduce.experiments.tables import COMPONENTS, components
+from uiat.reproduce.experiments.tables import ABLATED_PARTS, components
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.scales import SCALES
 
@@ -135,7 +135,7 @@ def test_what_the_paper_does_not_lift_is_said() -> None:
 
 def test_an_ablation_compares_rows_that_differ_in_the_component() -> None:
     claims = {claim.name.upper(): claim for claim in all_claims(SCALES["paper"])}
-    for place, name in enumerate(COMPONENTS):
+    for place, name in enumerate(ABLATED_PARTS):
         assert len(claims[name].comparisons) == (3 if name == "UAG" else 4)
         for part in claims[name].comparisons:
             more, less = (components(row) for row in sorted(re.findall(r"row (\d)", part.text), reverse=True))

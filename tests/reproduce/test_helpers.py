@@ -32,7 +32,7 @@ def hat() -> Cell:
 
 
 def test_the_paper_needs_seven_helpers() -> None:
-    scale = scales.get("paper")
+    scale = scales.get_scale("paper")
     plain = merge(cell for build in EXPERIMENTS.values() for cell in build(scale).cells(1))
     cells = with_helpers(plain, Path("nowhere"))
     new = [cell for cell in cells if cell.key not in {cell.key for cell in plain}]

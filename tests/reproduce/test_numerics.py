@@ -29,14 +29,14 @@ def test_keys_of_published_results_stay() -> None:
     """Runs, measurements and races in the folder are found under the names that their files have."""
     cells = plan("all", scale="cpu", seeds=5, out=str(PUBLISHED))
     runs = [RunFolder(readable_folder(file.with_suffix(""))) for file in (PUBLISHED / "runs").glob("*.json")]
-    watch = scales.get("cpu").watch
+    watch = scales.get_scale("cpu").watch
     assert len(runs) > 100
     for run in runs:
         assert run.path.name in {Cell(run.read_config(), watch=watched).name for watched in (None, watch)}
     measured = {file.stem for run in runs for file in run.path.glob("measures/*.json")}
     assert measured == measured & {measure_key(measure) for cell in cells for measure in cell.measures}
     assert sum(Store(cell, PUBLISHED).finished for cell in cells) > 100
-    experiments = [build(scales.get("cpu")) for build in EXPERIMENTS.values()]
+    experiments = [build(scales.get_scale("cpu")) for build in EXPERIMENTS.values()]
     races = {race.timing.name for race in races_of(experiments, PUBLISHED, plan_job(Reproduce(("table2",))).device)}
     assert all(any(file.name.startswith(name) for name in races) for file in (PUBLISHED / "timing").iterdir())
 

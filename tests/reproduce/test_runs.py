@@ -322,7 +322,7 @@ def test_without_submitit_there_is_a_sentence(
 
 
 def test_a_card_of_an_unfinished_run_is_not_a_finished_run(tmp_path: Path) -> None:
-    store = Store(Cell(scales.get("smoke").config("sat")), tmp_path)
+    store = Store(Cell(scales.get_scale("smoke").config("sat")), tmp_path)
     store.path.mkdir(parents=True)
     store.run.result.write_text('{"schema": 1, "evaluations": []}', encoding="utf-8")
     assert not store.trained

@@ -24,7 +24,7 @@ from uiat.methods import METHODS
 from uiat.reproduce import timing
 from uiat.reproduce.cell import Cell, Store, held_here
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.output import caption
+from uiat.reproduce.output import table_caption
 from uiat.reproduce.table import EpochTime, Table, fill
 from uiat.reproduce.timing import MOST, SHORT_SECONDS, TableRace, Timing, steps_a_turn
 
@@ -250,7 +250,7 @@ def test_a_table_of_several_races_has_one_warning(tmp_path: Path) -> None:
             slow = 1.0 + 0.1 * number
             rounds = {method: [slow if method == "uiat" else 1.0] * 2 + [1.0] for method in each.methods}
             raced(each, rounds, tmp_path)
-        text = caption(fill(table, tmp_path, 1))
+        text = table_caption(fill(table, tmp_path, 1))
     columns = [entry.column for entry in table.entries if isinstance(entry.reading, EpochTime) and entry.row == "UIAT"]
     assert len(columns) == len(table.timings) == 3
     assert text.count("A warning") == 1

@@ -80,7 +80,7 @@ class Job:
 
 def plan_job(options: Reproduce) -> Job:
     """Find the experiments and the runs that are asked for."""
-    scale = replace(scales.get(options.scale), batch_size=options.batch_size)
+    scale = replace(scales.get_scale(options.scale), batch_size=options.batch_size)
     given = {name: getattr(options, name) for name in ("precision", "compile")}
     scale = scale.with_training(**{name: value for name, value in given.items() if value != getattr(Reproduce, name)})
     seeds = scale.seeds if options.seeds is None else options.seeds

@@ -22,15 +22,15 @@ from uiat.reproduce.runner import Stopped, in_words
 from uiat.reproduce.table import Table, races_of
 from uiat.reproduce.timing import TableRace, wait_for_quiet
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def say(line: str) -> None:
+def print_message(line: str) -> None:
     """Print a message that is no result, on stderr."""
     PipeSafeConsole(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
 
 
-def show(line: str) -> None:
+def print_result(line: str) -> None:
     """Print a result on stdout."""
     PipeSafeConsole(highlight=False).print(line, markup=False, soft_wrap=True)
 
@@ -38,7 +38,7 @@ def show(line: str) -> None:
 def print_plan(job: Job) -> None:
     """Print the runs with their passes and times, the races, then the commands of runs that are not finished."""
     totals, commands = [0, 0, 0], []
-    show(
+    print_result(
         "run · what it is · state · millions of passes (forward, input-backward, weight-backward) · time left · "
         "measurements"
     )
@@ -48,27 +48,31 @@ def print_plan(job: Job) -> None:
         state = "finished" if store.finished else "begun" if store.run.config.exists() else "new"
         measures = " ".join(measure_key(measure) for measure in cell.measures) or "none"
         counts = " ".join(f"{count / 1e6:.2f}" for count in passes)
-        show(f"{cell.name} · {_labels_in_words(cell.labels)} · {state} · {counts} · {clock_time(left)} · {measures}")
+        print_result(
+            f"{cell.name} · {_labels_in_words(cell.labels)} · {state} · {counts} · {clock_time(left)} · {measures}"
+        )
         if state != "finished":
             totals = [total + count for total, count in zip(totals, passes, strict=True)]
             commands.append(shlex.join([*job_command(job.options), "--cell", cell.key]))
     counts = " ".join(f"{count / 1e6:.2f}" for count in totals)
-    show(f"{len(job.cells)} runs, {len(commands)} to make · {counts} · {total_time(job)}")
-    show(
+    print_result(f"{len(job.cells)} runs, {len(commands)} to make · {counts} · {total_time(job)}")
+    print_result(
         "Passes are exact and of the training alone; times are estimated from a timing of each network on this machine."
     )
-    show("At most: no attack succeeds early. Typically: AutoAttack's first attack leaves half of the images to others.")
+    print_result(
+        "At most: no attack succeeds early. Typically: AutoAttack's first attack leaves half of the images to others."
+    )
     if job.seeds == 1 and job.scale.name != "smoke" and job.cells and not job.options.cell:
         more = plan_job(replace(job.options, seeds=3))
-        show("One seed gives no verdict on the paper's claims; three seeds are the least for most of them.")
-        show(f"--seeds 3: {len(more.cells)} runs · {total_time(more)}")
+        print_result("One seed gives no verdict on the paper's claims; three seeds are the least for most of them.")
+        print_result(f"--seeds 3: {len(more.cells)} runs · {total_time(more)}")
     if warning := mixed(job.cells, job.out):
-        say(warning)
+        print_message(warning)
     for race in all_races(job):
         duration = clock_time(race.seconds if race.is_left else 0.0)
-        show(f"{race.title} · {race.state} · {duration} · {' '.join(race.timing.methods)}")
+        print_result(f"{race.title} · {race.state} · {duration} · {' '.join(race.timing.methods)}")
     for line in commands:
-        show(line)
+        print_result(line)
 
 
 def total_time(job: Job) -> str:
@@ -93,7 +97,7 @@ class Attempts:
     log: Path
     failed: list[str] = field(default_factory=list)
 
-    def __call__(self, what: str, act: Callable[[], T]) -> T | None:
+    def __call__(self, what: str, act: Callable[[], _T]) -> _T | None:
         """Return what `act` returns, or `None` if it fails."""
         try:
             return act()
@@ -101,7 +105,7 @@ class Attempts:
             raise
         except Exception as error:
             self.failed.append(what)
-            say(f"failed: {what}: {in_words(error)}")
+            print_message(f"failed: {what}: {in_words(error)}")
             if not isinstance(error, UserError):
                 self.log.parent.mkdir(parents=True, exist_ok=True)
                 with self.log.open("a", encoding="utf-8") as file:
@@ -109,7 +113,7 @@ class Attempts:
             return None
 
 
-def write(job: Job) -> list[str]:
+def write_outputs(job: Job) -> list[str]:
     """Write the results of the finished runs, print what was written, and return what failed.
 
     Methods are timed first, in this process and when the workers are done: times want a machine of their own.
@@ -119,18 +123,18 @@ def write(job: Job) -> list[str]:
     if races and held_here(job.out):
         with writing(job.out):
             _write_all(job, attempt)  # what there is, before a wait that may be long
-        wait_for_quiet(job.out, say)
+        wait_for_quiet(job.out, print_message)
     with writing(job.out):
         for race in races:
             attempt(race.title, race.run)
             if timing_warning := race.timing.timing_warning(job.out):
-                say(f"{race.title}: {timing_warning}")
+                print_message(f"{race.title}: {timing_warning}")
         lines = _write_all(job, attempt)
     everything = merge(cell for build in EXPERIMENTS.values() for cell in build(job.scale).cells(job.seeds))
     if warning := mixed(everything, job.out):
-        say(warning)
+        print_message(warning)
     for line in (*lines, f"written: {job.out}"):
-        show(line)
+        print_result(line)
     return attempt.failed
 
 
@@ -146,7 +150,7 @@ def _possible(job: Job) -> list[TableRace]:
         slow = [race.seconds for race in left if race.table == table and race.wants_gpu]
         if slow:
             command = shlex.join(job_command(replace(job.options, names=(table,), out=str(job.out), device="cuda")))
-            say(
+            print_message(
                 f"the times of {table} want a GPU, {len(slow)} of its races would take about {clock_time(sum(slow))} "
                 f"here and are left out: run `{command}` where there is one"
             )

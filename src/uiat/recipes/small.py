@@ -33,7 +33,7 @@ def fashion_mnist(method: str) -> AnyConfig:
     )
 
 
-def cifar10(method: str) -> AnyConfig:
+def cifar10_small(method: str) -> AnyConfig:
     """CIFAR-10 at 16×16, ε = 8/255, 20,000 images, 20 epochs."""
     return _small(
         DataConfig(name="cifar10", size=16, crop=2, flip=True, subset=20_000, test_subset=2_000),
@@ -50,7 +50,7 @@ def _small(data: DataConfig, method: str, *, eps: float, training: Training) -> 
     return Config(data, MODELS["resnet8"], config, training, validation)
 
 
-def own(model: str, method: str) -> AnyConfig:
+def custom(model: str, method: str) -> AnyConfig:
     """Images of one's own (`--data PATH`): ε = 8/255, 30 epochs, batch 64, one cycle to 0.1."""
     part, training = get(method), Training(epochs=30, batch_size=64, log_every=10)
     if isinstance(part, Natural):

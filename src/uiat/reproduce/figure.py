@@ -12,7 +12,7 @@ from uiat.evaluation.intervals import wilson
 from uiat.report.figure_style import save_figure
 from uiat.report.panels import Panel, PanelLine, draw_panels
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.output import latex, many_seeds, weights_of, write_pages
+from uiat.reproduce.output import latex, many_seeds, weights_note, write_pages
 from uiat.reproduce.scale import Scale
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Figure:
         if counts[0] == 1 < counts[-1]:
             spread += ", 95 % intervals over images where there is one"
         ours = "The grid is ours: the paper gives no points."
-        weights = weights_of(measure for cell in self.needs for measure in cell.measures)
+        weights = weights_note(measure for cell in self.needs for measure in cell.measures)
         first = f"Scale {self.scale.name}, {over}; bands: {self.bands or spread}. {ours}"
         return " ".join([first, *weights, *self.notes])
 

@@ -35,9 +35,9 @@ method, an attack, a network, the data, the loop, or a measurement. Runs and mea
 then made anew beside the old ones."""
 BATCH_SIZE = 256
 """Images that a measurement attacks at a time, unless told otherwise."""
-FILE = "learning.safetensors"
+LEARNING_FILE = "learning.safetensors"
 """The learning curves of a run."""
-LINES = ("train natural", "train robust", "test natural", "test robust")
+LEARNING_LINES = ("train natural", "train robust", "test natural", "test robust")
 
 
 def with_results_version(facts: Any) -> Any:
@@ -166,7 +166,7 @@ class Watcher:
             "train": _balanced_part(splits.train, watch.train),
             "test": _balanced_part(splits.test, watch.test),
         }
-        self.path, self.device, self.config = folder / FILE, device, config
+        self.path, self.device, self.config = folder / LEARNING_FILE, device, config
 
     def __call__(self, moment: LogEvent) -> None:
         """Measure at the end of an epoch; one that is repeated after a kill gives the same verdicts again."""
@@ -186,9 +186,9 @@ class Watcher:
 
 def read_learning(folder: Path) -> dict[str, list[Tensor]]:
     """Return the verdicts of each line, epoch by epoch."""
-    known = load_file(folder / FILE)
-    epochs = len(known) // len(LINES)
-    return {line: [known[f"{line}/{epoch}"] for epoch in range(1, epochs + 1)] for line in LINES}
+    known = load_file(folder / LEARNING_FILE)
+    epochs = len(known) // len(LEARNING_LINES)
+    return {line: [known[f"{line}/{epoch}"] for epoch in range(1, epochs + 1)] for line in LEARNING_LINES}
 
 
 def _balanced_part(images: Images, count: int | None) -> Images:

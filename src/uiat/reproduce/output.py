@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uiat.reproduce.experiments import Experiment
 
 
-def show(filled: Filled, entry: Entry | None, *, bold: str, plus_minus: str = " ± ", missing: str = "–") -> str:
+def show_entry(filled: Filled, entry: Entry | None, *, bold: str, plus_minus: str = " ± ", missing: str = "–") -> str:
     """Write a place: ours, bold if best, and the paper's figure in parentheses; `bold` has a %s."""
     if entry is None:
         return ""
@@ -31,7 +31,7 @@ def show(filled: Filled, entry: Entry | None, *, bold: str, plus_minus: str = " 
     return ours + (f"{plus_minus}{stdev(values):.{digits}f}" if len(values) > 1 else "") + paper
 
 
-def caption(filled: Filled) -> str:
+def table_caption(filled: Filled) -> str:
     """Say what the numbers are."""
     table = filled.table
     counts = sorted({len(values) for entry, values in filled.numbers.items() if entry.cell is not None})
@@ -45,14 +45,14 @@ def caption(filled: Filled) -> str:
     attacks = {"AA": scale.aa, "Robust": scale.robust}
     parts = ["; ".join([f"Scale {scale.name}", *seeds, *paper]) + "."]
     parts += [f"{column}: {attack} on {robust}." for column, attack in attacks.items() if column in columns]
-    parts += weights_of(entry.reading.measure for entry in table.entries)
+    parts += weights_note(entry.reading.measure for entry in table.entries)
     parts += [f"Times of the fastest round, on {' and '.join(filled.devices)}."] if filled.devices else []
     parts += [f"A warning: {filled.timing_warning}"] if filled.timing_warning else []
     parts += ["The best of ours in each column is bold; – is not measured."]
     return " ".join([*parts, *table.notes])
 
 
-def weights_of(measures: Iterable[Measure | None]) -> list[str]:
+def weights_note(measures: Iterable[Measure | None]) -> list[str]:
     """Say which weights were measured, if they are the same everywhere."""
     names = {measure.weights for measure in measures if measure is not None}
     return [f"Weights of the {name} epoch." for name in names if len(names) == 1]
@@ -65,7 +65,7 @@ def many_seeds(counts: list[int]) -> str:
     return f"{counts[-1]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds, as many as are finished"
 
 
-def to_markdown(filled: Filled) -> str:
+def table_markdown(filled: Filled) -> str:
     """Return the table as Markdown."""
     table, columns = filled.table, filled.columns()
     plain = {"", table.scale.banner}  # the banner is above the table
@@ -73,12 +73,12 @@ def to_markdown(filled: Filled) -> str:
     lines = [f"# {table.name}: {table.title}", "", f"**{table.scale.banner}**", ""]
     lines += ["| " + " | ".join(headings) + " |", "| --- |" + " ---: |" * len(columns)]
     for row in filled.rows():
-        cells = [show(filled, filled.at(row, column), bold="**%s**") for column in columns]
+        cells = [show_entry(filled, filled.at(row, column), bold="**%s**") for column in columns]
         lines.append(f"| {filled.row_label(row)} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", caption(filled), ""])
+    return "\n".join([*lines, "", table_caption(filled), ""])
 
 
-def to_records(filled: Filled) -> list[dict[str, Any]]:
+def table_records(filled: Filled) -> list[dict[str, Any]]:
     """Return every place with its number, the paper's, and the runs it was read from."""
     records = []
     for entry in filled.table.entries:
@@ -102,7 +102,7 @@ def to_records(filled: Filled) -> list[dict[str, Any]]:
     return records
 
 
-def to_csv(records: list[dict[str, Any]]) -> str:
+def records_csv(records: list[dict[str, Any]]) -> str:
     """Return records with the same fields as CSV; lists are joined by spaces."""
     stream = io.StringIO()
     names = list(records[0])
@@ -114,12 +114,16 @@ def to_csv(records: list[dict[str, Any]]) -> str:
 
 
 def write_pages(
-    experiment: "Experiment", out: Path, caption: str, content: dict[str, list[dict[str, Any]]], pages: tuple[str, str]
+    experiment: "Experiment",
+    out: Path,
+    caption: str,
+    content: dict[str, list[dict[str, Any]]],
+    pages: tuple[str, str],
 ) -> list[Path]:
     """Write NAME.md and NAME.tex (`pages`), .csv and .json of a table or figure; `content` names its records."""
     paths = {ending: out / f"{experiment.name}.{ending}" for ending in ("md", "csv", "tex", "json")}
     (records,) = content.values()
-    for ending, text in (("md", pages[0]), ("csv", to_csv(records)), ("tex", pages[1])):
+    for ending, text in (("md", pages[0]), ("csv", records_csv(records)), ("tex", pages[1])):
         write_text(paths[ending], text)
     facts = {"schema": 1, "name": experiment.name, "title": experiment.title, "scale": experiment.scale.name}
     write_json(paths["json"], {**facts, "caption": caption, **content})
@@ -129,8 +133,8 @@ def write_pages(
 def write_table(table: Table, out: Path, seeds: int) -> list[Path]:
     """Write the four files of a table, with the numbers of the runs that are finished."""
     filled = fill(table, out, seeds)
-    pages = (to_markdown(filled), to_latex(filled))
-    return write_pages(table, out, caption(filled), {"entries": to_records(filled)}, pages)
+    pages = (table_markdown(filled), table_latex(filled))
+    return write_pages(table, out, table_caption(filled), {"entries": table_records(filled)}, pages)
 
 
 WIDE = 5
@@ -148,14 +152,17 @@ def latex(text: str) -> str:
     return "".join(LATEX.get(letter, letter) for letter in text)
 
 
-def to_latex(filled: Filled) -> str:
+def table_latex(filled: Filled) -> str:
     """Return the table as LaTeX with booktabs' rules."""
     table, columns = filled.table, filled.columns()
     groups = list(dict.fromkeys(group for group, _ in columns))
     wide = len(columns) > WIDE
     needed = "booktabs,graphicx" if wide else "booktabs"
     lines = [rf"% needs \usepackage{{{needed}}}", r"\begin{table*}", r"\centering"]
-    lines += [rf"\caption{{{latex(table.title)}. {latex(caption(filled))}}}", rf"\label{{tab:{table.name}}}"]
+    lines += [
+        rf"\caption{{{latex(table.title)}. {latex(table_caption(filled))}}}",
+        rf"\label{{tab:{table.name}}}",
+    ]
     lines += [r"\resizebox{\linewidth}{!}{%"] if wide else []
     lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
     if any(groups):
@@ -172,7 +179,7 @@ def to_latex(filled: Filled) -> str:
         before = section
         label = filled.row_label((section, row))
         cells = [
-            show(filled, filled.at((section, row), c), bold=r"\textbf{%s}", plus_minus=r" $\pm$ ", missing="--")
+            show_entry(filled, filled.at((section, row), c), bold=r"\textbf{%s}", plus_minus=r" $\pm$ ", missing="--")
             for c in columns
         ]
         lines.append(f"{latex(label)} & " + " & ".join(cells) + r" \\")

@@ -77,7 +77,7 @@ def begin_from_shorter(store: Store, measure: Measure, ledger: Ledger) -> None:
 
 
 @lru_cache(maxsize=2)
-def load(config: DataConfig, data_dir: str | None, training: bool) -> data.Splits:
+def load_splits(config: DataConfig, data_dir: str | None, training: bool) -> data.Splits:
     """Load data once for the runs that share it."""
     if training:
         ensure_generated(config, data_dir)
@@ -164,7 +164,7 @@ class Runner:
         if store.lacks_weights():
             self.say(f"{store.path.name} has no weights to measure: it is trained again")
             store.begin_again()
-        splits = load(store.cell.config.data, self.data_dir, not store.trained)
+        splits = load_splits(store.cell.config.data, self.data_dir, not store.trained)
         if not store.trained:
             self._train(store, splits)
         if store.restore_measurements():

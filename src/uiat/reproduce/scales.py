@@ -17,13 +17,13 @@ from uiat.reproduce.stand_in import stand_in_name
 
 # --- paper: A.2 as it stands, from the recipes ---
 
-DATA = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}
+PAPER_DATA = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}
 _NETWORKS = {"ResNet-18": "resnet18", "WRN-28": "wrn-28-10", "WRN-34": "wrn-34-10"}
 
 
 def paper(method: str, data: str, network: str) -> AnyConfig:
     """Return the recipe of A.2."""
-    return recipes.get(f"{DATA[data]}-{_NETWORKS[network]}-{method}")
+    return recipes.get_recipe(f"{PAPER_DATA[data]}-{_NETWORKS[network]}-{method}")
 
 
 # --- cpu: 3,000 images of CIFAR-10 at 16×16 (Table 1: and of CIFAR-100 with its 20 coarse classes), mirrored but
@@ -42,7 +42,7 @@ TUNED: dict[str, dict[str, float]] = {
 
 def cpu(method: str, data: str, network: str) -> AnyConfig:
     """Return a run on a part of CIFAR-10 or, for CIFAR-100, of its images with coarse labels."""
-    config, name = small.cifar10(method), "cifar100-coarse" if data == "CIFAR-100" else "cifar10"
+    config, name = small.cifar10_small(method), "cifar100-coarse" if data == "CIFAR-100" else "cifar10"
     return replace(
         config,
         data=replace(config.data, name=name, crop=0, subset=3_500, validation=500, test_subset=None),
@@ -87,7 +87,7 @@ _RELATIVES: dict[str, ModelConfig] = {
 
 
 def _paper_generated(method: str, data: str, network: str) -> AnyConfig:
-    return recipes.get(f"{DATA[data]}-ddpm-{_GENERATED_NETWORKS[network]}-{method}")
+    return recipes.get_recipe(f"{PAPER_DATA[data]}-ddpm-{_GENERATED_NETWORKS[network]}-{method}")
 
 
 def _cpu_generated(method: str, data: str, network: str) -> AnyConfig | None:
@@ -188,9 +188,9 @@ SCALES: dict[str, Scale] = {
         "paper",
         "paper",
         paper,
-        lambda method: recipes.get(f"cifar10-preactresnet18-{method}"),
+        lambda method: recipes.get_recipe(f"cifar10-preactresnet18-{method}"),
         _paper_generated,
-        data={name: name for name in DATA},
+        data={name: name for name in PAPER_DATA},
         networks={"ResNet-18": "ResNet-18", "WRN-28": "WRN-28-10", "WRN-34": "WRN-34-10"},
         generated_networks={"PRN-18": "PRN-18", "WRN-28-10": "WRN-28-10"},
         eps=PAPER_EPS,
@@ -205,7 +205,7 @@ SCALES: dict[str, Scale] = {
 }
 
 
-def get(name: str) -> Scale:
+def get_scale(name: str) -> Scale:
     """Return a scale by its name."""
     if name not in SCALES:
         raise unknown("scale", name, SCALES)

@@ -32,7 +32,7 @@ CHEAP_SECONDS = 20.0
 """How long a race may take with more steps a turn than the fewest."""
 CPU_SECONDS = 30 * 60.0
 """A race that takes longer on a CPU is left to a GPU."""
-LOOK_SECONDS = 1.0
+QUIET_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -195,4 +195,4 @@ def wait_for_quiet(out: Path, say: Callable[[str], None]) -> None:
         if names != before:
             say(f"times want the machine alone: waiting for {len(names)} runs of other processes: {', '.join(names)}")
         before = names
-        time.sleep(LOOK_SECONDS)
+        time.sleep(QUIET_POLL_SECONDS)

@@ -21,7 +21,7 @@ PROGRAM = "uiat"
 """The module that a worker process runs."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The GPUs that a process may use, by number or UUID."""
-LOOK_SECONDS = 0.5
+PROGRESS_SECONDS = 0.5
 
 
 def worker_gpus(device: torch.device) -> list[str]:
@@ -53,7 +53,7 @@ def run_workers(
             with (logs / f"worker-{number + 1}.txt").open("a", encoding="utf-8") as log:
                 workers.append(start_child(words, file, environment, stdout=log, stderr=log))
         while any(worker.poll() is None for worker in workers):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(PROGRESS_SECONDS)
             progress.look()
             if stop.requested:
                 file.touch()

@@ -5,14 +5,14 @@ from pathlib import Path
 from typing import Any
 
 from uiat.config import AnyConfig
-from uiat.recipes.plus import BOOSTERS, LAM, PLUS, boosted, uiat_plus
+from uiat.recipes.plus import BOOSTERS, LAM, PLUS_BOOSTERS, boosted, uiat_plus
 from uiat.reproduce.cell import Cell, seed_stores
-from uiat.reproduce.experiments.tables import METHODS
+from uiat.reproduce.experiments.tables import TABLE1_METHODS
 from uiat.reproduce.measures import Measure
 from uiat.reproduce.scale import Scale, change_method, tuned
 from uiat.reproduce.table import Entry, Percent, Table
 
-COLUMNS = ("Natural", "PGD", "Robust")
+ACCURACY_COLUMNS = ("Natural", "PGD", "Robust")
 AS_IT_IS = "UIAT as it is"
 CHANGES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "gradient through p": ("uiat", None, {"detach_target": False}),
@@ -56,18 +56,18 @@ def plus(scale: Scale) -> Table:
     main |= {(same, name): boosted(configs[name]) for name in baselines}
     main[same, "uiat-plus"] = uiat_plus(one_off)
     parts = {("one-off UIAT", f"{name} alone"): boosted(one_off, (name,)) for name in BOOSTERS}
-    for name in PLUS:
-        others = tuple(other for other in PLUS if other != name)
+    for name in PLUS_BOOSTERS:
+        others = tuple(other for other in PLUS_BOOSTERS if other != name)
         parts["uiat-plus", f"without {name}"] = uiat_plus(one_off, others)
     parts["uiat-plus", "with AWP"] = uiat_plus(one_off, BOOSTERS)
     parts |= {("uiat-plus", f"λ = {lam:g}"): uiat_plus(one_off, lam=lam) for lam in (1.75, 3.5)}
-    notes = (f"uiat-plus is one-off UIAT with λ = {LAM:g} and boosters: {', '.join(PLUS)}.",)
-    entries = entries_of(scale, main, (*COLUMNS, "AA")) + entries_of(scale, parts)
+    notes = (f"uiat-plus is one-off UIAT with λ = {LAM:g} and boosters: {', '.join(PLUS_BOOSTERS)}.",)
+    entries = entries_of(scale, main, (*ACCURACY_COLUMNS, "AA")) + entries_of(scale, parts)
     return Table("plus", "Boosters: accuracy (%)", scale, entries, notes)
 
 
 def entries_of(
-    scale: Scale, runs: dict[tuple[str, str], AnyConfig], columns: tuple[str, ...] = COLUMNS
+    scale: Scale, runs: dict[tuple[str, str], AnyConfig], columns: tuple[str, ...] = ACCURACY_COLUMNS
 ) -> tuple[Entry, ...]:
     """Return the columns of runs by (section, row)."""
     group = scale.data["CIFAR-10"]
@@ -78,7 +78,7 @@ def entries_of(
     )
 
 
-WEIGHTS = {"trades": "omega", "mart": "beta", "hat": "beta", "iat": "lam", "uiat": "lam", "uiat-oneoff": "lam"}
+TUNED_FIELDS = {"trades": "omega", "mart": "beta", "hat": "beta", "iat": "lam", "uiat": "lam", "uiat-oneoff": "lam"}
 """The weight of a method's second term; SAT has none."""
 
 
@@ -101,7 +101,7 @@ def candidates(scale: Scale, method: str) -> dict[str, AnyConfig]:
     The better rate is the one in `scale.tuned`. A method without a weight tries half the rate instead.
     """
     config = scale.runs(method, "CIFAR-10", "ResNet-18")
-    lr, field = config.train.schedule.lr, WEIGHTS.get(method)
+    lr, field = config.train.schedule.lr, TUNED_FIELDS.get(method)
     better = scale.tuned.get(method, {}).get("lr", lr)
     third = {"lr": lr / 2} if field is None else {"lr": better, field: getattr(config.method, field) / 2}
     return {setting_of(run): run for run in (config, tuned(config, {"lr": 2 * lr}), tuned(config, third))}
@@ -120,7 +120,7 @@ def tuning(scale: Scale) -> Table:
     """Return the tuning budget, a section for each method; only the `cpu` scale is tuned, the paper gives its own."""
     entries = [
         Entry(row, "validation", column, Cell(config) if scale.name == "cpu" else None, Validated(field), section=name)
-        for name, method in METHODS.items()
+        for name, method in TABLE1_METHODS.items()
         for row, config in candidates(scale, method).items()
         for column, field in (("natural", "val_natural"), ("robust", "val_robust"))
     ]
