@@ -49,16 +49,16 @@ def rows(source: str, number: int) -> list[list[str]]:
 
 
 def clean(cell: str) -> str:
-    """Return a cell's words, without the commands around them."""
+    """Return a cell's text, without the commands around them."""
     cell = re.sub(r"\\cite\{[^}]*\}", "", cell)
     cell = re.sub(r"\\multi(?:row|column)\{\d+\}\{[^}]*\}", "", cell)
     cell = re.sub(r"\\text(?:bf|it)\{([^}]*)\}", r"\1", cell).replace("{", "").replace("}", "")
     return " ".join(cell.replace("$", "").split())
 
 
-def method(words: str) -> str:
+def method(name: str) -> str:
     """Return a method's name in one spelling."""
-    return re.sub(r"\s*\+\s*", " + ", words).replace("(One-off)", " (One-off)").replace("  ", " ").strip()
+    return re.sub(r"\s*\+\s*", " + ", name).replace("(One-off)", " (One-off)").replace("  ", " ").strip()
 
 
 Values = Iterator[tuple[str, str, str]]

@@ -80,7 +80,7 @@ def test_times_of_the_paper_bear_out_its_table(mirrored: bool, tmp_path: Path) -
         assert overall(found) == ("does not hold" if mirrored else "holds")
 
 
-def test_a_race_of_one_round_is_none(tmp_path: Path) -> None:
+def test_one_repetition_is_no_evidence(tmp_path: Path) -> None:
     for timing in network_timings(SMOKE).values():
         raced(timing, {method: [1.0] for method in TABLE2_METHODS.values()}, tmp_path)
     assert {each.difference for name in FASTER for each in look(name, tmp_path)} == {None}
@@ -226,7 +226,7 @@ def test_one_seed_gives_an_interval_and_no_verdict(tmp_path: Path) -> None:
         found = look(name, tmp_path, seeds=3)
         assert found[0].difference is not None
         assert found[0].difference.low > 0
-        assert (overall(found), missing(found)) == (UNDECIDED, "one seed tells of networks, not of methods")
+        assert (overall(found), missing(found)) == (UNDECIDED, "one seed compares networks, not methods")
 
 
 def test_only_seeds_at_which_both_are_finished_count(tmp_path: Path) -> None:

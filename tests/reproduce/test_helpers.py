@@ -132,7 +132,7 @@ def test_a_helper_that_fails_takes_its_runs_with_it(
 
 
 def test_a_helper_of_its_own_is_kept(tmp_path: Path) -> None:
-    """A run that was begun with a helper in its folder goes on with that."""
+    """A run that was begun with a helper in its folder keeps it."""
     store = Store(hat(), tmp_path)
     assert len(with_helpers([store.cell], tmp_path)) == 2
     store.run.helper.mkdir(parents=True)

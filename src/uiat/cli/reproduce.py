@@ -1,4 +1,4 @@
-"""`uiat reproduce NAME…`: the paper's tables and figures, at a scale of one's choice."""
+"""`uiat reproduce NAME…`: the paper's tables and figures, at the scale `smoke`, `cpu` or `paper`."""
 
 import os
 from dataclasses import replace
@@ -36,10 +36,10 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         try:
             failures = make(job, stop, [*args, *import_words(imports)])
         except Stopped:
-            print_message(f"stopped; all is saved in {job.out}, and the same command goes on")
+            print_message(f"stopped; all progress is saved in {job.out}: run the same command to resume")
             return STOPPED if options.cell else stop.exit_code
     if failures:
-        print_message(f"{len(failures)} of {len(job.cells)} runs failed; the same command tries them again")
+        print_message(f"{len(failures)} of {len(job.cells)} runs failed; run the same command to retry them")
     unwritten = [] if options.cell else write_outputs(job)
     if not (failures or unwritten):
         suggest("done; next:", *next_command(job))
@@ -47,7 +47,7 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
 
 
 def next_command(job: Job) -> list[str]:
-    """Return the command to give next: for the tables of runs made one by one, for the claims, then for a page."""
+    """Return the next command: the tables after single runs, then the claims, then a report."""
     if job.options.cell:
         return job_command(job.options)
     if not job.claims:
@@ -73,7 +73,7 @@ def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
         run_workers(args, jobs, job.cells, job.out, job.device, stop, runner.call)
     failures = runner.failures(job.cells)
     lost = [store.path.name for store in runner.left(job.cells)]
-    failures |= dict.fromkeys(lost, f"its worker ended before it did, see {job.out / 'logs'}")
+    failures |= dict.fromkeys(lost, f"its worker exited before it was finished; see {job.out / 'logs'}")
     for name, reason in failures.items() if jobs else ():  # a failure in this process was printed already
         print_message(f"failed: {name}: {reason}")
     return failures
@@ -85,7 +85,7 @@ def submit_jobs(job: Job) -> int:
     names = submit(cells, job.out, job_command(job.options), job.options.submit_with)
     for cell, name in zip(cells, names, strict=True):
         print_message(f"submitted as {name}: {cell.name}")
-    print_message("when they are done, the same command without --submit writes the tables and figures")
+    print_message("when they are finished, run the same command without --submit to write the tables and figures")
     return 0
 
 

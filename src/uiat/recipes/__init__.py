@@ -1,4 +1,4 @@
-"""Recipes: a full configuration by its name, data-model-method. Plain functions; nothing is hidden in a file."""
+"""Registry of recipes: functions that return a full configuration, by the name data-model-method."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ Recipe = Callable[[], AnyConfig]
 
 DEFAULT_RECIPE = "digits-resnet8-uiat"
 CUSTOM_DATA_RECIPE = "own-resnet8-uiat"
-"""The default where `--data` names data of one's own."""
+"""The default if `--data` names custom data."""
 
 MULTI_STEP = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
 SINGLE_STEP = tuple(name for name in METHODS if name not in MULTI_STEP)
@@ -43,18 +43,18 @@ PLUS_RECIPES: dict[str, Recipe] = {
     "cifar10-resnet8-uiat-plus": plus.plus_at_small_size,
     "cifar10-resnet18-uiat-plus": plus.plus_at_paper_size,
 }
-OWN_IMAGES: dict[str, Recipe] = {
+CUSTOM_DATA: dict[str, Recipe] = {
     f"own-{model}-{m}": partial(small.custom, model, m) for model in ("resnet8", "resnet18") for m in METHODS
 }
 RECIPE_GROUPS: dict[str, dict[str, Recipe]] = {
     "for a CPU": SMALL,
     "the paper's own settings, for a GPU": PAPER,
     "plus: one-off UIAT with more, not of the paper": PLUS_RECIPES,
-    "images of one's own": OWN_IMAGES,
+    "custom images": CUSTOM_DATA,
 }
-"""The recipes that come with the package, by what they are made for."""
+"""The recipes of the package, by purpose."""
 RECIPES: dict[str, Recipe] = {name: recipe for group in RECIPE_GROUPS.values() for name, recipe in group.items()}
-"""All of them, and those that an import adds."""
+"""All recipes, including those that imported modules register."""
 
 
 def get_recipe(name: str) -> AnyConfig:
@@ -65,7 +65,7 @@ def get_recipe(name: str) -> AnyConfig:
 
 
 def describe_recipe(name: str) -> str:
-    """Return a recipe's one line: what its function's docstring says of the setting."""
+    """Return the one-line description of a recipe: the first line of its function's docstring."""
     recipe = RECIPES[name]
     function = recipe.func if isinstance(recipe, partial) else recipe
     return (function.__doc__ or "").strip().splitlines()[0]

@@ -1,7 +1,7 @@
 """The paper's own settings, for GPUs: A.2, and Table 4 with a million generated images.
 
-The files of Rebuffi et al. (2021), `cifar10_ddpm.npz` and `cifar100_ddpm.npz`, are looked for in the data folder; they
-are not downloaded, since no digest of them is known here.
+The files of Rebuffi et al. (2021), `cifar10_ddpm.npz` and `cifar100_ddpm.npz`, have to be in the data folder;
+they are not downloaded, since no digest of them is known.
 """
 
 from dataclasses import replace

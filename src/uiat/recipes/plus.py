@@ -1,4 +1,4 @@
-"""Boosters that compose with every method, and `uiat-plus`: one-off UIAT with some of them (docs/results.md)."""
+"""Boosters that combine with every method, and `uiat-plus`: one-off UIAT with some of them (docs/results.md)."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
@@ -10,7 +10,7 @@ SMOOTHING = 0.2
 
 
 def averaged(config: AnyConfig) -> AnyConfig:
-    """Return the run with a moving average of its weights, which is what is evaluated."""
+    """Return the run with a moving average of its weights, which is evaluated instead of them."""
     return replace(config, train=replace(config.train, averaging=Averaging(enabled=True)))
 
 

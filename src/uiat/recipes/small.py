@@ -1,4 +1,4 @@
-"""Recipes for a CPU: real data, a small network, minutes; images of one's own; methods at another radius."""
+"""Recipes for a CPU (real data, a small network, minutes) and for custom images."""
 
 from dataclasses import replace
 
@@ -51,7 +51,7 @@ def _small(data: DataConfig, method: str, *, eps: float, training: Training) -> 
 
 
 def custom(model: str, method: str) -> AnyConfig:
-    """Images of one's own (`--data PATH`): ε = 8/255, 30 epochs, batch 64, one cycle to 0.1."""
+    """Custom images (`--data PATH`): ε = 8/255, 30 epochs, batch 64, one cycle to 0.1."""
     part, training = get(method), Training(epochs=30, batch_size=64, log_every=10)
     if isinstance(part, Natural):
         training = replace(training, select="natural")

@@ -1,4 +1,4 @@
-"""The paper's claims, one by one: the comparisons that each comes down to, and the runs that decide them."""
+"""The paper's claims, one by one: with the comparisons and the runs that decide them."""
 
 from collections.abc import Mapping
 
@@ -36,7 +36,7 @@ DATA_SETS = ("CIFAR-10", "CIFAR-100", "SVHN")
 BASELINES = ("Rebuffi et al.", "HAT")
 """What Table 4 compares UIAT with."""
 MARGIN = 0.01
-"""One point: how near two accuracies have to be to be called level."""
+"""One point: the largest difference of accuracies that are called level."""
 
 
 def all_claims(scale: Scale) -> list[Claim]:
@@ -62,7 +62,7 @@ def all_claims(scale: Scale) -> list[Claim]:
 
 
 def _gain(table: str, first: str, second: str, column: str) -> str:
-    """Return the paper's own difference, in points."""
+    """Return the difference in the paper, in points."""
     return f"{float(paper_figure(table, first, column)) - float(paper_figure(table, second, column)):+.2f}"
 
 
@@ -71,12 +71,12 @@ Side = tuple[str, AnyConfig | None]
 
 
 def _as_stated(where: str, first: Side, second: Side, measure: Attacked, paper: str) -> Comparison:
-    """State a comparison the way the paper's difference first − second has it: one is above, or they are level."""
+    """Return the comparison that the paper's difference first − second implies: one is above, or they are level."""
     gain = float(paper)
     if gain < 0:
         return _as_stated(where, second, first, measure, f"{-gain:+.2f}")
-    words, margin = ("above", None) if gain else ("level with", MARGIN)
-    return Comparison(f"{where}: {first[0]} {words} {second[0]}", _if_both(first, second, measure), paper, margin)
+    relation, margin = ("above", None) if gain else ("level with", MARGIN)
+    return Comparison(f"{where}: {first[0]} {relation} {second[0]}", _if_both(first, second, measure), paper, margin)
 
 
 def _if_both(first: Side, second: Side, measure: Attacked) -> Evidence | None:
@@ -88,7 +88,7 @@ def _if_both(first: Side, second: Side, measure: Attacked) -> Evidence | None:
 def _all_but(text: str, gains: Mapping[str, str]) -> str:
     """Add the exceptions to a claim's text: where the paper's own figures show no gain."""
     others = [where for where, gain in gains.items() if float(gain) <= 0]
-    return f"{text}, but for {' and '.join(others)}" if others else text
+    return f"{text}, except for {' and '.join(others)}" if others else text
 
 
 def _sides(scale: Scale, data: str, *rows: str) -> list[Side]:
@@ -163,8 +163,8 @@ def _second_half(symbol: str, sweep: Sweep, scale: Scale) -> Claim:
     above, below = _halves(sweep, scale, 0.5)
     text = f"{symbol} from the middle of training on above earlier ones"
     parts = [Comparison(f"{c}, {text}", more_accurate(above, below, scale.attacked(c))) for c in ("Natural", "Robust")]
-    words = f"{symbol} belongs in the second half of training"
-    return Claim(f"second-half-{sweep.field}", words, "App. D, Fig. S2", tuple(parts), "figS2")
+    claim = f"{symbol} belongs in the second half of training"
+    return Claim(f"second-half-{sweep.field}", claim, "App. D, Fig. S2", tuple(parts), "figS2")
 
 
 def _trade_off(scale: Scale) -> Claim:
@@ -187,8 +187,8 @@ def _larger_eps(scale: Scale) -> list[Claim]:
         pair = [scale.larger(method, levels) for method in ("uiat", TABLE1_METHODS[name])]
         paper = _gain("table3", f"{levels}/255/UIAT", f"{levels}/255/{name}", column)
         evidence = more_accurate(pair[:1], pair[1:], scale.attacked(column))
-        words = "over" if margin is None else "level with"
-        text = f"trained at ε = {scale.show_radius(levels)}, {column}, {words} {name}"
+        relation = "over" if margin is None else "level with"
+        text = f"trained at ε = {scale.show_radius(levels)}, {column}, {relation} {name}"
         return Comparison(text, evidence, paper, margin)
 
     robust = [part(levels, "Robust", name) for levels in scale.larger_radii for name in ("TRADES", "HAT")]
@@ -230,9 +230,9 @@ def _strength(scale: Scale) -> list[Claim]:
 
 
 def _faster(scale: Scale, first: str, second: str) -> Claim:
-    races, parts = network_timings(scale), []
+    timings, parts = network_timings(scale), []
     for network, ours in scale.networks.items():
-        evidence = faster(races[network], TABLE2_METHODS[first], TABLE2_METHODS[second])
+        evidence = faster(timings[network], TABLE2_METHODS[first], TABLE2_METHODS[second])
         paper = f"{60 * float(_gain('table2', second, first, network)):+.1f}"
         parts.append(Comparison(f"seconds an epoch saved, {ours}", evidence, paper, percent=False))
     name = f"{TABLE2_METHODS[first]}-faster-than-{TABLE2_METHODS[second]}"
@@ -269,10 +269,10 @@ def _overfitting(scale: Scale) -> Claim:
 def _inverse(scale: Scale) -> Claim:
     config, measure = scale.config("uiat"), scale.inverse()
     parts = []
-    for loss, words in (("cross_entropy", "cross-entropy"), ("l_inv", "L_Inv of Eq. 4")):
+    for loss, title in (("cross_entropy", "cross-entropy"), ("l_inv", "L_Inv of Eq. 4")):
         overall = lowered_for_most(config, measure, loss)
         least = lowered_in_every_class(config, measure, loss)
-        parts.append(Comparison(f"{words}: share of images lowered − 50 %", overall))
-        parts.append(Comparison(f"{words}: the same in the class with the smallest share", least))
+        parts.append(Comparison(f"{title}: share of images lowered − 50 %", overall))
+        parts.append(Comparison(f"{title}: the same in the class with the smallest share", least))
     text = "a class's universal inverse perturbation lowers the loss for most of its examples"
     return Claim("inverse-lowers", text, "Eq. 5", tuple(parts), "figS1")

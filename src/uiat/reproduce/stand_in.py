@@ -1,4 +1,4 @@
-"""Stand-ins for generated images at the smoke scale: training digits, shifted and with noise. No model made them."""
+"""Stand-ins for generated images at the smoke scale: training digits, shifted and with noise."""
 
 import hashlib
 import json
@@ -23,7 +23,7 @@ SEED = 0
 
 
 def stand_in_name(config: DataConfig) -> str:
-    """Return the file's name, with a digest of all it is made from: other numbers or digits are another file."""
+    """Return the file's name, with a digest of all that determines its content."""
     facts = {
         "count": STAND_IN_IMAGES,
         "shift": SHIFT,

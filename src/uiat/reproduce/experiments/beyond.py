@@ -13,7 +13,7 @@ from uiat.reproduce.scale import Scale, change_method, tuned
 from uiat.reproduce.table import Entry, Percent, Table
 
 ACCURACY_COLUMNS = ("Natural", "PGD", "Robust")
-AS_IT_IS = "UIAT as it is"
+DEFAULT_UIAT = "UIAT (default)"
 CHANGES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "gradient through p": ("uiat", None, {"detach_target": False}),
     "gradient through p, λ = 1.75": ("uiat", None, {"detach_target": False, "lam": 1.75}),
@@ -22,15 +22,15 @@ CHANGES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "no momentum": ("uiat", "momentum", {"enabled": False}),
     "instance-wise, with momentum": ("iat", "momentum", {"enabled": True}),
 }
-"""What is changed: the method, its part, and the fields."""
+"""Changes: the method, its part, and the fields."""
 RADII = {"ε' halved": 0.5, "ε' doubled": 2.0}
 """ε' and its step, as multiples of the default."""
 
 
 def choices(scale: Scale) -> dict[str, AnyConfig]:
-    """Return UIAT as it is, and with one choice changed at a time that the paper leaves open."""
+    """Return UIAT, and UIAT with one choice changed at a time that the paper leaves open."""
     default = scale.config("uiat")
-    runs = {AS_IT_IS: default}
+    runs = {DEFAULT_UIAT: default}
     for name, (method, part, fields) in CHANGES.items():
         runs[name] = change_method(scale.instead_of("uiat", method), part, **fields)
     inverse: Any = default.method.inverse
@@ -40,19 +40,19 @@ def choices(scale: Scale) -> dict[str, AnyConfig]:
 
 
 def questions(scale: Scale) -> Table:
-    """Return what the paper leaves open: one choice changed at a time around UIAT's defaults."""
+    """Return the open questions: UIAT with one choice changed at a time that the paper leaves open."""
     entries = entries_of(scale, {("", name): config for name, config in choices(scale).items()})
     title = "Open questions: UIAT with one choice changed, accuracy (%)"
     return Table("questions", title, scale, entries, ("β, γ, T and T' are in Figure S2.",), label="changed")
 
 
 def plus(scale: Scale) -> Table:
-    """Return what boosters add to each method, and `uiat-plus` with one part changed at a time."""
+    """Return the effect of boosters on each method, and `uiat-plus` with one part changed at a time."""
     baselines = {"SAT": "sat", "TRADES": "trades", "MART": "mart"}
     plain = {**baselines, "UIAT": "uiat", "one-off UIAT": "uiat-oneoff"}
     configs = {name: scale.config(method) for name, method in plain.items()}
     one_off, same = configs["one-off UIAT"], "with the boosters of uiat-plus"
-    main = {("as they are", name): run for name, run in configs.items()}
+    main = {("without boosters", name): run for name, run in configs.items()}
     main |= {(same, name): boosted(configs[name]) for name in baselines}
     main[same, "uiat-plus"] = uiat_plus(one_off)
     parts = {("one-off UIAT", f"{name} alone"): boosted(one_off, (name,)) for name in BOOSTERS}
@@ -96,7 +96,7 @@ class Validated:
 
 
 def candidates(scale: Scale, method: str) -> dict[str, AnyConfig]:
-    """Return the runs of a method: as it is, twice the rate, and half the weight at the better of the two rates.
+    """Return the runs of a method: the default, twice the rate, and half the weight at the better of the two rates.
 
     The better rate is the one in `scale.tuned`. A method without a weight tries half the rate instead.
     """

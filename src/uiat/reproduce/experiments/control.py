@@ -42,7 +42,7 @@ def control_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
 
 
 def control(scale: Scale) -> Table:
-    """Return what each part of UIAT adds: SAT, the KL term with p = f(x), momentum, the inverse adversary."""
+    """Return the effect of each part of UIAT: SAT, the KL term with p = f(x), momentum, the inverse adversary."""
     notes = ("Rows without an inverse adversary have ε' = 0, so that p = f(x); everything else is equal.",)
     title = "Control: what each part of UIAT adds, accuracy (%)"
     entries = entries_of(scale, control_runs(scale), CONTROL_COLUMNS)

@@ -48,10 +48,10 @@ def table1(scale: Scale) -> Table:
 
 
 def table1_last(scale: Scale) -> Table:
-    """Return the same runs with the weights of their last epoch, which the paper does not show."""
+    """Return the same runs with the weights of the last epoch, which the paper does not report."""
     columns = TABLE1_ATTACKS if scale.weights == LAST else ("Natural", "PGD")
     entries = _method_entries(scale, tuple(scale.data), columns, LAST)
-    notes = ("This is what robust overfitting leaves.",)
+    notes = ("The last epoch shows robust overfitting.",)
     return Table("table1-last", "Methods compared at their last epoch: accuracy (%)", scale, entries, notes)
 
 
@@ -79,25 +79,25 @@ TABLE2_METHODS = {
 
 
 def network_timings(scale: Scale) -> dict[str, Timing]:
-    """Return Table 2's race on each of the paper's networks."""
+    """Return the benchmark of Table 2 on each of the paper's networks."""
     return {network: scale.timing(network, tuple(TABLE2_METHODS.values())) for network in scale.networks}
 
 
 def table2(scale: Scale) -> Table:
     """Return Table 2: time of a training epoch, and the passes that it is made of, for three networks."""
-    races, entries, digits = network_timings(scale), [], 2 if scale.name == "paper" else 3
+    timings, entries, digits = network_timings(scale), [], 2 if scale.name == "paper" else 3
     for row, method in TABLE2_METHODS.items():
         for network, ours in scale.networks.items():
-            reading, figure = EpochTime(races[network], method, 60.0, digits), paper_figure("table2", row, network)
+            reading, figure = EpochTime(timings[network], method, 60.0, digits), paper_figure("table2", row, network)
             entries.append(Entry(row, "minutes an epoch", ours, None, reading, figure, best="least"))
         passes = EpochPasses(scale.config(method))
         entries.append(Entry(row, "passes an image", "all networks", None, passes, best="least"))
     notes = (
-        f"Times: steps of all methods, interleaved in one process, {scale.rounds} rounds, times the "
+        f"Times: steps of all methods, interleaved in one process, {scale.rounds} repetitions, times the "
         "steps of an epoch. Passes: forwards, backwards to the input and backwards to the weights, each 1, of the "
         "network that is trained; HAT's helper is in its time alone.",
     )
-    return Table("table2", "Time of a training epoch", scale, tuple(entries), notes, timings=tuple(races.values()))
+    return Table("table2", "Time of a training epoch", scale, tuple(entries), notes, timings=tuple(timings.values()))
 
 
 def table3(scale: Scale) -> Table:
@@ -141,7 +141,7 @@ TABLE5_METHODS = {"N-FGSM": "n-fgsm", "RS-FGSM": "rs-fgsm", "GradAlign": "gradal
 def table5(scale: Scale) -> Table:
     """Return Table 5, single-step methods with and without UIAT: a section for each method."""
     names = tuple(variant for method in TABLE5_METHODS.values() for variant in (method, f"{method}-uiat"))
-    race, entries = timing_of(scale.single_step("n-fgsm", 8), names, scale.rounds), []
+    timing, entries = timing_of(scale.single_step("n-fgsm", 8), names, scale.rounds), []
     for name, method in TABLE5_METHODS.items():
         for row, variant in ((name, method), (f"{name} + UIAT", f"{method}-uiat")):
             for levels in scale.single_step_radii:
@@ -149,16 +149,16 @@ def table5(scale: Scale) -> Table:
                 for column in NATURAL_AND_ROBUST:
                     figure = paper_figure("table5", row, f"{levels}/255/{column}")
                     entries.append(Entry(row, group, column, cell, Percent(scale.attacked(column, LAST)), figure, name))
-            seconds, figure = EpochTime(race, variant, 1.0), paper_figure("table5", row, "Time(s)")
+            seconds, figure = EpochTime(timing, variant, 1.0), paper_figure("table5", row, "Time(s)")
             passes = EpochPasses(scale.single_step(variant, 8))
             entries.append(Entry(row, "an epoch", "seconds", None, seconds, figure, name, "least"))
             entries.append(Entry(row, "an epoch", "passes an image", None, passes, "", name, "least"))
     notes = (
         "Catastrophic overfitting would show at the last epoch.",
-        f"Seconds: steps of all methods, interleaved in one process, {scale.rounds} rounds.",
+        f"Seconds: steps of all methods, interleaved in one process, {scale.rounds} repetitions.",
     )
     title = "Single-step methods with and without UIAT: accuracy (%)"
-    return Table("table5", title, scale, tuple(entries), notes, timings=(race,), name_sections=False)
+    return Table("table5", title, scale, tuple(entries), notes, timings=(timing,), name_sections=False)
 
 
 ABLATED_PARTS = ("UAG", "FR", "IAM")
@@ -172,7 +172,7 @@ def components(row: str) -> tuple[bool, bool, bool]:
 
 
 def ablated(scale: Scale, row: str) -> AnyConfig:
-    """Return the run of a row of Table 6; row 5 is UIAT as it is in every other table, and all share its settings."""
+    """Return the run of a row of Table 6; row 5 is the UIAT of all other tables, and all rows share its settings."""
     uag, fr, iam = components(row)
     config = scale.instead_of("uiat", "uiat" if uag else "iat")
     if not fr:
@@ -181,7 +181,7 @@ def ablated(scale: Scale, row: str) -> AnyConfig:
 
 
 def table6(scale: Scale) -> Table:
-    """Return Table 6: what each component contributes."""
+    """Return Table 6: the contribution of each component."""
     entries = []
     for row in "12345":
         present = [name for name, has in zip(ABLATED_PARTS, components(row), strict=True) if has]
