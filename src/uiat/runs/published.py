@@ -30,7 +30,7 @@ LARGEST_TENSORS = 2**28
 
 def published_file(folder: Path) -> Path:
     """Return where the run of this folder is, or would be, published."""
-    return folder.with_name(folder.name + ".json")
+    return folder.parent / f"{folder.name}.json"
 
 
 def readable_folder(folder: Path) -> Path:
