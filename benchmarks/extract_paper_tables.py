@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from uiat.reproduce.table import FIELDS, FILE, read_figures
+from uiat.reproduce.table import FIGURES_FILE, read_figures
 
 Figure = tuple[str, str, str]
 """(table, row, column) of a value, which is kept as the paper writes it."""
@@ -49,16 +49,16 @@ def rows(source: str, number: int) -> list[list[str]]:
 
 
 def clean(cell: str) -> str:
-    """Return a cell's words, without the commands around them."""
+    """Return a cell's text, without the commands around them."""
     cell = re.sub(r"\\cite\{[^}]*\}", "", cell)
     cell = re.sub(r"\\multi(?:row|column)\{\d+\}\{[^}]*\}", "", cell)
     cell = re.sub(r"\\text(?:bf|it)\{([^}]*)\}", r"\1", cell).replace("{", "").replace("}", "")
     return " ".join(cell.replace("$", "").split())
 
 
-def method(words: str) -> str:
+def method(name: str) -> str:
     """Return a method's name in one spelling."""
-    return re.sub(r"\s*\+\s*", " + ", words).replace("(One-off)", " (One-off)").replace("  ", " ").strip()
+    return re.sub(r"\s*\+\s*", " + ", name).replace("(One-off)", " (One-off)").replace("  ", " ").strip()
 
 
 Values = Iterator[tuple[str, str, str]]
@@ -126,15 +126,15 @@ def main() -> int:
     if wrong:
         raise SystemExit(f"not a number: {wrong}")
     if args.write:
-        with FILE.open("w", newline="", encoding="utf-8") as file:
+        with FIGURES_FILE.open("w", newline="", encoding="utf-8") as file:
             lines = csv.writer(file, lineterminator="\n")
-            lines.writerow(FIELDS)
+            lines.writerow(("table", "row", "column", "value"))
             lines.writerows((*key, value) for key, value in found.items())
     print(f"source: {args.source.name}, SHA-256 {hashlib.sha256(content).hexdigest()}")
     counts = Counter(table for table, _, _ in found)
     print("figures: " + ", ".join(f"{table} {count}" for table, count in counts.items()) + f"; {len(found)} in all")
     differences = compare(found, read_figures())
-    print(f"kept: {FILE.name}, SHA-256 {hashlib.sha256(FILE.read_bytes()).hexdigest()}")
+    print(f"kept: {FIGURES_FILE.name}, SHA-256 {hashlib.sha256(FIGURES_FILE.read_bytes()).hexdigest()}")
     print("\n".join(differences) or "no difference")
     return 1 if differences else 0
 

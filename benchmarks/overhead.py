@@ -54,7 +54,7 @@ def noise(count: int, seed: int) -> Images:
 
 def gaps(method: str, folder: Path) -> float:
     """Train an epoch; return the time between its steps by the time of its steps."""
-    recipe = recipes.get(f"cifar10-resnet8-{method}")
+    recipe = recipes.get_recipe(f"cifar10-resnet8-{method}")
     config = replace(recipe, train=replace(recipe.train, epochs=1, log_every=10))
     steps: list[tuple[float, float]] = []
     original = loop.train_step

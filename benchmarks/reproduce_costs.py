@@ -30,7 +30,7 @@ def cost(cells: list[Cell]) -> str:
 
 def main() -> None:
     """Print the table."""
-    cpu, paper = scales.get("cpu"), scales.get("paper")
+    cpu, paper = scales.get_scale("cpu"), scales.get_scale("paper")
     print("| name | runs, `cpu` | passes (M), `cpu` | hours, `cpu` | runs, `paper` | passes (M), `paper` |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for name, names in {**{name: [name] for name in EXPERIMENTS}, "all": list(EXPERIMENTS)}.items():

@@ -9,7 +9,7 @@ from uiat.reproduce.claims_list import all_claims
 TITLES: dict[Verdict, str] = {
     "holds": "Reproduced",
     "does not hold": "Not reproduced at this scale",
-    "undecided": "Measured, but not decided",
+    "undecided": "Measured, but undecided",
     "not measured": "Without finished runs",
 }
 """Headings of the claims, by verdict."""
@@ -23,7 +23,7 @@ def judged(runs: Published) -> Decided:
 
 
 def title_of(parts: list[Finding]) -> str:
-    """Return the heading that a claim stands under."""
+    """Return the heading under which a claim is listed."""
     testable = any(each.comparison.evidence is not None for each in parts)
     return TITLES[overall(parts)] if testable else IMPOSSIBLE
 

@@ -21,7 +21,7 @@ from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.figure import Figure, PlottedPoint
 from uiat.reproduce.measures import read_learning
-from uiat.reproduce.output import many_seeds, show, to_markdown
+from uiat.reproduce.output import many_seeds, show_entry, table_markdown
 from uiat.reproduce.table import Filled, Table, fill
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,7 +30,7 @@ PICTURES = "pictures/results"
 """The folder of the figures, seen from the page."""
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """README's table is between these."""
-RUNS = Published(ROOT / "results" / "cpu", scales.get("cpu"), seeds=5, least=scales.get("cpu").seeds)
+RUNS = Published(ROOT / "results" / "cpu", scales.get_scale("cpu"), seeds=5, least=scales.get_scale("cpu").seeds)
 ORDER = ("fig2", "fronts", "plus", "questions", "tuning")
 """What comes after Table 1; the rest follows in the order of the paper."""
 MAIN = ("table1-last", "table1")
@@ -41,8 +41,8 @@ WIDTH = 120
 INTRODUCTION = """# Results
 
 This page is written by `python -m benchmarks.results_page` from the cards and per-image verdicts in `results/cpu`; a
-test compares the two. Figures of the paper stand in parentheses and belong to its own setting: ResNet-18 on all of
-CIFAR-10 at 32×32 for 100 epochs, which no machine at hand can train. Nothing here says what happens at that size."""
+test compares the two. Figures in parentheses are the paper's and belong to its own setting: ResNet-18 on all of
+CIFAR-10 at 32×32 for 100 epochs, for which no GPU was available. Nothing here says what happens at that size."""
 
 SETTING = """## The setting
 
@@ -107,7 +107,7 @@ def regime(runs: Published) -> list[str]:
         "## Fitting and overfitting",
         "",
         "SAT for twice the epochs (Figure 2): the highest accuracy (%) on training images, mirrored and under the "
-        "attack that trains; on 300 of them as they are; on 1,000 test images; and what is left of it at the end.",
+        "training attack; on 300 of them without augmentation; on 1,000 test images; and at the last epoch.",
         "",
         head,
         "| ---: | ---: | ---: | ---: | ---: | ---: |",
@@ -127,7 +127,7 @@ def section(runs: Published, name: str) -> list[str]:
         filled = fill(experiment, runs.out, runs.seeds)
         if not filled.devices and not any(entry.cell is not None for entry in filled.numbers):
             return []
-        return [to_markdown(measured(filled)).replace("# ", "## ", 1).strip(), ""]
+        return [table_markdown(measured(filled)).replace("# ", "## ", 1).strip(), ""]
     points = drawable(runs, experiment)
     if not points:
         return []
@@ -145,10 +145,10 @@ def measured(filled: Filled) -> Filled:
     }
     table = filled.table
     entries = tuple(e for e in table.entries if (e.section, e.row) in rows and (e.group, e.column) in columns)
-    left_out = (
-        f"{what} without finished runs are left out: {'; '.join(names)}." for what, names in empty.items() if names
+    omitted = (
+        f"{what} without finished runs are omitted: {'; '.join(names)}." for what, names in empty.items() if names
     )
-    return replace(filled, table=replace(table, entries=entries, notes=(*table.notes, *left_out)))
+    return replace(filled, table=replace(table, entries=entries, notes=(*table.notes, *omitted)))
 
 
 def drawable(runs: Published, figure: Figure) -> list[PlottedPoint]:
@@ -169,16 +169,16 @@ def draw_pictures(runs: Published) -> list[Path]:
     return files
 
 
-LEFT_OUT = """## What is not here
+NOT_HERE = """## What is not here
 
 No run is finished for: {names}.
-Rows that tables above leave out are missing for want of time: what a claim of the paper rests on, and the rows of
-Table 1 on CIFAR-10, came first. Each is one command (`uiat reproduce NAME --scale cpu`, [reproduce.md](reproduce.md)).
+Rows are missing from the tables above for lack of time: runs that decide a claim of the paper, and the rows of Table 1
+on CIFAR-10, came first. Each is one command (`uiat reproduce NAME --scale cpu`, [reproduce.md](reproduce.md)).
 Coarse CIFAR-100 has SAT, TRADES, UIAT and one-off UIAT alone. AutoAttack itself is measured on some runs, to see how
-near its first two attacks come. Schedules of λ were not tried for `uiat-plus`. Open questions whose rows are left out
+close its first two attacks come. Schedules of λ were not tried for `uiat-plus`. Open questions whose rows are missing
 keep the defaults of [decisions.md](decisions.md), untested.
-Table 4 is left out for a reason: it needs generated images, and a generative model that has seen 3,000 small images
-would give back little but these. SVHN is left out because CIFAR-100's coarse classes are the second data set here."""
+Table 4 is omitted on purpose: it needs generated images, and a generative model that has seen 3,000 small images
+would reproduce little but these. SVHN is omitted because CIFAR-100's coarse classes are the second data set here."""
 
 
 def page(runs: Published) -> str:
@@ -206,12 +206,12 @@ def page(runs: Published) -> str:
     for name, own in sections.items():
         lines += [*own, *(more[name](runs) if name in more else ())]
     missing_names = ", ".join(f"`{name}`" for name, own in sections.items() if not own)
-    lines.append(LEFT_OUT.format(names=missing_names))
+    lines.append(NOT_HERE.format(names=missing_names))
     return "\n".join(wrapped(line) for part in lines for line in part.split("\n")) + "\n"
 
 
 def wrapped(line: str) -> str:
-    """Return a line of prose or of a list, wrapped; tables and pictures stay as they are."""
+    """Return a line of prose or of a list, wrapped; tables and pictures are returned unchanged."""
     if line.startswith(("|", "![")) or len(line) <= WIDTH:
         return line
     indent = re.match(r"[ -]*", line)
@@ -232,7 +232,7 @@ def readme(runs: Published) -> str:
     lines = [f"| 3,000 images of CIFAR-10 at 16×16, ε = 8/255 | {' | '.join(COLUMNS[column] for column in whole)} |"]
     lines.append("| --- |" + " ---: |" * len(whole))
     for k, row in enumerate(filled.rows()):
-        shown = (show(filled, own[k], bold="**%s**") for own in whole.values())
+        shown = (show_entry(filled, own[k], bold="**%s**") for own in whole.values())
         lines.append(f"| {filled.row_label(row)} | {' | '.join(shown)} |")
     picture = f"![{EXPERIMENTS['fig2'](runs.scale).title}]({PAGE.parent.name}/{PICTURES}/fig2.svg)"
     return "\n".join([before + BEGIN, *lines, "", picture, "", wrapped(falls(runs)), END]) + after
@@ -245,10 +245,10 @@ def falls(runs: Published) -> str:
         stores = seed_stores(learning_cell(runs.scale, method), runs.out, runs.seeds)
         fall = [100 * float(fall_from_best(read_learning(store.run.path)["test robust"]).mean()) for store in stores]
         parts += [f"{name} by {mean(fall):.1f} ({many_seeds([len(fall)])})"] if fall else []
-    words = (
+    text = (
         "Over twice the epochs, accuracy under PGD-20 on test images falls from its best epoch to the last, in points"
     )
-    return f"{words}: {', '.join(parts)}. The best epoch is chosen on one half of the images and measured on the other."
+    return f"{text}: {', '.join(parts)}. The best epoch is chosen on one half of the images and measured on the other."
 
 
 if __name__ == "__main__":

@@ -12,16 +12,17 @@ from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.claims import Comparison, Finding, show_difference
 from uiat.reproduce.evidence import more_accurate
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.experiments.beyond import AS_IT_IS, COLUMNS, choices
+from uiat.reproduce.experiments.beyond import ACCURACY_COLUMNS, DEFAULT_UIAT, choices
 from uiat.reproduce.experiments.sweeps import FRONTS, front_cells
-from uiat.reproduce.experiments.tables import METHODS, attacks_on
+from uiat.reproduce.experiments.tables import TABLE1_METHODS, attacks_on
 from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale
 
 OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
+NO_DIFFERENCE = "no significant difference"
 BOOSTED = (*BASELINES, "MART")
 """The baselines that have runs with the boosters of `uiat-plus`."""
-COMPARED = (*(("UIAT", name) for name in METHODS if name not in OURS), *((OURS[1], name) for name in BASELINES))
+COMPARED = (*(("UIAT", name) for name in TABLE1_METHODS if name not in OURS), *((OURS[1], name) for name in BASELINES))
 """The pairs of Table 1's methods that the page compares."""
 Pair = tuple[AnyConfig, AnyConfig]
 SAT_FRONT = "SAT (ε)"
@@ -36,7 +37,7 @@ class Published:
     seeds: int
     """How many seeds to look for, from 0 on."""
     least: int = 2
-    """How many of them a comparison needs before the page says in words who is ahead."""
+    """How many of them a comparison needs before the page states who is ahead."""
 
     def difference(self, pair: Pair, column: str, weights: str | None = None) -> Difference | None:
         """Return by how much the first of a pair is more accurate, over the seeds at which both are finished."""
@@ -48,7 +49,7 @@ def side(found: Difference | None) -> str:
     """Say on which side of 0 a difference is; empty where it is not measured, or at one seed only."""
     if found is None or found.one_seed:
         return ""
-    return "above" if found.low > 0 else "below" if found.high < 0 else "not told apart"
+    return "above" if found.low > 0 else "below" if found.high < 0 else NO_DIFFERENCE
 
 
 def in_short(runs: Published) -> list[str]:
@@ -59,27 +60,33 @@ def in_short(runs: Published) -> list[str]:
         pairs = {names: _pair(runs.scale, *names, data) for names in COMPARED}
         own = [line for names, pair in pairs.items() if (line := _sides(runs, names, pair, columns))]
         if data == "CIFAR-10":
-            own += [line for names, pair in larger_pairs(runs).items() if (line := _sides(runs, names, pair, COLUMNS))]
+            own += [
+                line
+                for names, pair in larger_pairs(runs).items()
+                if (line := _sides(runs, names, pair, ACCURACY_COLUMNS))
+            ]
         lines += [f"On {name.removeprefix(f'{runs.scale.name}: ')}:", "", *own, ""] if own else []
     head = "In short, in points, by paired 95 % intervals over seeds and test images."
     if runs.scale.robust != runs.scale.aa:
         head += f" Robust: {runs.scale.robust}, two attacks of AutoAttack, on {runs.scale.robust_images:,} images."
-    plus = [f"{sentence}\n" for sentence in plus_verdict(runs)]
+    plus = [f"{line}\n" for line in plus_verdict(runs)]
     return [head, "", *lines, *plus] if lines else []
 
 
 def _sides(runs: Published, names: tuple[str, str], pair: Pair, columns: Sequence[str]) -> str:
-    by_side: dict[str, list[str]] = {"above": [], "below": [], "not told apart": []}
+    by_side: dict[str, list[str]] = {"above": [], "below": [], NO_DIFFERENCE: []}
     for column in columns:
         found = runs.difference(pair, column)
         if found is not None and (where := side(found)):
-            by_side[where].append(f"{column} ({100 * found.value:+.1f})")
-    words = "; ".join(f"{where}: {', '.join(columns)}" for where, columns in by_side.items() if columns)
-    return f"- {names[0]} against {names[1]}: {words}." if words else ""
+            interval = f"95 % CI [{100 * found.low:+.1f}, {100 * found.high:+.1f}]"
+            shown = interval if where == NO_DIFFERENCE else f"{100 * found.value:+.1f}"
+            by_side[where].append(f"{column} ({shown})")
+    text = "; ".join(f"{where}: {', '.join(columns)}" for where, columns in by_side.items() if columns)
+    return f"- {names[0]} against {names[1]}: {text}." if text else ""
 
 
 def _pair(scale: Scale, ours: str, theirs: str, data: str) -> Pair:
-    return scale.config(METHODS[ours], data), scale.config(METHODS[theirs], data)
+    return scale.config(TABLE1_METHODS[ours], data), scale.config(TABLE1_METHODS[theirs], data)
 
 
 def differences(runs: Published) -> list[str]:
@@ -93,7 +100,7 @@ def differences(runs: Published) -> list[str]:
 
 
 def nearness(runs: Published) -> list[str]:
-    """Say how much lower AutoAttack is than the cheaper attack, over the runs that have both; nothing before."""
+    """State how much lower AutoAttack is than the cheaper attack, over the runs that have both; nothing before."""
     robust, autoattack = runs.scale.attacked("Robust"), runs.scale.attacked("AA")
     if robust == autoattack:
         return []
@@ -110,11 +117,11 @@ def nearness(runs: Published) -> list[str]:
     if not gaps:
         return []
     points = [100 * gap for own in gaps.values() for gap in own]
-    words = (
-        f"How near {robust.attack} is to AutoAttack, on the same images and weights: AutoAttack's accuracy is lower by "
-        f"{mean(points):.2f} points on average, and by {max(points):.1f} at the most. Runs that have both: "
+    text = (
+        f"How close {robust.attack} is to AutoAttack, on the same images and weights: AutoAttack's accuracy is lower "
+        f"by {mean(points):.2f} points on average, and by {max(points):.1f} at most. Runs that have both: "
     )
-    return [words + ", ".join(f"{name} ({len(own)})" for name, own in gaps.items()) + ".", ""]
+    return [text + ", ".join(f"{name} ({len(own)})" for name, own in gaps.items()) + ".", ""]
 
 
 def _accuracy(store: Store, measure: Attacked) -> float:
@@ -122,7 +129,7 @@ def _accuracy(store: Store, measure: Attacked) -> float:
 
 
 def _compared(
-    runs: Published, title: str, pairs: dict[str, Pair], columns: Sequence[tuple[str, str]], words: Sequence[str] = ()
+    runs: Published, title: str, pairs: dict[str, Pair], columns: Sequence[tuple[str, str]], text: Sequence[str] = ()
 ) -> list[str]:
     """Return a table of differences without the rows and columns that have none; nothing where none are left."""
     found = {
@@ -133,7 +140,7 @@ def _compared(
     if not places:
         return []
     heads = [f"{column}, {weights} epoch" for column, weights in places]
-    lines = [title, "", *words, "|  | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
+    lines = [title, "", *text, "|  | " + " | ".join(heads) + " |", "| --- |" + " ---: |" * len(heads)]
     for label in pairs:
         own = [Finding(Comparison("", None), found[place].get(label)) for place in places]
         if any(finding.difference for finding in own):
@@ -147,12 +154,12 @@ def _compared(
 
 
 def answers(runs: Published) -> list[str]:
-    """Compare UIAT with one choice changed with UIAT as it is, where the changed run is finished."""
+    """Compare UIAT with one choice changed with the default UIAT, where the changed run is finished."""
     configs = choices(runs.scale)
-    default = configs.pop(AS_IT_IS)
+    default = configs.pop(DEFAULT_UIAT)
     finished = {name: config for name, config in configs.items() if seed_stores(Cell(config), runs.out, runs.seeds)}
-    columns = [(column, runs.scale.weights) for column in COLUMNS]
-    pairs = {f"{name} − as it is": (config, default) for name, config in finished.items()}
+    columns = [(column, runs.scale.weights) for column in ACCURACY_COLUMNS]
+    pairs = {f"{name} − default": (config, default) for name, config in finished.items()}
     return _compared(runs, "## Open questions: differences", pairs, columns)
 
 
@@ -175,38 +182,38 @@ def front_verdict(runs: Published) -> list[str]:
     ]
     found = "; ".join(ahead) or "none, so no front is shown to lie above another"
     names = "; ".join(name for _, name, _ in points)
-    words = (
+    text = (
         "Points of one front that are above a point of another in natural and in robust accuracy, each by its paired "
         f"95 % interval: {found}. Compared, with {runs.least} seeds or more each: {names}."
     )
     pairs = {" − ".join(names): pair for names, pair in larger_pairs(runs).items()}
-    columns = [(column, runs.scale.weights) for column in COLUMNS]
-    return [words, "", *_compared(runs, "## UIAT beside SAT that is trained at a larger ε", pairs, columns)]
+    columns = [(column, runs.scale.weights) for column in ACCURACY_COLUMNS]
+    return [text, "", *_compared(runs, "## UIAT and SAT trained at a larger ε", pairs, columns)]
 
 
 def larger_pairs(runs: Published) -> dict[tuple[str, str], Pair]:
-    """Return UIAT and one-off UIAT beside SAT trained at a larger ε, by their names."""
+    """Pair UIAT and one-off UIAT with SAT trained at a larger ε, by their names."""
     default = runs.scale.config("sat")
     cells = [cell for cell in front_cells(runs.scale, SAT_FRONT) if cell.config != default]
-    ours = {name: runs.scale.config(METHODS[name]) for name in OURS}
+    ours = {name: runs.scale.config(TABLE1_METHODS[name]) for name in OURS}
     return {(name, cell.labels[0]): (own, cell.config) for cell in cells for name, own in ours.items()}
 
 
 def plus_pairs(runs: Published) -> dict[str, Pair]:
-    """Return `uiat-plus` beside what it is made of and beside baselines with its boosters; empty before it has runs."""
+    """Pair `uiat-plus` with UIAT, one-off UIAT and baselines that have its boosters; empty before it has runs."""
     scale = runs.scale
     ours = uiat_plus(scale.config("uiat-oneoff"))
     if not seed_stores(Cell(ours), runs.out, runs.seeds):
         return {}
-    others = {name: scale.config(METHODS[name]) for name in OURS}
-    others |= {f"{name} with the same boosters": boosted(scale.config(METHODS[name])) for name in BOOSTED}
+    others = {name: scale.config(TABLE1_METHODS[name]) for name in OURS}
+    others |= {f"{name} with the same boosters": boosted(scale.config(TABLE1_METHODS[name])) for name in BOOSTED}
     return {f"uiat-plus − {name}": (ours, config) for name, config in others.items()}
 
 
 def plus_verdict(runs: Published) -> list[str]:
-    """Say in a sentence whether `uiat-plus` is ahead of all it is compared with; nothing before its runs can tell."""
+    """State whether `uiat-plus` is ahead of all it is compared with; nothing before enough runs are finished."""
     judged = [_judge(runs, pair) for pair in plus_pairs(runs).values()]
-    ahead = [robust == "above" and natural in ("above", "not told apart") for robust, natural in judged]
+    ahead = [robust == "above" and natural in ("above", NO_DIFFERENCE) for robust, natural in judged]
     if judged and all(ahead):
         return ["`uiat-plus` is more robust than UIAT and baselines with its boosters, at no loss of natural accuracy."]
     if any(robust and natural and not won for (robust, natural), won in zip(judged, ahead, strict=True)):
@@ -218,11 +225,11 @@ def plus_verdict(runs: Published) -> list[str]:
 
 
 def beyond(runs: Published) -> list[str]:
-    """Compare `uiat-plus` with the others: the verdict, each pair in words, and a table of differences."""
+    """Compare `uiat-plus` with the others: the verdict, one line for each pair, and a table of differences."""
     pairs = plus_pairs(runs)
-    words = [f"- {name}: {_in_words(*_judge(runs, pair))}" for name, pair in pairs.items()]
-    columns = [(column, runs.scale.weights) for column in (*COLUMNS, "AA")]
-    return _compared(runs, "## uiat-plus", pairs, columns, [*plus_verdict(runs), "", *words, ""])
+    text = [f"- {name}: {_describe_sides(*_judge(runs, pair))}" for name, pair in pairs.items()]
+    columns = [(column, runs.scale.weights) for column in (*ACCURACY_COLUMNS, "AA")]
+    return _compared(runs, "## uiat-plus", pairs, columns, [*plus_verdict(runs), "", *text, ""])
 
 
 def _judge(runs: Published, pair: Pair) -> tuple[str, str]:
@@ -232,7 +239,7 @@ def _judge(runs: Published, pair: Pair) -> tuple[str, str]:
     return side(robust), side(runs.difference(pair, "Natural"))
 
 
-def _in_words(robust: str, natural: str) -> str:
+def _describe_sides(robust: str, natural: str) -> str:
     if not robust or not natural:
-        return "not decided, for seeds are missing."
-    return f"robust accuracy {robust}, natural accuracy {natural}."
+        return "undecided: too few seeds."
+    return f"robust accuracy: {robust}; natural accuracy: {natural}."

@@ -31,7 +31,7 @@ def flag(name: str) -> str:
 
 
 def apply(recipe: str, *args: str) -> AnyConfig:
-    config, rest = _choose(recipes.get(recipe), list(args))
+    config, rest = _choose(recipes.get_recipe(recipe), list(args))
     return parse_recipe(config, rest)[0]
 
 
@@ -44,26 +44,28 @@ def test_every_field_is_in_the_help(name: str, capsys: pytest.CaptureFixture[str
     found = call(capsys, "train", name, "--help-all")
     assert found.code == 0
     words = set(found.out.replace(",", " ").split())
-    names = [leaf for leaf, _ in leaves(recipes.get(name))]
+    names = [leaf for leaf, _ in leaves(recipes.get_recipe(name))]
     assert len(names) > 30
     assert [leaf for leaf in names if flag(leaf) not in words] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_number_reaches_the_object(name: str) -> None:
-    numbers = {n: v for n, v in leaves(recipes.get(name)) if isinstance(v, int | float) and not isinstance(v, bool)}
+    numbers = {
+        n: v for n, v in leaves(recipes.get_recipe(name)) if isinstance(v, int | float) and not isinstance(v, bool)
+    }
     assert len(numbers) > 10
     wanted = {n: v + 1 if isinstance(v, int) else v / 2 + 1 / 3 for n, v in numbers.items()}
     config = apply(name, *(word for n, v in wanted.items() for word in (flag(n), repr(v))))
     assert {n: look(config, n) for n in wanted} == wanted
     assert {n: v for n, v in leaves(config) if n not in wanted} == {
-        n: v for n, v in leaves(recipes.get(name)) if n not in wanted
+        n: v for n, v in leaves(recipes.get_recipe(name)) if n not in wanted
     }
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_switch_reaches_the_object(name: str) -> None:
-    switches = {n: v for n, v in leaves(recipes.get(name)) if isinstance(v, bool)}
+    switches = {n: v for n, v in leaves(recipes.get_recipe(name)) if isinstance(v, bool)}
     assert {"data.flip", "data.download"} <= switches.keys()
     for switch, value in switches.items():
         path, _, last = switch.rpartition(".")
@@ -103,7 +105,7 @@ def test_a_flag(recipe: str, words: str, leaf: str, value: object) -> None:
 
 def test_no_flags_change_nothing() -> None:
     for name in NAMES:
-        assert apply(name) == recipes.get(name)
+        assert apply(name) == recipes.get_recipe(name)
 
 
 @pytest.mark.parametrize(

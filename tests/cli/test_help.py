@@ -52,14 +52,14 @@ def test_its_words_are_those_of_the_full_help(recipe: str, capsys: pytest.Captur
     short = words(call(capsys, "train", recipe, "--help").out)
     full = words(call(capsys, "train", recipe, "--help-all").out)
     full += words(call(capsys, "train", "--resume", "run", "--help").out)
-    flags = {flag.name: flag for flag in flags_of(Command(recipes.get(recipe), NewRun()))}
+    flags = {flag.name: flag for flag in flags_of(Command(recipes.get_recipe(recipe), NewRun()))}
     shown = [flags[name] for name in BRIEF if name in flags]
     assert len(shown) >= 10
     for flag in shown:
         assert flag.text
         assert flag.text in short
         assert flag.text in full
-    epochs = recipes.get(recipe).train.epochs
+    epochs = recipes.get_recipe(recipe).train.epochs
     assert f"--train.epochs INT Passes over the training set. (default: {epochs})" in short
 
 
@@ -73,7 +73,7 @@ def test_every_flag_of_the_short_help_is_of_the_default_recipe(capsys: pytest.Ca
 def test_the_flags_that_are_read_are_those_of_the_parser(
     recipe: str, model: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    config = replace(recipes.get(recipe), model=MODELS[model])
+    config = replace(recipes.get_recipe(recipe), model=MODELS[model])
     ours = {name for flag in flags_of(Command(config, NewRun())) for name in flag.names}
     theirs = named(call(capsys, "train", recipe, "--model", model, "--help-all").out)
     assert ours == theirs - {"--help"}

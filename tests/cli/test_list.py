@@ -59,7 +59,7 @@ def test_the_table_of_recipes(capsys: pytest.CaptureFixture[str]) -> None:
     assert read_table(text) == set(recipes.RECIPES)
     assert len(text.splitlines()) < 60
     for name in recipes.RECIPES:
-        assert recipes.describe(name) in " ".join(text.split())
+        assert recipes.describe_recipe(name) in " ".join(text.split())
     paper = text.partition("the paper's own settings")[2].partition("\n\n")[0]
     assert "cifar10-wrn-34-10-…" in paper
     assert "resnet8" not in paper

@@ -265,7 +265,7 @@ def test_radii_of_the_commands_that_examine(finished_run: RunFolder, capsys: pyt
 
 
 def test_an_l2_radius_above_1_is_taken() -> None:
-    config, _ = train.parse_recipe(recipes.get("digits-resnet8-sat"), ["--method.attack.norm", "l2"])
+    config, _ = train.parse_recipe(recipes.get_recipe("digits-resnet8-sat"), ["--method.attack.norm", "l2"])
     words = ["--method.attack.norm", "l2", "--method.attack.eps", "2", "--validate.eps", "3"]
     check(train.parse_recipe(config, words)[0])
 
@@ -299,7 +299,7 @@ def test_lengths_that_a_smaller_radius_leaves_behind(
 def test_eps_scales_every_length(recipe: str, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(train, "train", lambda *_, **__: True)
     assert main(["train", recipe, *TINY, "--eps", "1/30", "--out", "run"]) == 0
-    config, base = RunFolder.open("run").read_config(), recipes.get(recipe)
+    config, base = RunFolder.open("run").read_config(), recipes.get_recipe(recipe)
     assert config.validate.attack(config.method).eps == 1 / 30
     if recipe.endswith("natural"):
         return

@@ -17,7 +17,7 @@ from tests.support.processes import finish, spawn
 from uiat import attacks, data, methods, models, recipes
 from uiat.cli import main
 from uiat.config import from_json, to_json
-from uiat.recipes.small import at_radius
+from uiat.recipes.radius import at_radius
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import EXPERIMENTS
@@ -147,7 +147,7 @@ def test_the_registries_are_restored() -> None:
 def test_a_custom_table_is_reproduced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its method has a name, a cost and a plan like those of the package."""
     import_module("mixed")
-    scale = scales.get("smoke")
+    scale = scales.get_scale("smoke")
     cell = Cell(replace(scale.config("uiat"), method=at_radius(methods.get_method("mixed"), SMOKE_EPS)))
     entry = Entry("Mixed", "digits", "Natural", cell, Percent(scale.attacked("Natural")))
     monkeypatch.setitem(EXPERIMENTS, "mine", lambda scale: Table("mine", "A custom method", scale, (entry,)))

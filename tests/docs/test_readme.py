@@ -106,7 +106,7 @@ def run(command: list[str]) -> None:
 def parsed(args: list[str]) -> AnyConfig:
     """Return the configuration of the arguments of `uiat train`."""
     name, rest = train_command.name_recipe(args)
-    config, rest = train_command._choose(recipes.get(name), rest)
+    config, rest = train_command._choose(recipes.get_recipe(name), rest)
     return train_command.parse_recipe(config, rest)[0]
 
 

@@ -17,7 +17,7 @@ from uiat.engine.setup import build_state
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
 from uiat.methods import METHODS, UIATPlugIn
-from uiat.recipes import get
+from uiat.recipes import get_recipe
 from uiat.targets import Momentum, UniversalInverse
 from uiat.types import Batch, Clock
 
@@ -37,7 +37,7 @@ class Setting:
 
 def counts(setting: Setting, micro_batch: int | None = None, awp: AWP | None = None) -> tuple[float, float, float]:
     """Return (forwards, input-backwards, weight-backwards) of one step, in batches."""
-    recipe = get("digits-resnet8-uiat")
+    recipe = get_recipe("digits-resnet8-uiat")
     config = replace(recipe, method=setting.method, model=replace(recipe.model, width=2))  # type: ignore[type-var]
     helper = config.model.build(SPEC).requires_grad_(False)
     state = build_state(config, SPEC, torch.device("cpu"), helper)
@@ -185,7 +185,7 @@ def test_a_forward_that_fails_does_not_end_the_count() -> None:
 
 
 def test_a_counter_keeps_no_network_alive() -> None:
-    state = build_state(get("digits-resnet8-sat"), SPEC, torch.device("cpu"), None)
+    state = build_state(get_recipe("digits-resnet8-sat"), SPEC, torch.device("cpu"), None)
     assert state.fast is not None
     assert state.fast.folds > 0
     gone = ref(state.model)

@@ -108,7 +108,7 @@ SPEC = DataSpec(num_classes=3, num_samples=12, shape=(1, 8, 8))
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_keeps_what_matters_in_float32(method: str, precision: str) -> None:
-    recipe = recipes.get("digits-resnet8-uiat")
+    recipe = recipes.get_recipe("digits-resnet8-uiat")
     config = replace(
         recipe,
         method=METHODS[method],

@@ -22,19 +22,19 @@ def round_trip(config: AnyConfig) -> AnyConfig:
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_every_recipe(name: str) -> None:
-    config = recipes.get(name)
+    config = recipes.get_recipe(name)
     assert round_trip(config) == config
     assert type(round_trip(config).method) is type(config.method)
 
 
 @pytest.mark.parametrize("name", models.MODELS)
 def test_every_model(name: str) -> None:
-    config = replace(recipes.get(recipes.DEFAULT), model=models.get_model(name))
+    config = replace(recipes.get_recipe(recipes.DEFAULT_RECIPE), model=models.get_model(name))
     assert round_trip(config) == config
 
 
 def test_changes_survive() -> None:
-    config = recipes.get("digits-resnet8-uiat")
+    config = recipes.get_recipe("digits-resnet8-uiat")
     schedule = Schedule(name="piecewise", lr=1 / 3, milestones=(0.1, 0.2, 0.3))
     changed = replace(config, train=replace(config.train, schedule=schedule, micro_batch=7), seed=2**40)
     assert round_trip(changed) == changed != config
@@ -49,7 +49,7 @@ def test_every_part_names_its_kind() -> None:
                 assert isinstance(inner, dict)
                 kinds(value, inner)
 
-    config = recipes.get("cifar10-resnet8-gradalign-uiat")
+    config = recipes.get_recipe("cifar10-resnet8-gradalign-uiat")
     saved = to_json(config)
     assert saved["schema"] == 1
     kinds(config, saved)
@@ -66,7 +66,7 @@ class Flat:
 
 
 def test_ones_own_model_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = replace(recipes.get(recipes.DEFAULT), model=Flat(4))
+    config = replace(recipes.get_recipe(recipes.DEFAULT_RECIPE), model=Flat(4))
     with pytest.raises(UserError, match="unknown kind of configuration 'Flat'"):
         round_trip(config)
     monkeypatch.setitem(models.MODELS, "flat", Flat())
@@ -75,7 +75,7 @@ def test_ones_own_model_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -
 
 def saved_before(cutmix: float, partner: str) -> dict[str, object]:
     """Return a configuration as versions with CutMix across classes wrote it."""
-    saved = to_json(recipes.get(recipes.DEFAULT))
+    saved = to_json(recipes.get_recipe(recipes.DEFAULT_RECIPE))
     return {**saved, "data": {**saved["data"], "cutmix": cutmix, "cutmix_with": partner}}
 
 
@@ -97,7 +97,7 @@ class Twice:
 
 def test_a_custom_attack_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     attack: Any = Twice(factor=3)
-    config = replace(recipes.get("digits-resnet8-sat"), method=SAT(attack=attack))
+    config = replace(recipes.get_recipe("digits-resnet8-sat"), method=SAT(attack=attack))
     with pytest.raises(UserError, match="attack"):
         from_json(to_json(config))
     monkeypatch.setitem(ATTACKS, "twice", Twice())
@@ -105,7 +105,7 @@ def test_a_custom_attack_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_files_of_versions_that_had_cutmix_across_classes() -> None:
-    config = recipes.get(recipes.DEFAULT)
+    config = recipes.get_recipe(recipes.DEFAULT_RECIPE)
     assert from_json(saved_before(0.0, "any")) == config
     within = replace(config, data=replace(config.data, cutmix=0.5))
     assert from_json(saved_before(0.5, "class")) == within
@@ -115,7 +115,7 @@ def test_files_of_versions_that_had_cutmix_across_classes() -> None:
 
 @pytest.mark.parametrize(("cutmix", "partner"), [(0.0, "any"), (0.5, "class")])
 def test_keys_of_results_are_those_of_earlier_versions(cutmix: float, partner: str) -> None:
-    config = recipes.get(recipes.DEFAULT)
+    config = recipes.get_recipe(recipes.DEFAULT_RECIPE)
     key = to_json(replace(config, data=replace(config.data, cutmix=cutmix)), key=True)
     assert key["data"]["cutmix_with"] == partner
     assert " ".join(key["data"]) == (

@@ -77,7 +77,7 @@ def test_times_grow_with_the_work() -> None:
 
 
 def test_a_typical_time_is_that_of_a_cascade_with_half_of_the_images() -> None:
-    config = scales.get("paper").config("uiat")
+    config = scales.get_scale("paper").config("uiat")
     first, rest = 10_000 * 100, 10_000 * (900 + 1800 + 5000 / 3)  # APGD-CE; APGD-T, FAB-T and Square
     whole, alone = Attacked("autoattack"), Attacked("pgd-20")
     assert measuring_passes(whole, config) == pytest.approx(first + rest)

@@ -22,7 +22,7 @@ from uiat.reproduce.output import commits, mixed
 from uiat.reproduce.scale import Scale, change_method
 from uiat.reproduce.scales import SCALES
 
-SMOKE = scales.get("smoke")
+SMOKE = scales.get_scale("smoke")
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
@@ -90,7 +90,7 @@ def test_experiments_share_runs() -> None:
     assert {cell.config.seed for cell in merged} == {0, 1}
 
 
-CONFIG = recipes.get("digits-resnet8-uiat")
+CONFIG = recipes.get_recipe("digits-resnet8-uiat")
 CYCLED = replace(CONFIG, train=replace(CONFIG.train, schedule=replace(CONFIG.train.schedule, low_momentum=0.8)))
 
 

@@ -22,7 +22,7 @@ from uiat.reproduce.claims import (
     write_claims,
 )
 from uiat.reproduce.claims_list import all_claims
-from uiat.reproduce.experiments.tables import COMPONENTS, components
+from uiat.reproduce.experiments.tables import ABLATED_PARTS, components
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.scales import SCALES
 
@@ -40,7 +40,7 @@ def found(low: float, high: float, margin: float | None = None, seeds: int = 2, 
     return Finding(Comparison("a", None, margin=margin), Difference(center, interval, seeds, 10))
 
 
-ONE_SEED = "one seed tells of networks, not of methods"
+ONE_SEED = "one seed compares networks, not methods"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,7 @@ def test_a_verdict_needs_the_whole_interval_and_two_seeds(each: Finding, verdict
     assert (each.verdict, each.why) == (verdict, why)
 
 
-def test_a_race_needs_no_seeds() -> None:
+def test_a_benchmark_needs_no_seeds() -> None:
     def interval(level: float) -> tuple[float, float]:
         return 0.5, 1.0
 
@@ -124,18 +124,18 @@ def test_claims_about_table_1_rest_on_the_attack_that_all_runs_are_measured_with
 def test_what_the_paper_does_not_lift_is_said() -> None:
     claims = {claim.name: claim for claim in all_claims(SCALES["paper"])}
     against = claims["uiat-over-trades-svhn"]
-    assert against.text == "UIAT lifts natural and robust accuracy over TRADES (SVHN), but for AA"
+    assert against.text == "UIAT lifts natural and robust accuracy over TRADES (SVHN), except for AA"
     assert (against.comparisons[-1].text, against.comparisons[-1].paper) == ("AA: TRADES above UIAT", "+0.17")
     level = claims["single-step-rs-fgsm"].comparisons[-1]
     assert (level.text, level.paper) == ("Robust at ε = 10/255: RS-FGSM + UIAT level with RS-FGSM", "+0.00")
     assert level.margin is not None
     assert claims["single-step-gradalign"].comparisons[-1].text.endswith(": GradAlign above GradAlign + UIAT")
-    assert "but for" not in claims["single-step-n-fgsm"].text + claims["uiat-over-trades-cifar-10"].text
+    assert "except for" not in claims["single-step-n-fgsm"].text + claims["uiat-over-trades-cifar-10"].text
 
 
 def test_an_ablation_compares_rows_that_differ_in_the_component() -> None:
     claims = {claim.name.upper(): claim for claim in all_claims(SCALES["paper"])}
-    for place, name in enumerate(COMPONENTS):
+    for place, name in enumerate(ABLATED_PARTS):
         assert len(claims[name].comparisons) == (3 if name == "UAG" else 4)
         for part in claims[name].comparisons:
             more, less = (components(row) for row in sorted(re.findall(r"row (\d)", part.text), reverse=True))

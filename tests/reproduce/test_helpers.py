@@ -32,7 +32,7 @@ def hat() -> Cell:
 
 
 def test_the_paper_needs_seven_helpers() -> None:
-    scale = scales.get("paper")
+    scale = scales.get_scale("paper")
     plain = merge(cell for build in EXPERIMENTS.values() for cell in build(scale).cells(1))
     cells = with_helpers(plain, Path("nowhere"))
     new = [cell for cell in cells if cell.key not in {cell.key for cell in plain}]
@@ -132,7 +132,7 @@ def test_a_helper_that_fails_takes_its_runs_with_it(
 
 
 def test_a_helper_of_its_own_is_kept(tmp_path: Path) -> None:
-    """A run that was begun with a helper in its folder goes on with that."""
+    """A run that was begun with a helper in its folder keeps it."""
     store = Store(hat(), tmp_path)
     assert len(with_helpers([store.cell], tmp_path)) == 2
     store.run.helper.mkdir(parents=True)

@@ -13,7 +13,7 @@ from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.measures import Attacked, Curve, Inverse, measure_key
-from uiat.reproduce.table import races_of
+from uiat.reproduce.table import benchmarks_of
 from uiat.runs.published import readable_folder
 from uiat.runs.run_folder import RunFolder
 
@@ -26,19 +26,22 @@ def plan(*names: str, **options: object) -> tuple[Cell, ...]:
 
 
 def test_keys_of_published_results_stay() -> None:
-    """Runs, measurements and races in the folder are found under the names that their files have."""
+    """Runs, measurements and benchmarks in the folder are found under the names that their files have."""
     cells = plan("all", scale="cpu", seeds=5, out=str(PUBLISHED))
     runs = [RunFolder(readable_folder(file.with_suffix(""))) for file in (PUBLISHED / "runs").glob("*.json")]
-    watch = scales.get("cpu").watch
+    watch = scales.get_scale("cpu").watch
     assert len(runs) > 100
     for run in runs:
         assert run.path.name in {Cell(run.read_config(), watch=watched).name for watched in (None, watch)}
     measured = {file.stem for run in runs for file in run.path.glob("measures/*.json")}
     assert measured == measured & {measure_key(measure) for cell in cells for measure in cell.measures}
     assert sum(Store(cell, PUBLISHED).finished for cell in cells) > 100
-    experiments = [build(scales.get("cpu")) for build in EXPERIMENTS.values()]
-    races = {race.timing.name for race in races_of(experiments, PUBLISHED, plan_job(Reproduce(("table2",))).device)}
-    assert all(any(file.name.startswith(name) for name in races) for file in (PUBLISHED / "timing").iterdir())
+    experiments = [build(scales.get_scale("cpu")) for build in EXPERIMENTS.values()]
+    names = {
+        benchmark.timing.name
+        for benchmark in benchmarks_of(experiments, PUBLISHED, plan_job(Reproduce(("table2",))).device)
+    }
+    assert all(any(file.name.startswith(name) for name in names) for file in (PUBLISHED / "timing").iterdir())
 
 
 def test_runs_of_another_precision_are_other_runs() -> None:
@@ -50,8 +53,8 @@ def test_runs_of_another_precision_are_other_runs() -> None:
     assert all(cell.config.train.compile for cell in compiled)
     assert [cell.measures for cell in plain] == [cell.measures for cell in half]
     jobs = [plan_job(Reproduce(("table2",), precision=precision)) for precision in ("fp32", "bf16")]
-    race, other = (races_of(job.experiments, PUBLISHED, job.device)[0].timing for job in jobs)
-    assert race.name != other.name
+    benchmark, other = (benchmarks_of(job.experiments, PUBLISHED, job.device)[0].timing for job in jobs)
+    assert benchmark.name != other.name
     assert other.train.precision == "bf16"
 
 

@@ -15,11 +15,17 @@ from matplotlib.image import imread
 from tests.support.tiny import TINY, tiny_scale
 from uiat.reproduce.cell import Cell, Store, writing
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.figure import ENDINGS, Figure, PlottedPoint
-from uiat.reproduce.output import caption, latex, to_latex, to_markdown, to_records
+from uiat.reproduce.experiments.figures import figs1
+from uiat.reproduce.experiments.sweeps import fig3
+from uiat.reproduce.experiments.tables import table6
+from uiat.reproduce.figure import Figure, PlottedPoint
+from uiat.reproduce.output import latex, table_caption, table_latex, table_markdown, table_records, write_table
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.scales import SCALES
 from uiat.reproduce.table import Entry, Table, fill, read_figures
+
+ENDINGS = ("svg", "png", "md", "csv", "tex", "json")
+"""Of the files of a figure."""
 
 
 @dataclass(frozen=True)
@@ -42,32 +48,32 @@ def table(*rows: tuple[str, tuple[float, ...], str]) -> Table:
 
 def test_mean_deviation_paper_and_bold(tmp_path: Path) -> None:
     filled = fill(table(("a", (10.0, 20.0), "83.80"), ("b", (15.04, 14.98), ""), ("c", (), "1.0")), tmp_path, 2)
-    text = to_markdown(filled)
+    text = table_markdown(filled)
     assert "| a | **15.0** ± 7.1 (83.80) |" in text
     assert "| b | **15.0** ± 0.0 |" in text, "equal as shown is equal"
     assert "| c | – (1.0) |" in text
     assert "mean ± standard deviation over 2 seeds" in text
-    records = to_records(filled)
+    records = table_records(filled)
     assert [record["best"] for record in records] == [True, True, False]
     assert [record["seeds"] for record in records] == [2, 2, 0]
 
 
 def test_the_caption_counts_the_seeds_that_are_finished(tmp_path: Path) -> None:
-    some = caption(fill(table(("a", (10.0, 20.0, 30.0), ""), ("b", (15.0,), "")), tmp_path, 3))
+    some = table_caption(fill(table(("a", (10.0, 20.0, 30.0), ""), ("b", (15.0,), "")), tmp_path, 3))
     assert "mean ± standard deviation over 1 to 3 seeds, as many as are finished." in some
-    assert "; one seed." in caption(fill(table(("a", (10.0,), "")), tmp_path, 3))
-    nothing = caption(fill(table(("a", (), "1.0")), tmp_path, 3))
+    assert "; one seed." in table_caption(fill(table(("a", (10.0,), "")), tmp_path, 3))
+    nothing = table_caption(fill(table(("a", (), "1.0")), tmp_path, 3))
     assert "seed" not in nothing
     assert f"AA: {TINY.aa} on" in nothing
 
 
 def test_the_caption_speaks_of_the_papers_figures_where_there_are_any(tmp_path: Path) -> None:
-    assert "; one seed; in parentheses the paper's" in caption(fill(table(("a", (10.0,), "1.0")), tmp_path, 1))
-    assert "paper" not in caption(fill(table(("a", (10.0,), "")), tmp_path, 1))
+    assert "; one seed; in parentheses the paper's" in table_caption(fill(table(("a", (10.0,), "1.0")), tmp_path, 1))
+    assert "paper" not in table_caption(fill(table(("a", (10.0,), "")), tmp_path, 1))
 
 
 def test_a_table_without_attacks_does_not_speak_of_them(tmp_path: Path) -> None:
-    assert TINY.robust not in caption(fill(EXPERIMENTS["table2"](TINY), tmp_path, 1))  # type: ignore[arg-type]
+    assert TINY.robust not in table_caption(fill(EXPERIMENTS["table2"](TINY), tmp_path, 1))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -85,7 +91,7 @@ def test_a_table_without_attacks_does_not_speak_of_them(tmp_path: Path) -> None:
 def test_a_table_says_which_weights_it_is_of(name: str, scale: str, weights: str | None, tmp_path: Path) -> None:
     experiment = EXPERIMENTS[name](SCALES[scale])
     assert isinstance(experiment, Table)
-    words = caption(fill(experiment, tmp_path, 1))
+    words = table_caption(fill(experiment, tmp_path, 1))
     assert [kind for kind in ("best", "last") if f"Weights of the {kind} epoch." in words] == (
         [weights] if weights else []
     )
@@ -103,7 +109,7 @@ def test_a_figure_says_which_weights_it_is_of(scale: str, weights: str) -> None:
 
 def test_a_figure_is_drawn_from_the_seed_that_is_finished(made: Path, tmp_path: Path) -> None:
     with tiny_scale():
-        cell, figure = Cell(TINY.config("uiat"), (TINY.inverse(),)), EXPERIMENTS["figS1"](TINY)
+        cell, figure = Cell(TINY.config("uiat"), (TINY.inverse(),)), figs1(TINY)
         shutil.copytree(Store(cell, made).path, Store(cell.at_seed(1), tmp_path).path)
         assert len(figure.write(tmp_path, 2)) == len(ENDINGS)
     assert "95 % intervals over images (one seed)" in (tmp_path / "figS1.md").read_text(encoding="utf-8")
@@ -117,11 +123,11 @@ def test_a_difference_says_whose_side_is_which(made: Path) -> None:
 
 
 def test_a_row_alone_is_not_the_best(tmp_path: Path) -> None:
-    assert "**" not in to_markdown(fill(table(("a", (1.0,), "")), tmp_path, 1)).split("| --- |")[1]
+    assert "**" not in table_markdown(fill(table(("a", (1.0,), "")), tmp_path, 1)).split("| --- |")[1]
 
 
 def test_latex_is_escaped_and_its_rows_are_whole(tmp_path: Path) -> None:
-    text = to_latex(fill(table(("a_b", (10.0, 12.0), "83.80"), ("c", (9.0, 9.0), "")), tmp_path, 2))
+    text = table_latex(fill(table(("a_b", (10.0, 12.0), "83.80"), ("c", (9.0, 9.0), "")), tmp_path, 2))
     assert r"a\_b & \textbf{11.0} $\pm$ 1.4 (83.80) \\" in text
     assert r"\multicolumn{1}{c}{digits \& more}" in text
     assert r"A title with 50 \%" in text
@@ -134,7 +140,7 @@ def test_latex_is_escaped_and_its_rows_are_whole(tmp_path: Path) -> None:
 def test_every_letter_of_a_table_is_known_to_latex(scale: Scale, tmp_path: Path) -> None:
     for build in EXPERIMENTS.values():
         experiment = build(scale)
-        texts = [to_latex(fill(experiment, tmp_path, 1))] if isinstance(experiment, Table) else []
+        texts = [table_latex(fill(experiment, tmp_path, 1))] if isinstance(experiment, Table) else []
         for text in (*texts, latex(experiment.title), *(latex(note) for note in getattr(experiment, "notes", ()))):
             assert text.isascii(), text
 
@@ -211,7 +217,7 @@ def test_a_figure_opens_and_has_its_points(name: str, made: Path) -> None:
 
 def test_a_figure_has_the_same_bytes_again(made: Path, tmp_path: Path) -> None:
     with tiny_scale(), writing(made):
-        figure = EXPERIMENTS["fig3"](TINY)
+        figure = fig3(TINY)
         before = {ending: (made / f"fig3.{ending}").read_bytes() for ending in ENDINGS}
         figure.write(made, 1)
     assert {ending: (made / f"fig3.{ending}").read_bytes() for ending in ENDINGS} == before
@@ -225,7 +231,7 @@ def test_without_runs_a_figure_is_not_drawn(name: str, tmp_path: Path) -> None:
 
 
 def test_without_runs_a_table_has_the_papers_figures(tmp_path: Path) -> None:
-    EXPERIMENTS["table6"](TINY).write(tmp_path, 1)
+    write_table(table6(TINY), tmp_path, 1)
     assert "| – (83.97) | – (53.98) | – (48.33) |" in (tmp_path / "table6.md").read_text(encoding="utf-8")
 
 

@@ -42,7 +42,9 @@ def test_files_come_back_byte_for_byte(copied: Path, tmp_path: Path) -> None:
     assert {"best", "last", "checkpoint"} <= left, "weights are not published"
 
 
-def test_a_published_run_is_finished_and_can_be_reported(copied: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_published_run_is_finished_and_can_be_reported(
+    copied: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder, out = copied, copied.parents[1]
     args = ("reproduce", "table1", "--only", "sat", "--out", str(out))
     with tiny_scale():
@@ -59,6 +61,8 @@ def test_a_published_run_is_finished_and_can_be_reported(copied: Path, capsys: p
     assert (out / "table1.json").read_text("utf-8") == table
     assert not folder.exists()
     assert call(capsys, "compare", str(out)).out == compared
+    monkeypatch.chdir(out)
+    assert call(capsys, "compare", ".").code == 0
 
 
 def test_a_folder_with_weights_stays_and_is_read(copied: Path) -> None:

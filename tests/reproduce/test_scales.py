@@ -18,14 +18,14 @@ from uiat.reproduce.cell import Cell, merge
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.sweeps import front_cells
-from uiat.reproduce.experiments.tables import TIMED, network_timings, table1, table1_last
+from uiat.reproduce.experiments.tables import TABLE2_METHODS, network_timings, table1, table1_last
 from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.scales import SCALES
 from uiat.targets import InstanceInverse
 from uiat.types import Batch, Clock, DataSpec
 
-PAPER, CPU = scales.get("paper"), torch.device("cpu")
+PAPER, CPU = scales.get_scale("paper"), torch.device("cpu")
 EPS = 8 / 255
 
 
@@ -86,7 +86,7 @@ def test_the_attacks_of_table_1() -> None:
 
 def test_all_have_the_cheaper_attack_at_cpu_and_cifar_10_autoattack_as_well() -> None:
     """The paper's figure under AutoAttack stands beside both; at the paper's scale all have AutoAttack alone."""
-    cpu = scales.get("cpu")
+    cpu = scales.get_scale("cpu")
     entries = {(e.group, e.column): e for e in table1_last(cpu).entries if e.row == "SAT"}
     first, second = (cpu.data[name] for name in ("CIFAR-10", "CIFAR-100"))
     assert [column for group, column in entries if group == first] == ["Natural", "PGD", "CW", "Robust", "AA"]
@@ -187,14 +187,14 @@ def test_table_4(data: str, ratio: float, network: str) -> None:
 
 @pytest.mark.parametrize("name", ["smoke", "cpu"])
 def test_table_4_elsewhere_counts_epochs_in_proportion(name: str) -> None:
-    config = scales.get(name).generated("uiat", "CIFAR-10", "PRN-18")
-    hat = scales.get(name).generated("hat", "CIFAR-10", "PRN-18")
+    config = scales.get_scale(name).generated("uiat", "CIFAR-10", "PRN-18")
+    hat = scales.get_scale(name).generated("hat", "CIFAR-10", "PRN-18")
     assert config is not None
     assert hat is not None
     epochs = config.train.epochs
     assert Clock(1, 0, epochs).epoch_at(config.method.momentum.start) == epochs * 350 // 400  # type: ignore[attr-defined]
     assert hat.method.helper_epochs == max(1, epochs // 8)
-    assert scales.get(name).generated("uiat", "CIFAR-100", "PRN-18") is None
+    assert scales.get_scale(name).generated("uiat", "CIFAR-100", "PRN-18") is None
 
 
 def test_figure_2_doubles_the_epochs() -> None:
@@ -219,7 +219,7 @@ def test_grids_hold_the_papers_choice(scale: Scale) -> None:
 def distinct(scale: Scale) -> dict[str, AnyConfig]:
     """Return the runs of a scale that differ in more than numbers: by network, classes, and kinds of parts."""
     found: dict[str, AnyConfig] = {}
-    timed = [scale.config(method, network=network) for network in scale.networks for method in TIMED.values()]
+    timed = [scale.config(method, network=network) for network in scale.networks for method in TABLE2_METHODS.values()]
     for config in [*(cell.config for cell in runs(scale)), *timed]:
         parts = [type(getattr(config.method, name, None)).__name__ for name in ("attack", "inverse", "momentum")]
         switches = [getattr(getattr(config.method, n, None), "enabled", None) for n in ("momentum", "uiat")]

@@ -1,4 +1,4 @@
-"""AutoAttack goes on from its first components where these were measured on the same images, with the same verdicts."""
+"""AutoAttack starts from its first components where these were measured on the same images, with the same verdicts."""
 
 import shutil
 from dataclasses import replace

@@ -10,7 +10,7 @@ from tests.support.tiny import TINY
 from uiat import data
 from uiat.data.data_config import DataConfig, Generated
 from uiat.reproduce import stand_in
-from uiat.reproduce.stand_in import COUNT, NOISE, ensure_generated
+from uiat.reproduce.stand_in import NOISE, STAND_IN_IMAGES, ensure_generated
 
 PLAIN = DataConfig("digits", subset=80, validation=20, crop=0, flip=False)
 STAND_IN = stand_in.stand_in_name(PLAIN)
@@ -34,7 +34,7 @@ def test_every_image_is_a_training_image_moved(tmp_path: Path) -> None:
     ensure_generated(CONFIG, str(tmp_path))
     splits = data.load_splits(CONFIG, str(tmp_path), training=True)
     assert splits.generated is not None
-    assert len(splits.generated) == COUNT
+    assert len(splits.generated) == STAND_IN_IMAGES
     x, y = splits.generated.x[:20].int(), splits.generated.y[:20]
     for image, label in zip(x, y, strict=True):
         own = splits.train.x[splits.train.y == label].int()

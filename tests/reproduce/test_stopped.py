@@ -1,4 +1,4 @@
-"""What is stopped, fails, vanishes or was published: jobs, tables, races and notes."""
+"""What is stopped, fails, vanishes or was published: jobs, tables, benchmarks and notes."""
 
 import json
 import os
@@ -59,7 +59,7 @@ def test_what_cannot_be_written_stops_nothing_else(
     assert "table6" not in found.out
 
 
-def test_a_race_that_fails_leaves_its_places_empty(
+def test_a_benchmark_that_fails_leaves_its_places_empty(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def measure(self: Timing, *args: Any, **named: Any) -> None:
@@ -119,7 +119,7 @@ def test_a_stopped_cell_is_a_temporary_failure(tmp_path: Path, capsys: pytest.Ca
     command = planned(capsys, "fig1", "--only", "natural", "--out", str(out))
     code, words = fork(tmp_path / "1.txt", *command, stop_at=f"{STEP}:3").end()
     assert (code, STOPPED) == (os.EX_TEMPFAIL, 75), words
-    assert "the same command goes on" in words
+    assert "run the same command to resume" in words
     (checkpoint,) = out.glob("runs/*/checkpoint.pt")
     assert not (checkpoint.parent / "result.json").exists()
     code, words = fork(tmp_path / "2.txt", *command).end()
@@ -131,7 +131,7 @@ def test_a_stopped_plan_has_the_code_of_its_signal(tmp_path: Path) -> None:
     args = ("reproduce", "fig1", "--only", "natural", "--jobs", "0", "--out", str(tmp_path / "out"))
     code, words = fork(tmp_path / "1.txt", *args, stop_at=f"{STEP}:3").end()
     assert code == 128 + signal.SIGTERM, words
-    assert "the same command goes on" in words
+    assert "run the same command to resume" in words
 
 
 def test_a_job_is_done_when_its_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,7 +151,7 @@ def test_a_job_is_done_when_its_run_is(tmp_path: Path, monkeypatch: pytest.Monke
     store.run.result.write_text('{"config": {}}', encoding="utf-8")
     assert job() == 0
     again = job.checkpoint().function
-    assert (again.words, again.cell, again.out) == (job.words, job.cell, job.out)
+    assert (again.arguments, again.cell, again.out) == (job.arguments, job.cell, job.out)
 
 
 def test_published_runs_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -182,8 +182,8 @@ def test_a_run_without_weights_is_made_again_only_to_measure_more(
         assert "run 1 of" not in again.err
         more = call(capsys, *last)
         assert more.code == 0
-        assert "has no weights to measure: it is trained again" in more.err
-        assert "is the same run as before: what was measured on it stays" in more.err
+        assert "has no weights to measure" in more.err
+        assert "is the same run as before" in more.err
         once_more = call(capsys, *table)
         assert once_more.code == 0
         assert "run 1 of" not in once_more.err, "what was measured before is there"

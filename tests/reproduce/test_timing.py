@@ -23,9 +23,9 @@ from uiat.methods import METHODS
 from uiat.reproduce import timing
 from uiat.reproduce.cell import Cell, Store, held_here
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.output import caption
+from uiat.reproduce.output import table_caption
 from uiat.reproduce.table import EpochTime, Table, fill
-from uiat.reproduce.timing import MOST, SHORT_SECONDS, TableRace, Timing, steps_a_turn
+from uiat.reproduce.timing import MOST, SHORT_SECONDS, TableBenchmark, Timing, steps_a_turn
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -52,7 +52,7 @@ def test_short_steps_get_an_odd_number_a_turn(seconds: list[float], rounds: int)
     assert steps <= MOST
 
 
-def test_a_race_takes_its_rounds(short: Timing, tmp_path: Path) -> None:
+def test_a_benchmark_takes_its_repetitions(short: Timing, tmp_path: Path) -> None:
     with tiny_scale():
         short.measure(tmp_path, CPU)
     (path,) = (tmp_path / "timing").iterdir()
@@ -65,9 +65,9 @@ def test_a_race_takes_its_rounds(short: Timing, tmp_path: Path) -> None:
     assert short.estimate(CPU) > 0
     before = path.stat().st_mtime_ns
     with tiny_scale():
-        TableRace("table2", short, tmp_path, CPU).run()
+        TableBenchmark("table2", short, tmp_path, CPU).run()
         assert path.stat().st_mtime_ns == before, "it is known"
-        TableRace("table2", short, tmp_path, CPU, anew=True).run()
+        TableBenchmark("table2", short, tmp_path, CPU, retime=True).run()
     assert path.stat().st_mtime_ns > before
 
 
@@ -101,16 +101,16 @@ def test_an_estimate_follows_the_steps(short: Timing, monkeypatch: pytest.Monkey
     assert short.estimate(CPU) == pytest.approx(total * (2 + short.rounds))
 
 
-def test_a_long_race_is_left_to_a_gpu(
+def test_a_long_benchmark_needs_a_gpu(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Timing, "estimate", lambda self, device: 3700.0)
     with tiny_scale():
         plan = call(capsys, "reproduce", "table2", "--plan", "--out", str(tmp_path))
-        assert plan.out.count(" · wants a GPU · 1:01:40 · natural trades hat iat uiat uiat-oneoff") == 3
+        assert plan.out.count(" · needs a GPU · 1:01:40 · natural trades hat iat uiat uiat-oneoff") == 3
         found = call(capsys, "reproduce", "table2", "--jobs", "0", "--out", str(tmp_path))
     assert found.code == 0
-    (line,) = [line for line in found.err.splitlines() if "want a GPU" in line]
+    (line,) = [line for line in found.err.splitlines() if "need a GPU" in line]
     assert f"`uiat reproduce table2 --scale smoke --out {tmp_path} --device cuda`" in line
     assert "3:05:00" in line
     assert not (tmp_path / "timing").exists()
@@ -118,7 +118,7 @@ def test_a_long_race_is_left_to_a_gpu(
     assert row.count("–") == 3
 
 
-def test_a_plan_has_the_races(made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+def test_a_plan_has_the_benchmarks(made: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with tiny_scale():
         new = call(capsys, "reproduce", "table2", "--plan", "--out", str(tmp_path / "new"))
         done = call(capsys, "reproduce", "table2", "table5", "--plan", "--out", str(made))
@@ -147,7 +147,7 @@ def test_retime(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     assert calls == [3, 0, 3]
 
 
-def test_a_race_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_benchmark_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process holds a run: its name is said once."""
     store = Store(Cell(TINY.config("sat")), tmp_path)
     said: list[str] = []
@@ -172,9 +172,9 @@ def test_a_race_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: pytest
 def test_two_commands_at_once_do_not_time_under_load(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`table2` beside a command that trains: its race begins when nothing is held any more.
+    """`table2` beside a command that trains: its benchmark begins when nothing is held any more.
 
-    The other command stands still until the race waits for it, so that it cannot be done before, on any machine.
+    The other command stands still until the benchmark waits for it, so that it cannot be done before, on any machine.
     """
     out, held, first = tmp_path / "out", [], []
     process = fork(tmp_path / "1.txt", "reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(out))
@@ -202,7 +202,7 @@ def test_two_commands_at_once_do_not_time_under_load(
     os.kill(process.pid, signal.SIGCONT)
     assert process.end()[0] == 0
     assert found.code == 0, found.err
-    assert "times want the machine alone: waiting for 1 runs of other processes: digits-" in found.err
+    assert "waiting for 1 runs of other processes: digits-" in found.err
     assert held == [[], [], []]
     assert first == [True], "what there was had been written before the wait"
     assert "–" not in next(r for r in (out / "table2.md").read_text("utf-8").splitlines() if r.startswith("| UIAT |"))
@@ -241,7 +241,7 @@ def test_the_fastest_round_is_shown_and_disagreement_said(short: Timing, tmp_pat
         assert bool(short.timing_warning(tmp_path)) == bool(word)
 
 
-def test_a_table_of_several_races_has_one_warning(tmp_path: Path) -> None:
+def test_a_table_of_several_benchmarks_has_one_warning(tmp_path: Path) -> None:
     with tiny_scale():
         table = EXPERIMENTS["table2"](TINY)
         assert isinstance(table, Table)
@@ -249,7 +249,7 @@ def test_a_table_of_several_races_has_one_warning(tmp_path: Path) -> None:
             slow = 1.0 + 0.1 * number
             rounds = {method: [slow if method == "uiat" else 1.0] * 2 + [1.0] for method in each.methods}
             raced(each, rounds, tmp_path)
-        text = caption(fill(table, tmp_path, 1))
+        text = table_caption(fill(table, tmp_path, 1))
     columns = [entry.column for entry in table.entries if isinstance(entry.reading, EpochTime) and entry.row == "UIAT"]
     assert len(columns) == len(table.timings) == 3
     assert text.count("A warning") == 1

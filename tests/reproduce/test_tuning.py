@@ -8,16 +8,16 @@ import pytest
 
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store
-from uiat.reproduce.experiments.beyond import WEIGHTS, candidates
-from uiat.reproduce.experiments.tables import METHODS
+from uiat.reproduce.experiments.beyond import TUNED_FIELDS, candidates
+from uiat.reproduce.experiments.tables import TABLE1_METHODS
 
-CPU = scales.get("cpu")
+CPU = scales.get_scale("cpu")
 PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "cpu"
 
 
 def settings(method: str, tuned: dict[str, dict[str, float]]) -> list[tuple[float, float | None]]:
     scale = replace(CPU, tuned=tuned)
-    weight = WEIGHTS.get(method, "")
+    weight = TUNED_FIELDS.get(method, "")
     found: list[Any] = list(candidates(scale, method).values())
     return [(run.train.schedule.lr, getattr(run.method, weight, None)) for run in found]
 
@@ -29,7 +29,7 @@ def test_three_runs_the_rate_first_and_then_the_weight() -> None:
     assert settings("sat", {}) == [(0.1, None), (0.2, None), (0.05, None)]
 
 
-@pytest.mark.parametrize("method", METHODS.values())
+@pytest.mark.parametrize("method", TABLE1_METHODS.values())
 def test_the_setting_in_use_won_on_the_validation_split(method: str) -> None:
     """As far as runs are published: of two finished runs the better one is in use until the third is there."""
     finished = [store for run in candidates(CPU, method).values() if (store := Store(Cell(run), PUBLISHED)).trained]

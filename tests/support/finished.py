@@ -7,7 +7,7 @@ from torch import Tensor
 
 from uiat.io import write_json, write_tensors
 from uiat.reproduce.cell import Cell, Store
-from uiat.reproduce.measures import FILE, LINES, Measure
+from uiat.reproduce.measures import LEARNING_FILE, LEARNING_LINES, Measure
 from uiat.reproduce.timing import Timing
 
 
@@ -34,9 +34,9 @@ def learned(cell: Cell, robust: list[Tensor], out: Path, seeds: int = 2) -> None
     """Write the learning curve of a trained run: verdicts on the test set under attack, epoch by epoch."""
     for seed in range(seeds):
         store = trained(cell, out, seed)
-        lines = {f"{line}/{epoch}": verdicts for epoch, verdicts in enumerate(robust, 1) for line in LINES}
+        lines = {f"{line}/{epoch}": verdicts for epoch, verdicts in enumerate(robust, 1) for line in LEARNING_LINES}
         others = {name: ~verdicts for name, verdicts in lines.items() if not name.startswith("test robust")}
-        write_tensors(store.path / FILE, lines | others)
+        write_tensors(store.path / LEARNING_FILE, lines | others)
 
 
 def raced(timing: Timing, seconds: dict[str, list[float]], out: Path) -> None:

@@ -27,7 +27,7 @@ from uiat.report.page.network_summary import SummaryOptions
 
 def known_flags() -> set[str]:
     """Return the flags of `uiat train`, for every recipe and model, and of the commands that examine a network."""
-    configs = [recipes.get(name) for name in recipes.RECIPES]
+    configs = [recipes.get_recipe(name) for name in recipes.RECIPES]
     configs += [replace(configs[0], model=model) for model in MODELS.values()]
     flags = {flag for config in configs for flag in _flags(config, "--")}
     commands: tuple[Any, ...] = (

@@ -36,7 +36,7 @@ TINY = [
 
 def tiny(method: str = "uiat", **changes: Any) -> AnyConfig:
     """Return a run of 3 × 4 steps in which momentum begins, or the one-off epoch is, epoch 2."""
-    recipe = recipes.get(f"digits-resnet8-{method}")
+    recipe = recipes.get_recipe(f"digits-resnet8-{method}")
     plan = replace(TRAINING, select=recipe.train.select, **changes)
     watch = Validation(eps=0.2, steps=2)
     part, model = _small(recipe.method), ResNet(blocks=(1, 1, 1), width=4)

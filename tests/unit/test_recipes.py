@@ -18,7 +18,7 @@ NAMES = [f"{data}-ddpm-{model}" for data in ("cifar10", "cifar100") for model in
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("method", ["uiat", "uiat-oneoff", "trades", "hat"])
 def test_the_setting(name: str, method: str) -> None:
-    config: Any = recipes.get(f"{name}-{method}")
+    config: Any = recipes.get_recipe(f"{name}-{method}")
     plan, ratio = config.train, 0.3 if name.startswith("cifar10-") else 0.4
     assert (plan.epochs, plan.batch_size, plan.schedule.lr, plan.schedule.warmup) == (400, 512, 0.2, 0.25)
     assert (plan.momentum, plan.schedule.low_momentum) == (0.95, 0.85)  # the defaults of OneCycleLR
@@ -36,7 +36,7 @@ def test_the_setting(name: str, method: str) -> None:
 
 @pytest.mark.parametrize(("data", "rotation"), [("cifar10", 0.0), ("cifar100", 15.0)])
 def test_what_is_taken_from_hats_code(data: str, rotation: float) -> None:
-    hat, uiat = (recipes.get(f"{data}-resnet18-{method}") for method in ("hat", "uiat"))
+    hat, uiat = (recipes.get_recipe(f"{data}-resnet18-{method}") for method in ("hat", "uiat"))
     assert (hat.method.helper_epochs, uiat.method.helper_epochs) == (50, None)
     for config in (hat, uiat):
         assert config.data.rotation == rotation
@@ -47,7 +47,7 @@ def test_what_is_taken_from_hats_code(data: str, rotation: float) -> None:
 def test_the_methods() -> None:
     clock = Clock(1, 0, 400)
     uiat, one_off, trades, hat = (
-        recipes.get(f"cifar10-ddpm-wrn-28-10-{m}").method for m in ("uiat", "uiat-oneoff", "trades", "hat")
+        recipes.get_recipe(f"cifar10-ddpm-wrn-28-10-{m}").method for m in ("uiat", "uiat-oneoff", "trades", "hat")
     )
     found: Any = uiat
     assert (found.lam, found.momentum.gamma, clock.epoch_at(found.momentum.start)) == (3.5, 0.9, 350)
@@ -64,7 +64,7 @@ def test_the_methods() -> None:
 
 
 def test_mart_weighs_more_on_wide_networks() -> None:
-    narrow, wide = (recipes.get(f"cifar10-{model}-mart").method for model in ("resnet18", "wrn-34-10"))
+    narrow, wide = (recipes.get_recipe(f"cifar10-{model}-mart").method for model in ("resnet18", "wrn-34-10"))
     assert (narrow.beta, wide.beta) == (5.0, 6.0)  # type: ignore[attr-defined]
 
 
@@ -81,7 +81,7 @@ def test_without_the_file(
 
 
 def test_uiat_plus_changes_its_weight_and_its_boosters_alone() -> None:
-    plain = small.cifar10("uiat-oneoff")
+    plain = small.cifar10_small("uiat-oneoff")
     ours = plus.uiat_plus(plain)
     method: Any = ours.method
     assert (method.lam, method.label_smoothing, ours.train.averaging.enabled) == (plus.LAM, plus.SMOOTHING, True)
@@ -95,6 +95,6 @@ def test_uiat_plus_changes_its_weight_and_its_boosters_alone() -> None:
 
 def test_boosters_go_with_every_method_of_the_table() -> None:
     for method in ("sat", "trades", "mart", "uiat"):
-        plain = small.cifar10(method)
+        plain = small.cifar10_small(method)
         ours: Any = plus.boosted(plain).method
         assert ours == replace(plain.method, label_smoothing=plus.SMOOTHING)  # type: ignore[type-var]

@@ -139,7 +139,7 @@ def _flags_by_command() -> Iterator[tuple[str, list[Flag]]]:
 
 def _train_flags() -> Iterator[Flag]:
     """Yield the flags of all recipes and networks."""
-    configs = [recipes.get(name) for name in recipes.RECIPES]
+    configs = [recipes.get_recipe(name) for name in recipes.RECIPES]
     configs += [replace(configs[0], model=model) for model in models.MODELS.values()]
     kinds = {(type(config.model), type(config.method)): config for config in configs}
     yield from flags_of(Resume)

@@ -33,7 +33,7 @@ def groups() -> dict[str, dict[str, str]]:
         "training-attacks": {
             name: describe_part(name, part, attacks.DESCRIPTIONS) for name, part in attacks.ATTACKS.items()
         },
-        "recipes": {name: recipes.describe(name) for name in recipes.RECIPES},
+        "recipes": {name: recipes.describe_recipe(name) for name in recipes.RECIPES},
     }
 
 
@@ -86,7 +86,7 @@ def recipe_lines() -> Iterator[str]:
     }
     pluses = {(): ""} | {names: "+" * (k + 1) for k, names in enumerate(dict.fromkeys(filter(None, more.values())))}
     networks = list(dict.fromkeys(network for _, network in by_place))
-    yield f"named DATA-NETWORK-METHOD, such as {recipes.DEFAULT} (the default); letters stand for methods"
+    yield f"named DATA-NETWORK-METHOD, such as {recipes.DEFAULT_RECIPE} (the default); letters stand for methods"
     yield ""
     yield _row("", networks, networks)
     for images in dict.fromkeys(images for images, _ in by_place):
@@ -96,9 +96,9 @@ def recipe_lines() -> Iterator[str]:
     for names, mark in (*marks.items(), *pluses.items()):
         if names:
             yield from _wrap(", ".join(names), f"{mark:<3}", "   ")
-    known = {name for group in recipes.SCALES.values() for name in group}
+    known = {name for group in recipes.RECIPE_GROUPS.values() for name in group}
     others = {name: recipe for name, recipe in recipes.RECIPES.items() if name not in known}
-    for title, group in {**recipes.SCALES, "others": others}.items():
+    for title, group in {**recipes.RECIPE_GROUPS, "others": others}.items():
         if group:
             yield ""
             yield title
@@ -125,7 +125,7 @@ def _settings(names: Iterable[str]) -> Iterator[str]:
     for name in names:
         (images, network), method = split_name(name)
         whole = f"{images}-{network}-…" if method in methods.METHODS else name
-        places.setdefault(recipes.describe(name), []).append(whole)
+        places.setdefault(recipes.describe_recipe(name), []).append(whole)
     for line, recipe_names in places.items():
         yield from _wrap(", ".join(dict.fromkeys(recipe_names)), "  ", "  ")
         yield from _wrap(line, "    ", "    ")

@@ -28,7 +28,7 @@ from uiat.models import ModelConfig
 from uiat.paths import suggest_path
 from uiat.plugins import import_words, unnamed
 from uiat.progress import PipeSafeConsole
-from uiat.recipes.small import LENGTHS, at_radius
+from uiat.recipes.radius import SCALED_FIELDS, at_radius
 from uiat.runs.identity import choose_data
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import choose_model, locate, read_export
@@ -112,7 +112,7 @@ def _lengths(part: Any, path: str, norm: Norm) -> Iterator[tuple[str, float]]:
     for name, value in values.items():
         if is_dataclass(value):
             yield from _lengths(value, f"{path}{name}.", norm)
-        elif name in LENGTHS and isinstance(value, float) and values.get("norm", norm) == norm:
+        elif name in SCALED_FIELDS and isinstance(value, float) and values.get("norm", norm) == norm:
             yield f"{path}{name}", value
 
 

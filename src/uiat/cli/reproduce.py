@@ -1,4 +1,4 @@
-"""`uiat reproduce NAME…`: the paper's tables and figures, at a scale of one's choice."""
+"""`uiat reproduce NAME…`: the paper's tables and figures, at the scale `smoke`, `cpu` or `paper`."""
 
 import os
 from dataclasses import replace
@@ -7,7 +7,7 @@ import tyro
 
 from uiat.cli.options import REGISTRY, check_folder, suggest
 from uiat.cli.reproduce_job import CLAIMS, Job, Reproduce, job_command, plan_job
-from uiat.cli.reproduce_output import print_plan, say, write
+from uiat.cli.reproduce_output import print_message, print_plan, write_outputs
 from uiat.engine.signals import StopSignal
 from uiat.plugins import Import, import_words
 from uiat.reproduce.cell import Store
@@ -36,18 +36,18 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         try:
             failures = make(job, stop, [*args, *import_words(imports)])
         except Stopped:
-            say(f"stopped; all is saved in {job.out}, and the same command goes on")
+            print_message(f"stopped; all progress is saved in {job.out}: run the same command to resume")
             return STOPPED if options.cell else stop.exit_code
     if failures:
-        say(f"{len(failures)} of {len(job.cells)} runs failed; the same command tries them again")
-    unwritten = [] if options.cell else write(job)
+        print_message(f"{len(failures)} of {len(job.cells)} runs failed; run the same command to retry them")
+    unwritten = [] if options.cell else write_outputs(job)
     if not (failures or unwritten):
         suggest("done; next:", *next_command(job))
     return 1 if failures or unwritten else 0
 
 
 def next_command(job: Job) -> list[str]:
-    """Return the command to give next: for the tables of runs made one by one, for the claims, then for a page."""
+    """Return the next command: the tables after single runs, then the claims, then a report."""
     if job.options.cell:
         return job_command(job.options)
     if not job.claims:
@@ -59,7 +59,7 @@ def next_command(job: Job) -> list[str]:
 
 def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
     """Make all runs that are not finished, and return those that failed with their reasons."""
-    runner = Runner(job.out, job.device, job.options.data_dir, stop, say)
+    runner = Runner(job.out, job.device, job.options.data_dir, stop, print_message)
     jobs = job.options.jobs
     if job.options.submit == "debug" or (jobs is None and job.options.cell):
         jobs = 0
@@ -73,9 +73,9 @@ def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
         run_workers(args, jobs, job.cells, job.out, job.device, stop, runner.call)
     failures = runner.failures(job.cells)
     lost = [store.path.name for store in runner.left(job.cells)]
-    failures |= dict.fromkeys(lost, f"its worker ended before it did, see {job.out / 'logs'}")
+    failures |= dict.fromkeys(lost, f"its worker exited before it was finished; see {job.out / 'logs'}")
     for name, reason in failures.items() if jobs else ():  # a failure in this process was printed already
-        say(f"failed: {name}: {reason}")
+        print_message(f"failed: {name}: {reason}")
     return failures
 
 
@@ -84,15 +84,15 @@ def submit_jobs(job: Job) -> int:
     cells = [cell for cell in job.cells if not Store(cell, job.out).finished]
     names = submit(cells, job.out, job_command(job.options), job.options.submit_with)
     for cell, name in zip(cells, names, strict=True):
-        say(f"submitted as {name}: {cell.name}")
-    say("when they are done, the same command without --submit writes the tables and figures")
+        print_message(f"submitted as {name}: {cell.name}")
+    print_message("when they are finished, run the same command without --submit to write the tables and figures")
     return 0
 
 
 def work(job: Job, stop: StopSignal, call: str) -> int:
     """Make runs as a worker process; return the exit code."""
     try:
-        Runner(job.out, job.device, job.options.data_dir, stop, say, call).make_all(job.cells)
+        Runner(job.out, job.device, job.options.data_dir, stop, print_message, call).make_all(job.cells)
     except Stopped:
-        say("stopped")
+        print_message("stopped")
     return 0

@@ -1,4 +1,4 @@
-"""What `uiat reproduce` takes, and which experiments and runs that means."""
+"""Arguments of `uiat reproduce`, and the experiments and runs that they select."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,7 +23,7 @@ CLAIMS = "claims"
 
 @dataclass(frozen=True)
 class Reproduce:
-    """Make the paper's tables and figures, or say what finished runs show of its claims."""
+    """Reproduce the paper's tables and figures, or decide its claims from finished runs."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
     """table1 … table6, fig1 … fig5, figS1, figS2, table1-last, fronts, questions, plus, tuning; `all` makes
@@ -35,19 +35,18 @@ class Reproduce:
     only: tuple[str, ...] = ()
     """Make only the runs of these methods (`uiat list methods`), and HAT's helpers for HAT."""
     plan: bool = False
-    """Make nothing: print the runs, their passes, an estimated time, and a command for each."""
+    """Run nothing: print the runs, their pass counts, an estimated time, and a command for each."""
     out: str = ""
     """The folder; else results/SCALE where that exists (a clone of this project has published runs there), else
-    runs/reproduce-SCALE. Runs that are finished there are not made again."""
+    runs/reproduce-SCALE. Finished runs in it are reused."""
     jobs: int | None = None
     """Worker processes; else two on a CPU of two cores or more, one for each GPU; 0 works in this process."""
     cell: tuple[str, ...] = ()
-    """Make the runs of these keys alone (`--plan` prints them), with the helper that one may need, and no tables."""
+    """Make the runs of these keys alone (`--plan` prints them), with the helpers they need, and write no tables."""
     retime: bool = False
-    """Measure the times of Tables 2 and 5 anew on this machine, though they are known."""
-    submit: Literal["slurm", "local", "debug"] | None = None
-    """slurm: hand the runs to a cluster, one job each, with submitit; `local` makes them in worker processes of this
-    machine (as --jobs does), `debug` in this process."""
+    """Repeat the benchmarks of Tables 2 and 5 on this machine, although results exist."""
+    submit: Literal["slurm", "debug"] | None = None
+    """slurm: submit the runs to a cluster, one job each, with submitit; debug: make them in this process."""
     submit_with: tuple[str, ...] = ()
     """Parameters of Slurm's jobs, such as timeout_min=600 gpus_per_node=1 slurm_partition=gpu."""
     precision: Precision = "fp32"
@@ -60,9 +59,9 @@ class Reproduce:
     device: str = "auto"
     """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
     data_dir: str | None = None
-    """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
+    """Folder with the data sets, also for downloads; default: $UIAT_DATA, else a cache folder."""
     imports: tyro.conf.Suppress[tuple[Import, ...]] = ()
-    """What --import named."""
+    """Modules named by --import."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,8 @@ class Job:
 
 
 def plan_job(options: Reproduce) -> Job:
-    """Find the experiments and the runs that are asked for."""
-    scale = replace(scales.get(options.scale), batch_size=options.batch_size)
+    """Return the experiments and the runs that the options select."""
+    scale = replace(scales.get_scale(options.scale), batch_size=options.batch_size)
     given = {name: getattr(options, name) for name in ("precision", "compile")}
     scale = scale.with_training(**{name: value for name, value in given.items() if value != getattr(Reproduce, name)})
     seeds = scale.seeds if options.seeds is None else options.seeds
@@ -92,7 +91,7 @@ def plan_job(options: Reproduce) -> Job:
     if options.batch_size < 1:
         raise UserError(f"--batch-size is {options.batch_size}: give at least 1.")
     if not options.names and not options.cell:
-        raise UserError(f"name what to make: {', '.join(EXPERIMENTS)}, all or {CLAIMS}.")
+        raise UserError(f"name what to reproduce: {', '.join(EXPERIMENTS)}, all or {CLAIMS}.")
     for name in options.names:
         if name not in (*EXPERIMENTS, "all", CLAIMS):
             raise unknown("table or figure", name, (*EXPERIMENTS, "all", CLAIMS))
@@ -111,7 +110,7 @@ def plan_job(options: Reproduce) -> Job:
     cells = with_helpers(only, out)
     if known_cells and not cells:
         raise UserError(
-            f"no run of {', '.join(options.names)} is of the methods in --only: leave it out, or name others."
+            f"no run of {', '.join(options.names)} is of the methods in --only: omit --only, or name others."
         )
     if options.cell:
         known = {cell.key: cell for cell in cells}
@@ -130,11 +129,11 @@ def default_folder(scale: str) -> Path:
 
 
 def job_command(options: Reproduce) -> list[str]:
-    """Return the words of a command that works on the same folder at the same scale."""
-    words = ["uiat", "reproduce", *options.names, "--scale", options.scale]
+    """Return the arguments of a command that works on the same folder at the same scale."""
+    arguments = ["uiat", "reproduce", *options.names, "--scale", options.scale]
     for flag in ("seeds", "out", "data_dir", "precision", "batch_size", "device"):
         value = getattr(options, flag)
         if value and value != getattr(Reproduce, flag):
-            words += [f"--{flag.replace('_', '-')}", str(value)]
-    words += ["--compile"] if options.compile else []
-    return words + import_words(options.imports)
+            arguments += [f"--{flag.replace('_', '-')}", str(value)]
+    arguments += ["--compile"] if options.compile else []
+    return arguments + import_words(options.imports)

@@ -1,4 +1,4 @@
-"""What `uiat reproduce` prints and writes: the plan; and times, tables, figures, claims and the index."""
+"""Output of `uiat reproduce`: the plan, benchmarks, tables, figures, claims and the index."""
 
 import shlex
 import traceback
@@ -17,30 +17,29 @@ from uiat.reproduce.claims import missing, overall, show_verdict, write_claims
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.measures import measure_key
-from uiat.reproduce.output import mixed, write_index
-from uiat.reproduce.runner import Stopped, in_words
-from uiat.reproduce.table import races_of
-from uiat.reproduce.timing import TableRace, wait_for_quiet
+from uiat.reproduce.output import mixed, write_index, write_table
+from uiat.reproduce.runner import Stopped, error_line
+from uiat.reproduce.table import Table, benchmarks_of
+from uiat.reproduce.timing import TableBenchmark, wait_for_quiet
 
-T = TypeVar("T")
+_T = TypeVar("_T")
 
 
-def say(line: str) -> None:
-    """Print a message that is no result, on stderr."""
+def print_message(line: str) -> None:
+    """Print a message on stderr."""
     PipeSafeConsole(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
 
 
-def show(line: str) -> None:
+def print_result(line: str) -> None:
     """Print a result on stdout."""
     PipeSafeConsole(highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 def print_plan(job: Job) -> None:
-    """Print the runs with their passes and times, the races, then the commands of runs that are not finished."""
+    """Print the runs with their passes and times, the benchmarks, then the commands of runs that are not finished."""
     totals, commands = [0, 0, 0], []
-    show(
-        "run · what it is · state · millions of passes (forward, input-backward, weight-backward) · time left · "
-        "measurements"
+    print_result(
+        "run · label · state · millions of passes (forward, input-backward, weight-backward) · time left · measurements"
     )
     for cell in job.cells:
         store, passes = Store(cell, job.out), cell_passes(cell.config)
@@ -48,27 +47,29 @@ def print_plan(job: Job) -> None:
         state = "finished" if store.finished else "begun" if store.run.config.exists() else "new"
         measures = " ".join(measure_key(measure) for measure in cell.measures) or "none"
         counts = " ".join(f"{count / 1e6:.2f}" for count in passes)
-        show(f"{cell.name} · {_labels_in_words(cell.labels)} · {state} · {counts} · {clock_time(left)} · {measures}")
+        print_result(
+            f"{cell.name} · {_join_labels(cell.labels)} · {state} · {counts} · {clock_time(left)} · {measures}"
+        )
         if state != "finished":
             totals = [total + count for total, count in zip(totals, passes, strict=True)]
             commands.append(shlex.join([*job_command(job.options), "--cell", cell.key]))
     counts = " ".join(f"{count / 1e6:.2f}" for count in totals)
-    show(f"{len(job.cells)} runs, {len(commands)} to make · {counts} · {total_time(job)}")
-    show(
-        "Passes are exact and of the training alone; times are estimated from a timing of each network on this machine."
+    print_result(f"{len(job.cells)} runs, {len(commands)} to make · {counts} · {total_time(job)}")
+    print_result(
+        "Pass counts are exact and cover training only; times are estimated by timing each network on this machine."
     )
-    show("At most: no attack succeeds early. Typically: AutoAttack's first attack leaves half of the images to others.")
+    print_result("At most: no attack succeeds early. Typically: AutoAttack's first attack leaves half of the images.")
     if job.seeds == 1 and job.scale.name != "smoke" and job.cells and not job.options.cell:
         more = plan_job(replace(job.options, seeds=3))
-        show("One seed gives no verdict on the paper's claims; three seeds are the least for most of them.")
-        show(f"--seeds 3: {len(more.cells)} runs · {total_time(more)}")
+        print_result("One seed gives no verdict on the paper's claims; three seeds are the least for most of them.")
+        print_result(f"--seeds 3: {len(more.cells)} runs · {total_time(more)}")
     if warning := mixed(job.cells, job.out):
-        say(warning)
-    for race in all_races(job):
-        duration = clock_time(race.seconds if race.is_left else 0.0)
-        show(f"{race.title} · {race.state} · {duration} · {' '.join(race.timing.methods)}")
+        print_message(warning)
+    for benchmark in all_benchmarks(job):
+        duration = clock_time(benchmark.seconds if benchmark.is_left else 0.0)
+        print_result(f"{benchmark.title} · {benchmark.state} · {duration} · {' '.join(benchmark.timing.methods)}")
     for line in commands:
-        show(line)
+        print_result(line)
 
 
 def total_time(job: Job) -> str:
@@ -79,7 +80,7 @@ def total_time(job: Job) -> str:
     return f"{clock_time(worst)} at most, typically {clock_time(typical)}, for one process on {job.device}"
 
 
-def _labels_in_words(labels: Sequence[str]) -> str:
+def _join_labels(labels: Sequence[str]) -> str:
     """Write labels briefly, the name of each table or figure once: `table1: UIAT; figS2: β = 1, γ = 0.9`."""
     places: dict[str, list[str]] = {}
     for label in labels:
@@ -90,12 +91,12 @@ def _labels_in_words(labels: Sequence[str]) -> str:
 
 @dataclass
 class Attempts:
-    """Calls functions one by one: a failure is printed as one line, and the rest goes on; tracebacks go to a file."""
+    """Calls functions one by one: a failure is printed as one line and stops no other call; tracebacks go to a file."""
 
     log: Path
     failed: list[str] = field(default_factory=list)
 
-    def __call__(self, what: str, act: Callable[[], T]) -> T | None:
+    def __call__(self, what: str, act: Callable[[], _T]) -> _T | None:
         """Return what `act` returns, or `None` if it fails."""
         try:
             return act()
@@ -103,7 +104,7 @@ class Attempts:
             raise
         except Exception as error:
             self.failed.append(what)
-            say(f"failed: {what}: {in_words(error)}")
+            print_message(f"failed: {what}: {error_line(error)}")
             if not isinstance(error, UserError):
                 self.log.parent.mkdir(parents=True, exist_ok=True)
                 with self.log.open("a", encoding="utf-8") as file:
@@ -111,61 +112,62 @@ class Attempts:
             return None
 
 
-def write(job: Job) -> list[str]:
+def write_outputs(job: Job) -> list[str]:
     """Write the results of the finished runs, print what was written, and return what failed.
 
-    Methods are timed first, in this process and when the workers are done: times want a machine of their own.
+    Methods are timed first, in this process and when the workers are done: timing needs an otherwise idle machine.
     """
     attempt = Attempts(job.out / "logs" / "output.txt")
-    races = _possible(job)
-    if races and held_here(job.out):
+    benchmarks = _feasible(job)
+    if benchmarks and held_here(job.out):
         with writing(job.out):
-            _write_all(job, attempt)  # what there is, before a wait that may be long
-        wait_for_quiet(job.out, say)
+            _write_all(job, attempt)  # what is finished already: the wait may be long
+        wait_for_quiet(job.out, print_message)
     with writing(job.out):
-        for race in races:
-            attempt(race.title, race.run)
-            if timing_warning := race.timing.timing_warning(job.out):
-                say(f"{race.title}: {timing_warning}")
+        for benchmark in benchmarks:
+            attempt(benchmark.title, benchmark.run)
+            if timing_warning := benchmark.timing.timing_warning(job.out):
+                print_message(f"{benchmark.title}: {timing_warning}")
         lines = _write_all(job, attempt)
     everything = merge(cell for build in EXPERIMENTS.values() for cell in build(job.scale).cells(job.seeds))
     if warning := mixed(everything, job.out):
-        say(warning)
+        print_message(warning)
     for line in (*lines, f"written: {job.out}"):
-        show(line)
+        print_result(line)
     return attempt.failed
 
 
-def all_races(job: Job) -> list[TableRace]:
-    """Return what is timed for the command; with `--only`, nothing is."""
-    return [] if job.options.only else races_of(job.experiments, job.out, job.device, anew=job.options.retime)
+def all_benchmarks(job: Job) -> list[TableBenchmark]:
+    """Return the benchmarks of the command; none with `--only`."""
+    return [] if job.options.only else benchmarks_of(job.experiments, job.out, job.device, retime=job.options.retime)
 
 
-def _possible(job: Job) -> list[TableRace]:
-    """Return the races that are left and can be run here; say which cannot, and where they can."""
-    left = [race for race in all_races(job) if race.is_left]
-    for table in dict.fromkeys(race.table for race in left):
-        slow = [race.seconds for race in left if race.table == table and race.wants_gpu]
+def _feasible(job: Job) -> list[TableBenchmark]:
+    """Return the unfinished benchmarks that can run here; print which need a GPU."""
+    left = [benchmark for benchmark in all_benchmarks(job) if benchmark.is_left]
+    for table in dict.fromkeys(benchmark.table for benchmark in left):
+        slow = [benchmark.seconds for benchmark in left if benchmark.table == table and benchmark.wants_gpu]
         if slow:
             command = shlex.join(job_command(replace(job.options, names=(table,), out=str(job.out), device="cuda")))
-            say(
-                f"the times of {table} want a GPU, {len(slow)} of its races would take about {clock_time(sum(slow))} "
-                f"here and are left out: run `{command}` where there is one"
+            print_message(
+                f"the times of {table} need a GPU: {len(slow)} of its benchmarks would take about "
+                f"{clock_time(sum(slow))} here and are skipped; run `{command}` on a machine with a GPU"
             )
-    return [race for race in left if not race.wants_gpu]
+    return [benchmark for benchmark in left if not benchmark.wants_gpu]
 
 
 def _write_all(job: Job, attempt: Attempts) -> list[str]:
     """Write every file, and return a line for each claim, table and figure."""
     scale, lines = job.scale, []
     for experiment in job.experiments:
-        paths = attempt(experiment.name, partial(experiment.write, job.out, job.seeds))
+        write = partial(write_table, experiment) if isinstance(experiment, Table) else experiment.write
+        paths = attempt(experiment.name, partial(write, job.out, job.seeds))
         if paths is not None:
             lines.append(f"{experiment.name}: {', '.join(path.name for path in paths) or 'nothing yet'}")
     claims = partial(write_claims, all_claims(scale), scale, job.out, job.seeds)
     decided = attempt("claims", claims) if job.claims else None
     everything = [build(scale) for build in EXPERIMENTS.values()]
-    races = races_of(everything, job.out, job.device)
-    attempt("index", partial(write_index, everything, races, job.out, job.seeds))
+    benchmarks = benchmarks_of(everything, job.out, job.device)
+    attempt("index", partial(write_index, everything, benchmarks, job.out, job.seeds))
     verdicts = [(claim, show_verdict(overall(findings), missing(findings))) for claim, findings in decided or []]
     return [*(f"{claim.text} ({claim.where}): {verdict}" for claim, verdict in verdicts), *lines]

@@ -106,7 +106,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     """Begin a run: the recipe first, then what the flags change."""
     name, rest = name_recipe(args)
     rest = [SHORT.get(flag := word.split("=")[0], flag) + word[len(flag) :] for word in rest]
-    config, rest = _choose(recipes.get(name), rest)
+    config, rest = _choose(recipes.get_recipe(name), rest)
     if wants_brief(rest):
         print(short_help(config))
         return 0
@@ -166,7 +166,7 @@ def name_recipe(args: list[str]) -> tuple[str, list[str]]:
         return args[0], args[1:]
     named = take(args, ("--data",))[0].get("--data", "")
     from_user = named not in data.SOURCES and is_custom(named)
-    return recipes.OWN if from_user else recipes.DEFAULT, args
+    return recipes.CUSTOM_DATA_RECIPE if from_user else recipes.DEFAULT_RECIPE, args
 
 
 def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:

@@ -1,4 +1,4 @@
-"""Recipes: a full configuration by its name, data-model-method. Plain functions; nothing is hidden in a file."""
+"""Registry of recipes: functions that return a full configuration, by the name data-model-method."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,9 +10,9 @@ from uiat.recipes import paper, plus, small
 
 Recipe = Callable[[], AnyConfig]
 
-DEFAULT = "digits-resnet8-uiat"
-OWN = "own-resnet8-uiat"
-"""The default where `--data` names data of one's own."""
+DEFAULT_RECIPE = "digits-resnet8-uiat"
+CUSTOM_DATA_RECIPE = "own-resnet8-uiat"
+"""The default if `--data` names custom data."""
 
 MULTI_STEP = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
 SINGLE_STEP = tuple(name for name in METHODS if name not in MULTI_STEP)
@@ -20,7 +20,7 @@ SINGLE_STEP = tuple(name for name in METHODS if name not in MULTI_STEP)
 SMALL: dict[str, Recipe] = {
     **{f"digits-resnet8-{m}": partial(small.digits, m) for m in METHODS},
     **{f"fashion-mnist-resnet8-{m}": partial(small.fashion_mnist, m) for m in METHODS},
-    **{f"cifar10-resnet8-{m}": partial(small.cifar10, m) for m in METHODS},
+    **{f"cifar10-resnet8-{m}": partial(small.cifar10_small, m) for m in METHODS},
 }
 PAPER: dict[str, Recipe] = {
     **{f"cifar10-resnet18-{m}": partial(paper.cifar10, "resnet18", m) for m in MULTI_STEP},
@@ -39,33 +39,33 @@ PAPER: dict[str, Recipe] = {
         for m in paper.GENERATED_METHODS
     },
 }
-PLUS: dict[str, Recipe] = {
-    "cifar10-resnet8-uiat-plus": plus.cifar10_small,
-    "cifar10-resnet18-uiat-plus": plus.cifar10,
+PLUS_RECIPES: dict[str, Recipe] = {
+    "cifar10-resnet8-uiat-plus": plus.plus_at_small_size,
+    "cifar10-resnet18-uiat-plus": plus.plus_at_paper_size,
 }
-OWN_IMAGES: dict[str, Recipe] = {
-    f"own-{model}-{m}": partial(small.own, model, m) for model in ("resnet8", "resnet18") for m in METHODS
+CUSTOM_DATA: dict[str, Recipe] = {
+    f"own-{model}-{m}": partial(small.custom, model, m) for model in ("resnet8", "resnet18") for m in METHODS
 }
-SCALES: dict[str, dict[str, Recipe]] = {
+RECIPE_GROUPS: dict[str, dict[str, Recipe]] = {
     "for a CPU": SMALL,
     "the paper's own settings, for a GPU": PAPER,
-    "plus: one-off UIAT with more, not of the paper": PLUS,
-    "images of one's own": OWN_IMAGES,
+    "plus: one-off UIAT with more, not of the paper": PLUS_RECIPES,
+    "custom images": CUSTOM_DATA,
 }
-"""The recipes that come with the package, by what they are made for."""
-RECIPES: dict[str, Recipe] = {name: recipe for group in SCALES.values() for name, recipe in group.items()}
-"""All of them, and those that an import adds."""
+"""The recipes of the package, by purpose."""
+RECIPES: dict[str, Recipe] = {name: recipe for group in RECIPE_GROUPS.values() for name, recipe in group.items()}
+"""All recipes, including those that imported modules register."""
 
 
-def get(name: str) -> AnyConfig:
+def get_recipe(name: str) -> AnyConfig:
     """Return a recipe's configuration."""
     if name not in RECIPES:
         raise unknown("recipe", name, RECIPES)
     return RECIPES[name]()
 
 
-def describe(name: str) -> str:
-    """Return a recipe's one line: what its function's docstring says of the setting."""
+def describe_recipe(name: str) -> str:
+    """Return the one-line description of a recipe: the first line of its function's docstring."""
     recipe = RECIPES[name]
     function = recipe.func if isinstance(recipe, partial) else recipe
     return (function.__doc__ or "").strip().splitlines()[0]

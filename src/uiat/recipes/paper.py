@@ -1,7 +1,7 @@
 """The paper's own settings, for GPUs: A.2, and Table 4 with a million generated images.
 
-The files of Rebuffi et al. (2021), `cifar10_ddpm.npz` and `cifar100_ddpm.npz`, are looked for in the data folder; they
-are not downloaded, since no digest of them is known here.
+The files of Rebuffi et al. (2021), `cifar10_ddpm.npz` and `cifar100_ddpm.npz`, have to be in the data folder;
+they are not downloaded, since no digest of them is known.
 """
 
 from dataclasses import replace
@@ -85,8 +85,6 @@ GENERATED_METHODS: dict[str, MethodConfig] = {
 }
 """The rows of the table; the baselines as in HAT's code for generated images. T' of one-off UIAT is epoch 320 by its
 fraction."""
-GENERATED = [(model, method) for model in GENERATED_MODELS for method in GENERATED_METHODS]
-"""Each network of the table with each row."""
 
 
 def cifar10_ddpm(model: str, method: str) -> AnyConfig:

@@ -1,31 +1,12 @@
-"""Recipes for a CPU: real data, a small network, minutes; images of one's own; methods at another radius."""
+"""Recipes for a CPU (real data, a small network, minutes) and for custom images."""
 
-from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar
+from dataclasses import replace
 
 from uiat.config import AnyConfig, Config, Schedule, Training, Validation
 from uiat.data.data_config import DataConfig
 from uiat.methods import Natural, get_method
 from uiat.models import MODELS
-
-LENGTHS = ("eps", "step")
-T = TypeVar("T")
-
-
-def at_radius(part: T, eps: float, of: float = 8 / 255) -> T:
-    """Return a method with every length of its attack and inverse (ε, α, ε', α') scaled by eps / of.
-
-    The defaults belong to ε = 8/255; other data needs another radius, and the other lengths change in proportion.
-    """
-    changes: dict[str, object] = {}
-    for field in fields(part):  # type: ignore[arg-type]
-        value = getattr(part, field.name)
-        if field.name in LENGTHS and isinstance(value, float):
-            changes[field.name] = value * eps / of
-        elif is_dataclass(value):
-            changes[field.name] = at_radius(value, eps, of)
-    return replace(part, **changes)  # type: ignore[type-var]
-
+from uiat.recipes.radius import at_radius
 
 DIGITS_EPS = 0.2
 RS_FGSM_EPS = 0.1
@@ -52,7 +33,7 @@ def fashion_mnist(method: str) -> AnyConfig:
     )
 
 
-def cifar10(method: str) -> AnyConfig:
+def cifar10_small(method: str) -> AnyConfig:
     """CIFAR-10 at 16×16, ε = 8/255, 20,000 images, 20 epochs."""
     return _small(
         DataConfig(name="cifar10", size=16, crop=2, flip=True, subset=20_000, test_subset=2_000),
@@ -69,8 +50,8 @@ def _small(data: DataConfig, method: str, *, eps: float, training: Training) -> 
     return Config(data, MODELS["resnet8"], config, training, validation)
 
 
-def own(model: str, method: str) -> AnyConfig:
-    """Images of one's own (`--data PATH`): ε = 8/255, 30 epochs, batch 64, one cycle to 0.1."""
+def custom(model: str, method: str) -> AnyConfig:
+    """Custom images (`--data PATH`): ε = 8/255, 30 epochs, batch 64, one cycle to 0.1."""
     part, training = get_method(method), Training(epochs=30, batch_size=64, log_every=10)
     if isinstance(part, Natural):
         training = replace(training, select="natural")

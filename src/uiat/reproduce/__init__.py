@@ -1,1 +1,1 @@
-"""The paper's tables and figures, from runs that are made once, at a scale of one's choice."""
+"""Reproduction of the paper's tables, figures and claims at one of the scales `smoke`, `cpu` and `paper`."""

@@ -1,6 +1,6 @@
-"""A cell: one run, keyed by its full configuration, what is measured on it, its helper, and its files on the disk.
+"""Cells: runs keyed by their full configuration, with their measurements, helper and files.
 
-HAT's helpers are cells, too: equal ones are one run, made once, and every HAT run links to it.
+HAT's helpers are cells, too: equal helpers are one run, to which every HAT run links.
 """
 
 import hashlib
@@ -38,9 +38,9 @@ class Cell:
     config: AnyConfig
     measures: tuple[Measure, ...] = ()
     watch: Watch | None = None
-    """How learning curves are measured after every epoch, if they are; such a run has a key of its own."""
+    """How learning curves are measured after every epoch, if at all; part of the key."""
     labels: tuple[str, ...] = field(default=(), compare=False)
-    """Its name in each table and figure that needs it; no part of its key."""
+    """Its name in each table and figure that needs it; not part of its key."""
 
     @cached_property
     def key(self) -> str:
@@ -51,7 +51,7 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """The folder's name: data and method for people, then the key."""
+        """The name of the folder: data, method, seed and key."""
         data = re.sub(r"\W+", "-", Path(self.config.data.name).stem)
         return f"{data}-{method_name(self.config)}-s{self.config.seed}-{self.key}"
 
@@ -64,12 +64,12 @@ class Cell:
         return replace(self, labels=labels)
 
     def folder(self, out: Path) -> Path:
-        """Return where the run is, or will be."""
+        """Return the folder of the run."""
         return out / "runs" / self.name
 
 
 def method_name(config: AnyConfig) -> str:
-    """Return the registered name of a configuration's method, whatever its numbers are."""
+    """Return the registered name of a configuration's method, regardless of its hyper-parameters."""
     method = config.method
     for name, known in METHODS.items():
         parts = ((known, method), (known.attack, method.attack), (known.inverse, method.inverse))
@@ -79,7 +79,7 @@ def method_name(config: AnyConfig) -> str:
 
 
 def merge(cells: Iterable[Cell]) -> list[Cell]:
-    """Return every run once, in the order of first mention, with all its labels and all that is measured on it."""
+    """Return every run once, in the order of first mention, with all labels and measurements merged."""
     by_key: dict[str, Cell] = {}
     for cell in cells:
         before = by_key.get(cell.key, replace(cell, measures=(), labels=()))
@@ -95,7 +95,7 @@ class Store:
         self.cell, self.out, self.path = cell, out, cell.folder(out)
         self.failure = self.path / "failed.json"
         self.before = self.path / "before"
-        """What was known of a run that is trained again."""
+        """Metrics and measurements of a run that is trained again."""
 
     @property
     def run(self) -> RunFolder:
@@ -119,7 +119,7 @@ class Store:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing is left to do."""
+        """Whether the run is trained and all its measurements are there."""
         return self.trained and all(self.has(measure) for measure in self.cell.measures)
 
     @property
@@ -128,23 +128,23 @@ class Store:
         return self.run.count_epochs()
 
     def has(self, measure: Measure) -> bool:
-        """Whether a measurement of the run's weights is there: its JSON is written last."""
+        """Whether a measurement of the run's weights exists: its JSON is written last."""
         path = self._file(measure, "json")
         return path.exists() and self._is_present(measure.weights, path)
 
     def _is_present(self, weights: str, path: Path) -> bool:
-        """Whether a measurement is of the weights that the run has; where it has none, as published ones, it is."""
+        """Whether a measurement is of the weights of the run; true without weights, as in a published run."""
         if not (self.run.best.exists() or self.run.last.exists()):
             return True
         return is_measured_on(read_json(path), self.run.weights(weights))  # type: ignore[arg-type]
 
     def lacks_weights(self) -> bool:
-        """Whether there is something to measure on weights that are not there, such as on a published run."""
+        """Whether a measurement is missing and so are the weights, such as on a published run."""
         left = [measure for measure in self.cell.measures if not self.has(measure)]
         return self.trained and any(not self.run.weights(measure.weights).is_file() for measure in left)  # type: ignore
 
     def begin_again(self) -> None:
-        """Forget what was trained; metrics and measurements are put aside for `restore_measurements`.
+        """Remove what was trained; metrics and measurements are moved aside for `restore_measurements`.
 
         The configuration stays.
         """
@@ -157,7 +157,7 @@ class Store:
             file.unlink(missing_ok=True)
 
     def restore_measurements(self) -> bool:
-        """Take back what was measured before the run was trained again, if it is the same run; say whether it was.
+        """Restore the measurements from before the run was trained again, if it is the same run; return whether it is.
 
         The same run has the weights that were measured, and equal metrics in every epoch but for times, to the last
         digit.
@@ -178,7 +178,7 @@ class Store:
         return same
 
     def ledger(self, measure: Measure) -> Path:
-        """Return the file of a measurement that is not finished."""
+        """Return the file of an unfinished measurement."""
         return self._file(measure, "unfinished.safetensors")
 
     def keep(self, measure: Measure, result: Result) -> None:
@@ -189,7 +189,7 @@ class Store:
         self.ledger(measure).unlink(missing_ok=True)
 
     def read(self, measure: Measure) -> dict[str, Any] | None:
-        """Return what a measurement says; `None` where it is not there."""
+        """Return the facts of a measurement; `None` if it does not exist."""
         path = self._file(measure, "json")
         return read_json(path) if path.exists() else None
 
@@ -234,7 +234,7 @@ def _open_lock(file: Path, *, wait: bool = False) -> int:
 
 
 def held_here(out: Path) -> list[str]:
-    """Name the runs of the folder that other processes of this machine are working on."""
+    """Return the names of the runs that other processes of this machine are working on."""
     names = []
     for lock in sorted(out.glob("runs/*/cell.lock")):
         with suppress(OSError):
@@ -265,7 +265,7 @@ def seed_stores(cell: Cell, out: Path, seeds: int, measure: Measure | None = Non
 
 
 def helper_cell(cell: Cell) -> Cell | None:
-    """Return the run that trains a cell's helper; `None` where it needs none, or one that no other run can share."""
+    """Return the run that trains a cell's helper; `None` if it needs none, or one that no other run can share."""
     method = cell.config.method
     if not method.needs_helper or method.helper or cell.config.init:
         return None
@@ -273,7 +273,7 @@ def helper_cell(cell: Cell) -> Cell | None:
 
 
 def helper_store(store: Store) -> Store | None:
-    """Return where a cell's helper is, or will be; `None` where it needs none, or has one in its own folder."""
+    """Return the store of a cell's helper; `None` if it needs none, or has one in its own folder."""
     helper, folder = helper_cell(store.cell), store.run.helper
     if helper is None or (folder.is_dir() and not folder.is_symlink()):
         return None
@@ -281,7 +281,7 @@ def helper_store(store: Store) -> Store | None:
 
 
 def with_helpers(cells: Iterable[Cell], out: Path) -> list[Cell]:
-    """Return cells with the helpers they need, each once and before those who need it."""
+    """Return cells with the helpers they need, each once and before the cells that need it."""
     needed = []
     for cell in cells:
         helper = helper_store(Store(cell, out))
@@ -290,7 +290,7 @@ def with_helpers(cells: Iterable[Cell], out: Path) -> list[Cell]:
 
 
 def link_helper(store: Store) -> None:
-    """Give a run its finished helper, as the folder `helper` in which it looks for one."""
+    """Link the finished helper into a run, as the folder `helper`."""
     helper, link = helper_store(store), store.run.helper
     if helper is None or link.is_symlink():
         return
@@ -301,4 +301,4 @@ def link_helper(store: Store) -> None:
     try:
         link.symlink_to(Path("..") / helper.path.name, target_is_directory=True)
     except OSError as error:
-        raise UserError(f"cannot make the link {link}: {reason(error)}; choose another --out.") from None
+        raise UserError(f"cannot create the link {link}: {reason(error)}; choose another --out.") from None

@@ -1,4 +1,4 @@
-"""Claims of the paper as comparisons that finished runs can decide, their verdicts, and claims.md and claims.json."""
+"""Claims of the paper as comparisons decided by finished runs, their verdicts, and claims.md and claims.json."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from uiat.reproduce.scale import Scale
 
 Verdict = Literal["holds", "does not hold", "undecided", "not measured"]
 UNDECIDED: Verdict = "undecided"
-"""There are runs, but too few seeds or images to tell."""
+"""There are runs, but too few seeds or images for a verdict."""
 NOT_MEASURED: Verdict = "not measured"
 """There are no finished runs."""
 DECIDED: tuple[Verdict, ...] = ("holds", "does not hold")
@@ -23,16 +23,16 @@ RULE = (
     "holds if all of its comparisons do. It does not hold if one of them does not at a stricter level: 1 − 0.05 / k "
     "for the k comparisons of the claim that can be decided. Intervals of accuracies and shares are paired, with "
     "seeds and images as crossed random effects: Student's t over seeds and the normal distribution over images, "
-    "combined in quadrature. With one seed the interval is over images alone, which tells of networks and not of "
+    "combined in quadrature. With one seed the interval is over images alone, which compares networks and not "
     "methods, so there is no verdict. Nothing is corrected across claims: of twenty differences that are truly 0, one "
-    "would seem decided. Intervals of times are Yuen's trimmed t, of logarithms of ratios, over rounds of an "
-    "interleaved race."
+    "would seem decided. Intervals of times are Yuen's trimmed t, of logarithms of ratios, over repetitions of an "
+    "interleaved benchmark."
 )
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A part of a claim: the difference is said to be above 0, or within ± a margin of it."""
+    """A part of a claim: the difference is above 0, or within ± a margin."""
 
     text: str
     evidence: Evidence | None
@@ -40,14 +40,14 @@ class Comparison:
     paper: str = ""
     """The paper's own difference, from its tables, above 0 as well; empty: it gives no figure."""
     margin: float | None = None
-    """Where two are said to be level: how far apart they may be."""
+    """The largest difference at which two are called level."""
     percent: bool = True
     """Whether it is a share, written in points of percent; else seconds."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says, where, and the comparisons that it comes down to."""
+    """A claim of the paper, where it is made, and its comparisons."""
 
     name: str
     text: str
@@ -59,7 +59,7 @@ class Claim:
 
 @dataclass(frozen=True)
 class Finding:
-    """A comparison with what was found."""
+    """A comparison with its evidence."""
 
     comparison: Comparison
     difference: Difference | None
@@ -70,7 +70,7 @@ class Finding:
         return self.verdict_at(LEVEL)
 
     def verdict_at(self, level: float) -> Verdict:
-        """Decide only where the whole interval is on one side, and only from more than one network a method."""
+        """Return a verdict at a level: decided only if the whole interval is on one side, over more than one seed."""
         d, margin = self.difference, self.comparison.margin
         if d is None:
             return NOT_MEASURED
@@ -84,21 +84,21 @@ class Finding:
 
     @property
     def why(self) -> str:
-        """Say what is missing for a verdict; empty where there is one."""
+        """Return what is missing for a verdict; empty if there is one."""
         if self.verdict in DECIDED:
             return ""
         if self.difference is None:
             return "no finished runs"
         if self.difference.one_seed:
-            return "one seed tells of networks, not of methods"
+            return "one seed compares networks, not methods"
         return f"the interval holds {'0' if self.comparison.margin is None else 'the margin'}"
 
 
 def overall(findings: Sequence[Finding]) -> Verdict:
     """Return a claim's verdict: it holds if all parts do, and does not hold if one part does not once corrected.
 
-    That all hold needs no correction (an intersection-union test); that one of k does not is corrected for having
-    looked at k (Bonferroni).
+    That all hold needs no correction (an intersection-union test); that one of k does not is corrected for k
+    comparisons (Bonferroni).
     """
     if any(finding.verdict_at(corrected(findings)) == "does not hold" for finding in findings):
         return "does not hold"
@@ -114,7 +114,7 @@ def corrected(findings: Sequence[Finding]) -> float:
 
 
 def missing(findings: Sequence[Finding]) -> str:
-    """Say what is missing for a claim's verdict; empty where there is one."""
+    """Return what is missing for a claim's verdict; empty if there is one."""
     if overall(findings) in DECIDED:
         return ""
     if any(finding.verdict == "does not hold" for finding in findings):
@@ -128,12 +128,12 @@ def missing(findings: Sequence[Finding]) -> str:
 
 
 def show_verdict(verdict: Verdict, why: str) -> str:
-    """Write a verdict with what is missing for one."""
+    """Format a verdict with its reason, if any."""
     return f"{verdict}: {why}" if why else verdict
 
 
 def decide(claim: Claim, out: Path, seeds: int) -> list[Finding]:
-    """Return what finished runs show of every comparison of a claim."""
+    """Return the evidence for every comparison of a claim."""
     return [
         Finding(comparison, comparison.evidence(out, seeds) if comparison.evidence else None)
         for comparison in claim.comparisons
@@ -152,7 +152,7 @@ def write_claims(claims: Sequence[Claim], scale: Scale, out: Path, seeds: int) -
 
 
 def show_difference(finding: Finding) -> tuple[str, str]:
-    """Write a difference and its interval."""
+    """Format a difference and its interval."""
     d, unit = finding.difference, 100 if finding.comparison.percent else 1
     if d is None:
         return "–", "–"
@@ -165,7 +165,7 @@ def _size(finding: Finding) -> str:
     d = finding.difference
     if d is None:
         return "–"
-    return f"{d.examples} rounds" if d.over == "rounds" else f"{d.seeds} × {d.examples}"
+    return f"{d.examples} repetitions" if d.over == "rounds" else f"{d.seeds} × {d.examples}"
 
 
 def _records(decided: list[tuple[Claim, list[Finding]]]) -> list[dict[str, Any]]:

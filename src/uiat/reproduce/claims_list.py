@@ -1,4 +1,4 @@
-"""The paper's claims, one by one: the comparisons that each comes down to, and the runs that decide them."""
+"""The paper's claims, one by one: with the comparisons and the runs that decide them."""
 
 from collections.abc import Mapping
 
@@ -17,13 +17,13 @@ from uiat.reproduce.evidence import (
 from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.experiments.sweeps import EPOCH, GAMMA, LAMBDA, START, Sweep
 from uiat.reproduce.experiments.tables import (
-    ATTACKS,
     LAST,
-    METHODS,
     NATURAL_AND_ROBUST,
-    SINGLE_STEP,
-    TIMED,
-    WITH_GENERATED,
+    TABLE1_ATTACKS,
+    TABLE1_METHODS,
+    TABLE2_METHODS,
+    TABLE4_METHODS,
+    TABLE5_METHODS,
     ablated,
     network_timings,
     strongest,
@@ -32,18 +32,18 @@ from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.table import paper_figure
 
-DATA = ("CIFAR-10", "CIFAR-100", "SVHN")
+DATA_SETS = ("CIFAR-10", "CIFAR-100", "SVHN")
 BASELINES = ("Rebuffi et al.", "HAT")
 """What Table 4 compares UIAT with."""
 MARGIN = 0.01
-"""One point: how near two accuracies have to be to be called level."""
+"""One point: the largest difference of accuracies that are called level."""
 
 
 def all_claims(scale: Scale) -> list[Claim]:
     """Return every claim at a scale."""
     return [
-        *(_against(scale, name, data) for name in ("SAT", "TRADES", "MART", "HAT") for data in DATA),
-        *(_one_off(scale, data) for data in DATA),
+        *(_against(scale, name, data) for name in ("SAT", "TRADES", "MART", "HAT") for data in DATA_SETS),
+        *(_one_off(scale, data) for data in DATA_SETS),
         *_ablation(scale),
         _larger_gamma(scale),
         _second_half("T", START, scale),
@@ -54,7 +54,7 @@ def all_claims(scale: Scale) -> list[Claim]:
         *_strength(scale),
         *(_faster(scale, "UIAT", name) for name in ("IAT", "TRADES", "HAT")),
         _faster(scale, "UIAT (One-off)", "UIAT"),
-        *(_single_step(scale, name) for name in SINGLE_STEP),
+        *(_single_step(scale, name) for name in TABLE5_METHODS),
         _gap(scale),
         _overfitting(scale),
         _inverse(scale),
@@ -62,7 +62,7 @@ def all_claims(scale: Scale) -> list[Claim]:
 
 
 def _gain(table: str, first: str, second: str, column: str) -> str:
-    """Return the paper's own difference, in points."""
+    """Return the difference in the paper, in points."""
     return f"{float(paper_figure(table, first, column)) - float(paper_figure(table, second, column)):+.2f}"
 
 
@@ -71,12 +71,12 @@ Side = tuple[str, AnyConfig | None]
 
 
 def _as_stated(where: str, first: Side, second: Side, measure: Attacked, paper: str) -> Comparison:
-    """State a comparison the way the paper's difference first − second has it: one is above, or they are level."""
+    """Return the comparison that the paper's difference first − second implies: one is above, or they are level."""
     gain = float(paper)
     if gain < 0:
         return _as_stated(where, second, first, measure, f"{-gain:+.2f}")
-    words, margin = ("above", None) if gain else ("level with", MARGIN)
-    return Comparison(f"{where}: {first[0]} {words} {second[0]}", _if_both(first, second, measure), paper, margin)
+    relation, margin = ("above", None) if gain else ("level with", MARGIN)
+    return Comparison(f"{where}: {first[0]} {relation} {second[0]}", _if_both(first, second, measure), paper, margin)
 
 
 def _if_both(first: Side, second: Side, measure: Attacked) -> Evidence | None:
@@ -88,16 +88,16 @@ def _if_both(first: Side, second: Side, measure: Attacked) -> Evidence | None:
 def _all_but(text: str, gains: Mapping[str, str]) -> str:
     """Add the exceptions to a claim's text: where the paper's own figures show no gain."""
     others = [where for where, gain in gains.items() if float(gain) <= 0]
-    return f"{text}, but for {' and '.join(others)}" if others else text
+    return f"{text}, except for {' and '.join(others)}" if others else text
 
 
 def _sides(scale: Scale, data: str, *rows: str) -> list[Side]:
-    return [(row, scale.config(METHODS[row], data) if data in scale.data else None) for row in rows]
+    return [(row, scale.config(TABLE1_METHODS[row], data) if data in scale.data else None) for row in rows]
 
 
 def _columns(scale: Scale) -> dict[str, str]:
     """Return the columns that claims about Table 1 compare, by the paper's."""
-    return {column: strongest(scale) if column == "AA" else column for column in ATTACKS}
+    return {column: strongest(scale) if column == "AA" else column for column in TABLE1_ATTACKS}
 
 
 def _made_by(scale: Scale) -> str:
@@ -107,11 +107,11 @@ def _made_by(scale: Scale) -> str:
 
 def _against(scale: Scale, name: str, data: str) -> Claim:
     uiat, other = _sides(scale, data, "UIAT", name)
-    gains = {column: _gain("table1", "UIAT", name, f"{data}/{column}") for column in ATTACKS}
+    gains = {column: _gain("table1", "UIAT", name, f"{data}/{column}") for column in TABLE1_ATTACKS}
     ours = _columns(scale)
     parts = [_as_stated(ours[c], uiat, other, scale.attacked(ours[c]), gain) for c, gain in gains.items()]
     text = f"UIAT lifts natural and robust accuracy over {name} ({scale.data.get(data, data)})"
-    key = f"uiat-over-{METHODS[name]}-{data.lower()}"
+    key = f"uiat-over-{TABLE1_METHODS[name]}-{data.lower()}"
     return Claim(key, _all_but(text, gains), "Table 1", tuple(parts), _made_by(scale))
 
 
@@ -163,8 +163,8 @@ def _second_half(symbol: str, sweep: Sweep, scale: Scale) -> Claim:
     above, below = _halves(sweep, scale, 0.5)
     text = f"{symbol} from the middle of training on above earlier ones"
     parts = [Comparison(f"{c}, {text}", more_accurate(above, below, scale.attacked(c))) for c in ("Natural", "Robust")]
-    words = f"{symbol} belongs in the second half of training"
-    return Claim(f"second-half-{sweep.field}", words, "App. D, Fig. S2", tuple(parts), "figS2")
+    claim = f"{symbol} belongs in the second half of training"
+    return Claim(f"second-half-{sweep.field}", claim, "App. D, Fig. S2", tuple(parts), "figS2")
 
 
 def _trade_off(scale: Scale) -> Claim:
@@ -184,11 +184,11 @@ def _trade_off(scale: Scale) -> Claim:
 
 def _larger_eps(scale: Scale) -> list[Claim]:
     def part(levels: int, column: str, name: str, margin: float | None = None) -> Comparison:
-        pair = [scale.larger(method, levels) for method in ("uiat", METHODS[name])]
+        pair = [scale.larger(method, levels) for method in ("uiat", TABLE1_METHODS[name])]
         paper = _gain("table3", f"{levels}/255/UIAT", f"{levels}/255/{name}", column)
         evidence = more_accurate(pair[:1], pair[1:], scale.attacked(column))
-        words = "over" if margin is None else "level with"
-        text = f"trained at ε = {scale.show_radius(levels)}, {column}, {words} {name}"
+        relation = "over" if margin is None else "level with"
+        text = f"trained at ε = {scale.show_radius(levels)}, {column}, {relation} {name}"
         return Comparison(text, evidence, paper, margin)
 
     robust = [part(levels, "Robust", name) for levels in scale.larger_radii for name in ("TRADES", "HAT")]
@@ -206,7 +206,7 @@ def _larger_eps(scale: Scale) -> list[Claim]:
 def _generated(scale: Scale, data: str) -> Claim:
     parts = []
     for network in ("PRN-18", "WRN-28-10"):
-        ours, *others = ((row, scale.generated(WITH_GENERATED[row], data, network)) for row in ("UIAT", *BASELINES))
+        ours, *others = ((row, scale.generated(TABLE4_METHODS[row], data, network)) for row in ("UIAT", *BASELINES))
         for other in others:
             for column in NATURAL_AND_ROBUST:
                 paper = _gain("table4", f"{data}/{network}/UIAT", f"{data}/{network}/{other[0]}", column)
@@ -230,17 +230,17 @@ def _strength(scale: Scale) -> list[Claim]:
 
 
 def _faster(scale: Scale, first: str, second: str) -> Claim:
-    races, parts = network_timings(scale), []
+    timings, parts = network_timings(scale), []
     for network, ours in scale.networks.items():
-        evidence = faster(races[network], TIMED[first], TIMED[second])
+        evidence = faster(timings[network], TABLE2_METHODS[first], TABLE2_METHODS[second])
         paper = f"{60 * float(_gain('table2', second, first, network)):+.1f}"
         parts.append(Comparison(f"seconds an epoch saved, {ours}", evidence, paper, percent=False))
-    name = f"{TIMED[first]}-faster-than-{TIMED[second]}"
+    name = f"{TABLE2_METHODS[first]}-faster-than-{TABLE2_METHODS[second]}"
     return Claim(name, f"{first} is faster than {second}", "Table 2", tuple(parts), "table2")
 
 
 def _single_step(scale: Scale, name: str) -> Claim:
-    gains, parts, method, plugged = {}, [], SINGLE_STEP[name], f"{name} + UIAT"
+    gains, parts, method, plugged = {}, [], TABLE5_METHODS[name], f"{name} + UIAT"
     for levels in scale.single_step_radii:
         ours, plain = scale.single_step(f"{method}-uiat", levels), scale.single_step(method, levels)
         for column in ("Natural", "Robust"):
@@ -269,10 +269,10 @@ def _overfitting(scale: Scale) -> Claim:
 def _inverse(scale: Scale) -> Claim:
     config, measure = scale.config("uiat"), scale.inverse()
     parts = []
-    for loss, words in (("cross_entropy", "cross-entropy"), ("l_inv", "L_Inv of Eq. 4")):
+    for loss, title in (("cross_entropy", "cross-entropy"), ("l_inv", "L_Inv of Eq. 4")):
         overall = lowered_for_most(config, measure, loss)
         least = lowered_in_every_class(config, measure, loss)
-        parts.append(Comparison(f"{words}: share of images lowered − 50 %", overall))
-        parts.append(Comparison(f"{words}: the same in the class with the smallest share", least))
+        parts.append(Comparison(f"{title}: share of images lowered − 50 %", overall))
+        parts.append(Comparison(f"{title}: the same in the class with the smallest share", least))
     text = "a class's universal inverse perturbation lowers the loss for most of its examples"
     return Claim("inverse-lowers", text, "Eq. 5", tuple(parts), "figS1")

@@ -1,4 +1,4 @@
-"""Evidence for a claim: the paired difference that finished runs show, above 0 where the claim holds."""
+"""Evidence for a claim: the paired difference over finished runs, above 0 if the claim holds."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -58,12 +58,12 @@ def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Curve) -> Evidence
     """Compare the gaps between the easier and the harder half of the images: second's − first's.
 
     The point of the curve is the largest ε at which the harder halves of all runs are above `FLOOR`: below it, a gap
-    is small because there is nothing left to lose. There is no evidence where no ε has that.
+    is small because accuracies are near 0. There is no evidence if no such ε exists.
     """
     cells = [Cell(config) for config in (first, second)]
 
     def gap(tensors: dict[str, Tensor], point: int) -> Tensor:
-        """Return what each example adds to the gap: the mean over examples is the gap."""
+        """Return each example's contribution to the gap: the mean over examples is the gap."""
         easier, n = tensors["easier"], len(tensors["easier"])
         weights = torch.where(easier, n / max(1, int(easier.sum())), -n / max(1, int((~easier).sum())))
         return tensors["correct"][point].double() * weights.double()
@@ -95,7 +95,7 @@ def above_on_curve(first: AnyConfig, second: AnyConfig, measure: Measure, points
 
 
 def faster(timing: Timing, first: str, second: str) -> Evidence:
-    """Compare the seconds of an epoch, round by round of an interleaved race: second's − first's."""
+    """Compare the seconds of an epoch over the repetitions of an interleaved benchmark: second's − first's."""
 
     def evidence(out: Path, seeds: int) -> Difference | None:
         ours, theirs = (timing.epoch_seconds(method, out) for method in (first, second))
@@ -114,9 +114,9 @@ def milder_overfitting(first: Cell, second: Cell) -> Evidence:
 
 
 def fall_from_best(epochs: list[Tensor]) -> Tensor:
-    """Return what each image adds to the fall from the best epoch, which is chosen on the other half of the images.
+    """Return each image's contribution to the fall from the best epoch, chosen on the other half of the images.
 
-    Chosen on the images it is measured on, the best of many epochs would look better than it is, and more so for a run
+    Chosen on the images it is measured on, the best of many epochs would be overestimated, and more so for a run
     that goes up and down.
     """
     verdicts = torch.stack(epochs).double()

@@ -1,4 +1,4 @@
-"""A figure of the paper as data: the runs it needs, its points, and panels that are drawn from the points alone."""
+"""Figures of the paper as data: runs, points, and panels drawn from the points alone."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -12,16 +12,14 @@ from uiat.evaluation.intervals import wilson
 from uiat.report.figure_style import save_figure
 from uiat.report.panels import Panel, PanelLine, draw_panels
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.output import latex, many_seeds, weights_of, write_pages
+from uiat.reproduce.output import latex, many_seeds, weights_note, write_pages
 from uiat.reproduce.scale import Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
 PAGE = 40
-"""Lines of a table that a page of LaTeX holds."""
-ENDINGS = ("svg", "png", "md", "csv", "tex", "json")
-"""Endings of a figure's files."""
+"""Rows of a table that fit on a page of LaTeX."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Figure:
     notes: tuple[str, ...] = ()
     x_name: str = "x"
     bands: str = ""
-    """What low and high are; empty: as `accuracy_point` makes them."""
+    """Meaning of low and high; empty: that of `accuracy_point`."""
 
     def cells(self, seeds: int) -> Iterator[Cell]:
         """Return the runs it needs."""
@@ -64,7 +62,7 @@ class Figure:
                 yield cell.at_seed(seed).labelled(*(f"{self.name}: {label}" for label in cell.labels))
 
     def write(self, out: Path, seeds: int) -> list[Path]:
-        """Write the picture and its points; nothing, where no run is finished."""
+        """Write the picture and its points; nothing before a run is finished."""
         points = self.points(out, seeds)
         if not points:
             return []
@@ -75,14 +73,14 @@ class Figure:
         return pictures + write_pages(self, out, self.caption(points), {"points": records}, pages)
 
     def caption(self, points: Sequence[PlottedPoint]) -> str:
-        """Say what the points are."""
+        """Return the caption for some points."""
         counts = sorted({point.seeds for point in points})
         over = many_seeds(counts)
         spread = f"± a standard deviation over {over}" if counts[-1] > 1 else "95 % intervals over images (one seed)"
         if counts[0] == 1 < counts[-1]:
-            spread += ", 95 % intervals over images where there is one"
+            spread += ", 95 % intervals over images for a single seed"
         ours = "The grid is ours: the paper gives no points."
-        weights = weights_of(measure for cell in self.needs for measure in cell.measures)
+        weights = weights_note(measure for cell in self.needs for measure in cell.measures)
         first = f"Scale {self.scale.name}, {over}; bands: {self.bands or spread}. {ours}"
         return " ".join([first, *weights, *self.notes])
 

@@ -1,7 +1,6 @@
-"""What is measured: on a finished run accuracy under an attack, a curve over ε and inverse examples; on a run that is
-being trained its learning curves.
+"""Measurements of runs: accuracy under an attack, curves over ε, inverse examples, and learning curves during training.
 
-Learning curves (Figure 2) are for the report only: the epochs of a run are selected on the validation split as ever.
+Learning curves (Figure 2) are for the report only: the epochs of a run are selected on the validation split as usual.
 """
 
 import hashlib
@@ -32,12 +31,12 @@ from uiat.io import write_tensors
 RESULTS_VERSION = 2
 """Raise it with any change after which the same configuration gives other numbers beyond the order of floats: to a
 method, an attack, a network, the data, the loop, or a measurement. Runs and measurements that were finished before are
-then made anew beside the old ones."""
+then repeated, in new files."""
 BATCH_SIZE = 256
-"""Images that a measurement attacks at a time, unless told otherwise."""
-FILE = "learning.safetensors"
+"""Images that a measurement attacks at a time, by default."""
+LEARNING_FILE = "learning.safetensors"
 """The learning curves of a run."""
-LINES = ("train natural", "train robust", "test natural", "test robust")
+LEARNING_LINES = ("train natural", "train robust", "test natural", "test robust")
 
 
 def with_results_version(facts: Any) -> Any:
@@ -66,10 +65,10 @@ class Attacked:
         """The attack's name."""
         return self.attack.replace("+", "-")
 
-    def run(self, ready: LoadedSubject, ledger: Ledger) -> Result:
-        """Measure it with the images at hand."""
-        how: dict[str, Any] = {"batch_size": self.batch_size, "device": ready.device, "ledger": ledger}
-        suite = run_suite(ready.fast, ready.images, [self.attack], ready.base, **how)
+    def run(self, subject: LoadedSubject, ledger: Ledger) -> Result:
+        """Measure it on the images of the subject."""
+        how: dict[str, Any] = {"batch_size": self.batch_size, "device": subject.device, "ledger": ledger}
+        suite = run_suite(subject.fast, subject.images, [self.attack], subject.base, **how)
         accuracy = suite[self.attack]
         what = {"attack": self.attack, "weights": self.weights, "split": self.split}
         return {**what, **accuracy.to_dict(), "notices": suite.notices}, {"correct": accuracy.correct}
@@ -90,14 +89,14 @@ class Curve:
         """The attack's name, as a curve."""
         return f"curve-{self.attack}"
 
-    def run(self, ready: LoadedSubject, ledger: Ledger) -> Result:
+    def run(self, subject: LoadedSubject, ledger: Ledger) -> Result:
         """Measure every point."""
-        classes = ready.images.spec.num_classes
-        points = plan_points(self.grid, self.attack, ready.base, num_classes=classes, seed=0)
-        how: dict[str, Any] = {"batch_size": self.batch_size, "device": ready.device, "ledger": ledger}
-        curve = measure(ready.fast, ready.images, points, **how)
+        classes = subject.images.spec.num_classes
+        points = plan_points(self.grid, self.attack, subject.base, num_classes=classes, seed=0)
+        how: dict[str, Any] = {"batch_size": self.batch_size, "device": subject.device, "ledger": ledger}
+        curve = measure(subject.fast, subject.images, points, **how)
         accuracies = {name: group.double().mean(dim=1).tolist() for name, group in curve.groups().items()}
-        facts = {"n": len(ready.images), "grid": list(curve.grid), "accuracy": accuracies, "notices": curve.notices}
+        facts = {"n": len(subject.images), "grid": list(curve.grid), "accuracy": accuracies, "notices": curve.notices}
         return facts, {"correct": curve.correct, "easier": curve.easier}
 
 
@@ -111,17 +110,17 @@ class Inverse:
     title: str = "inverse"
     batch_size: int = optional_in_key(BATCH_SIZE)
 
-    def run(self, ready: LoadedSubject, ledger: Ledger) -> Result:
+    def run(self, subject: LoadedSubject, ledger: Ledger) -> Result:
         """Count for how many images each kind lowers the loss; keep what the picture shows."""
-        assert ready.run is not None
-        universal = read_z(ready.run)
+        assert subject.run is not None
+        universal = read_z(subject.run)
         if universal is None:
-            raise UserError(f"{ready.run.path} has no z: inverse examples are measured on a UIAT run.")
-        settings = inverse_settings(ready.run.read_config().method, ready.base)
-        shown = shown_places(ready.images.y, self.rows, 1)
-        how: dict[str, Any] = {"batch_size": self.batch_size, "device": ready.device}
-        inverses = make_inverses(ready.model, ready.fast, ready.images, settings, universal.z, shown, **how)
-        labels = [ready.images.classes[int(inverses.y[place])] for place in shown]
+            raise UserError(f"{subject.run.path} has no z: inverse examples are measured on a UIAT run.")
+        settings = inverse_settings(subject.run.read_config().method, subject.base)
+        shown = shown_places(subject.images.y, self.rows, 1)
+        how: dict[str, Any] = {"batch_size": self.batch_size, "device": subject.device}
+        inverses = make_inverses(subject.model, subject.fast, subject.images, settings, universal.z, shown, **how)
+        labels = [subject.images.classes[int(inverses.y[place])] for place in shown]
         natural = inverses.losses["cross_entropy"]
         p = [[exp(-float(natural[kind][place])) for kind in IMAGE_KINDS] for place in shown]
         order = torch.searchsorted(inverses.kept, shown)
@@ -130,17 +129,17 @@ class Inverse:
         for loss, by in inverses.losses.items():
             tensors |= {f"lowered/{loss}/{kind}": by[kind] < by["natural"] for kind in IMAGE_KINDS[1:]}
         facts = {"n": len(inverses.y), "labels": labels, "p": p, "eps": settings.instance.eps, "z": universal.source}
-        return {**facts, **inverses.table(ready.images.classes)}, tensors
+        return {**facts, **inverses.table(subject.images.classes)}, tensors
 
 
 Measure = Attacked | Curve | Inverse
 """A measurement: its fields name its file. `n` is how many test images, balanced over classes (`None`: all); `weights`
-are the `best` on the validation split, or the `last`; `title` is a word for file names and plans; the ledger of `run`
-keeps what is known so far."""
+are the `best` on the validation split, or the `last`; `title` is part of file names and plans; the ledger of `run`
+stores partial results."""
 
 
 def measure_key(measure: Measure) -> str:
-    """Return the name of a measurement's file, which tells it from all others."""
+    """Return the name of a measurement's file, unique for its settings."""
     text = json.dumps(with_results_version(encode(measure, key=True)), sort_keys=True)
     return f"{measure.title}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
@@ -166,13 +165,13 @@ class Watcher:
             "train": _balanced_part(splits.train, watch.train),
             "test": _balanced_part(splits.test, watch.test),
         }
-        self.path, self.device, self.config = folder / FILE, device, config
+        self.path, self.device, self.config = folder / LEARNING_FILE, device, config
 
-    def __call__(self, moment: LogEvent) -> None:
+    def __call__(self, event: LogEvent) -> None:
         """Measure at the end of an epoch; one that is repeated after a kill gives the same verdicts again."""
-        if moment.record["kind"] != "epoch":
+        if event.record["kind"] != "epoch":
             return
-        state = moment.state
+        state = event.state
         counts = dict(state.passes.counts)
         known = load_file(self.path) if self.path.exists() else {}
         size = self.config.validate.batch_size
@@ -181,14 +180,14 @@ class Watcher:
                 measured = accuracy(state.network, images, attack, batch_size=size, device=self.device)
                 known[f"{part} {kind}/{state.epoch}"] = measured.correct
         write_tensors(self.path, known)
-        state.passes.counts.update(counts)  # learning curves are no cost of training
+        state.passes.counts.update(counts)  # learning curves are not part of the cost of training
 
 
 def read_learning(folder: Path) -> dict[str, list[Tensor]]:
     """Return the verdicts of each line, epoch by epoch."""
-    known = load_file(folder / FILE)
-    epochs = len(known) // len(LINES)
-    return {line: [known[f"{line}/{epoch}"] for epoch in range(1, epochs + 1)] for line in LINES}
+    known = load_file(folder / LEARNING_FILE)
+    epochs = len(known) // len(LEARNING_LINES)
+    return {line: [known[f"{line}/{epoch}"] for epoch in range(1, epochs + 1)] for line in LEARNING_LINES}
 
 
 def _balanced_part(images: Images, count: int | None) -> Images:

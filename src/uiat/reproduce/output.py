@@ -1,4 +1,4 @@
-"""A table as Markdown, CSV, JSON and LaTeX, with the paper's figure beside ours and the best in bold; and index.md."""
+"""Files of tables (Markdown, CSV, JSON, LaTeX), with the paper's figures in parentheses, and index.md."""
 
 import csv
 import io
@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 from uiat.io import write_json, write_text
 from uiat.reproduce.cell import Cell, Store, merge
-from uiat.reproduce.timing import TableRace
+from uiat.reproduce.measures import Measure
+from uiat.reproduce.table import Entry, Filled, Table, fill
+from uiat.reproduce.timing import TableBenchmark
 
 if TYPE_CHECKING:
     from uiat.reproduce.experiments import Experiment
-    from uiat.reproduce.measures import Measure
-    from uiat.reproduce.table import Entry, Filled
 
 
-def show(filled: "Filled", entry: "Entry | None", *, bold: str, plus_minus: str = " ± ", missing: str = "–") -> str:
-    """Write a place: ours, bold if best, and the paper's figure in parentheses; `bold` has a %s."""
+def show_entry(filled: Filled, entry: Entry | None, *, bold: str, plus_minus: str = " ± ", missing: str = "–") -> str:
+    """Format an entry: ours, bold if best, and the paper's figure in parentheses; `bold` has a %s."""
     if entry is None:
         return ""
     paper = f" ({entry.paper})" if entry.paper else ""
@@ -31,8 +31,8 @@ def show(filled: "Filled", entry: "Entry | None", *, bold: str, plus_minus: str 
     return ours + (f"{plus_minus}{stdev(values):.{digits}f}" if len(values) > 1 else "") + paper
 
 
-def caption(filled: "Filled") -> str:
-    """Say what the numbers are."""
+def table_caption(filled: Filled) -> str:
+    """Return the caption of a table."""
     table = filled.table
     counts = sorted({len(values) for entry, values in filled.numbers.items() if entry.cell is not None})
     spread = "mean ± standard deviation over " if counts and counts[-1] > 1 else ""
@@ -45,41 +45,41 @@ def caption(filled: "Filled") -> str:
     attacks = {"AA": scale.aa, "Robust": scale.robust}
     parts = ["; ".join([f"Scale {scale.name}", *seeds, *paper]) + "."]
     parts += [f"{column}: {attack} on {robust}." for column, attack in attacks.items() if column in columns]
-    parts += weights_of(entry.reading.measure for entry in table.entries)
-    parts += [f"Times of the fastest round, on {' and '.join(filled.devices)}."] if filled.devices else []
+    parts += weights_note(entry.reading.measure for entry in table.entries)
+    parts += [f"Times of the fastest repetition, on {' and '.join(filled.devices)}."] if filled.devices else []
     parts += [f"A warning: {filled.timing_warning}"] if filled.timing_warning else []
     parts += ["The best of ours in each column is bold; – is not measured."]
     return " ".join([*parts, *table.notes])
 
 
-def weights_of(measures: Iterable["Measure | None"]) -> list[str]:
-    """Say which weights were measured, if they are the same everywhere."""
+def weights_note(measures: Iterable[Measure | None]) -> list[str]:
+    """State which weights were measured, if they are the same everywhere."""
     names = {measure.weights for measure in measures if measure is not None}
     return [f"Weights of the {name} epoch." for name in names if len(names) == 1]
 
 
 def many_seeds(counts: list[int]) -> str:
-    """Write how many seeds are behind numbers, from their sorted counts: not all runs need be finished."""
+    """Format the number of seeds, given sorted counts; they differ while runs are unfinished."""
     if not counts or counts[-1] == 1:
         return "one seed"
-    return f"{counts[-1]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds, as many as are finished"
+    return f"{counts[-1]} seeds" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} seeds, as far as finished"
 
 
-def to_markdown(filled: "Filled") -> str:
+def table_markdown(filled: Filled) -> str:
     """Return the table as Markdown."""
     table, columns = filled.table, filled.columns()
-    plain = {"", table.scale.banner}  # the banner is above the table
+    plain = {"", table.scale.banner}  # the banner is printed above the table
     headings = [table.label, *(column if group in plain else f"{group}: {column}" for group, column in columns)]
     lines = [f"# {table.name}: {table.title}", "", f"**{table.scale.banner}**", ""]
     lines += ["| " + " | ".join(headings) + " |", "| --- |" + " ---: |" * len(columns)]
     for row in filled.rows():
-        cells = [show(filled, filled.at(row, column), bold="**%s**") for column in columns]
+        cells = [show_entry(filled, filled.at(row, column), bold="**%s**") for column in columns]
         lines.append(f"| {filled.row_label(row)} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, "", caption(filled), ""])
+    return "\n".join([*lines, "", table_caption(filled), ""])
 
 
-def to_records(filled: "Filled") -> list[dict[str, Any]]:
-    """Return every place with its number, the paper's, and the runs it was read from."""
+def table_records(filled: Filled) -> list[dict[str, Any]]:
+    """Return every entry with its number, the paper's, and the runs it was read from."""
     records = []
     for entry in filled.table.entries:
         values = filled.numbers.get(entry, ())
@@ -102,7 +102,7 @@ def to_records(filled: "Filled") -> list[dict[str, Any]]:
     return records
 
 
-def to_csv(records: list[dict[str, Any]]) -> str:
+def records_csv(records: list[dict[str, Any]]) -> str:
     """Return records with the same fields as CSV; lists are joined by spaces."""
     stream = io.StringIO()
     names = list(records[0])
@@ -114,20 +114,31 @@ def to_csv(records: list[dict[str, Any]]) -> str:
 
 
 def write_pages(
-    experiment: "Experiment", out: Path, caption: str, content: dict[str, list[dict[str, Any]]], pages: tuple[str, str]
+    experiment: "Experiment",
+    out: Path,
+    caption: str,
+    content: dict[str, list[dict[str, Any]]],
+    pages: tuple[str, str],
 ) -> list[Path]:
     """Write NAME.md and NAME.tex (`pages`), .csv and .json of a table or figure; `content` names its records."""
     paths = {ending: out / f"{experiment.name}.{ending}" for ending in ("md", "csv", "tex", "json")}
     (records,) = content.values()
-    for ending, text in (("md", pages[0]), ("csv", to_csv(records)), ("tex", pages[1])):
+    for ending, text in (("md", pages[0]), ("csv", records_csv(records)), ("tex", pages[1])):
         write_text(paths[ending], text)
     facts = {"schema": 1, "name": experiment.name, "title": experiment.title, "scale": experiment.scale.name}
     write_json(paths["json"], {**facts, "caption": caption, **content})
     return list(paths.values())
 
 
+def write_table(table: Table, out: Path, seeds: int) -> list[Path]:
+    """Write the four files of a table, with the numbers of the runs that are finished."""
+    filled = fill(table, out, seeds)
+    pages = (table_markdown(filled), table_latex(filled))
+    return write_pages(table, out, table_caption(filled), {"entries": table_records(filled)}, pages)
+
+
 WIDE = 5
-"""Columns beyond which a table is made as narrow as the page."""
+"""Columns beyond which a table is scaled to the width of the page."""
 LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
 LATEX |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "–": "--", "−": "$-$"}
 GREEK = {"ε": "epsilon", "α": "alpha", "β": "beta", "γ": "gamma", "λ": "lambda", "ω": "omega"}
@@ -141,14 +152,17 @@ def latex(text: str) -> str:
     return "".join(LATEX.get(letter, letter) for letter in text)
 
 
-def to_latex(filled: "Filled") -> str:
+def table_latex(filled: Filled) -> str:
     """Return the table as LaTeX with booktabs' rules."""
     table, columns = filled.table, filled.columns()
     groups = list(dict.fromkeys(group for group, _ in columns))
     wide = len(columns) > WIDE
     needed = "booktabs,graphicx" if wide else "booktabs"
     lines = [rf"% needs \usepackage{{{needed}}}", r"\begin{table*}", r"\centering"]
-    lines += [rf"\caption{{{latex(table.title)}. {latex(caption(filled))}}}", rf"\label{{tab:{table.name}}}"]
+    lines += [
+        rf"\caption{{{latex(table.title)}. {latex(table_caption(filled))}}}",
+        rf"\label{{tab:{table.name}}}",
+    ]
     lines += [r"\resizebox{\linewidth}{!}{%"] if wide else []
     lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
     if any(groups):
@@ -165,7 +179,7 @@ def to_latex(filled: "Filled") -> str:
         before = section
         label = filled.row_label((section, row))
         cells = [
-            show(filled, filled.at((section, row), c), bold=r"\textbf{%s}", plus_minus=r" $\pm$ ", missing="--")
+            show_entry(filled, filled.at((section, row), c), bold=r"\textbf{%s}", plus_minus=r" $\pm$ ", missing="--")
             for c in columns
         ]
         lines.append(f"{latex(label)} & " + " & ".join(cells) + r" \\")
@@ -173,7 +187,7 @@ def to_latex(filled: "Filled") -> str:
 
 
 def commits(cells: Iterable[Cell], out: Path) -> Counter[str]:
-    """Count the commits that made the finished runs and measurements of some cells."""
+    """Count the commits that produced the finished runs and measurements of some cells."""
     tally: Counter[str] = Counter()
     for store in (Store(cell, out) for cell in cells):
         if store.trained:
@@ -194,21 +208,26 @@ def mixed(cells: Iterable[Cell], out: Path) -> str:
     if len(by_commit) < 2:
         return ""
     counts = ", ".join(f"{commit} ({count})" for commit, count in by_commit.most_common())
-    return f"mixed: the finished runs in {out} were made, or measured, by different commits of the code: {counts}"
+    return f"mixed: the finished runs in {out} were trained or measured by different commits of the code: {counts}"
 
 
-def write_index(experiments: "Sequence[Experiment]", races: Sequence[TableRace], out: Path, seeds: int) -> None:
-    """Write index.md: links to all files that are in the folder, and the commits of the code that made the runs."""
+def write_index(
+    experiments: "Sequence[Experiment]", benchmarks: Sequence[TableBenchmark], out: Path, seeds: int
+) -> None:
+    """Write index.md: links to all files that are in the folder, and the commits that produced the runs."""
     lines = [f"# Tables and figures in {out.name}", ""]
     for experiment in experiments:
         files = sorted(path.name for path in out.glob(f"{experiment.name}.*"))
         if files:
             links = ", ".join(f"[{name.rpartition('.')[2]}]({name})" for name in files)
-            made_by = ", ".join(commits(merge(experiment.cells(seeds)), out))
-            by = f"; runs by {made_by}" if made_by else ""
+            commit_list = ", ".join(commits(merge(experiment.cells(seeds)), out))
+            by = f"; runs by {commit_list}" if commit_list else ""
             lines.append(f"- {experiment.name}, {experiment.title}: {links}{by}")
     if (out / "claims.md").exists():
-        lines.append("- claims, what the runs show of the paper's claims: [md](claims.md), [json](claims.json)")
-    known = [(race, path) for race in races if (path := race.timing.known(out)) is not None]
-    lines += [f"- {race.title}, {race.measured}: [json]({path.relative_to(out).as_posix()})" for race, path in known]
+        lines.append("- claims, the verdict on each claim of the paper: [md](claims.md), [json](claims.json)")
+    known = [(benchmark, path) for benchmark in benchmarks if (path := benchmark.timing.known(out)) is not None]
+    lines += [
+        f"- {benchmark.title}, {benchmark.measured}: [json]({path.relative_to(out).as_posix()})"
+        for benchmark, path in known
+    ]
     write_text(out / "index.md", "\n".join([*lines, ""]))

@@ -1,4 +1,4 @@
-"""Working through a plan in this process: each cell is trained and measured once; a failure stops nothing else."""
+"""Execution of a plan in this process: every cell is trained and measured once; a failure stops no other cell."""
 
 import json
 import sys
@@ -30,17 +30,17 @@ from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import DIGEST
 
 WAIT_SECONDS = 0.5
-"""How often a process with nothing left to begin looks at what others are doing."""
+"""Pause between checks of a process that waits for others."""
 
 
 class Stopped(Exception):
-    """A stop was requested; all is saved."""
+    """A stop was requested; all progress is saved."""
 
 
-def in_words(error: Exception) -> str:
-    """Return an error as one line: a `UserError` as it is, anything else with its kind."""
-    words = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    return " ".join(words.split())
+def error_line(error: Exception) -> str:
+    """Return an error as one line: the message of a `UserError`, anything else with its type."""
+    text = str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())
 
 
 class StoppableLedger(Ledger):
@@ -62,7 +62,7 @@ def _is_autoattack(measure: Measure) -> bool:
 
 
 def begin_from_shorter(store: Store, measure: Measure, ledger: Ledger) -> None:
-    """Begin AutoAttack with the verdicts of its first components, where these were measured on the same images."""
+    """Start AutoAttack from the verdicts of its first components, if these were measured on the same images."""
     if not isinstance(measure, Attacked) or not _is_autoattack(measure) or ledger.stages:
         return
     names = CASCADES["standard"]
@@ -77,8 +77,8 @@ def begin_from_shorter(store: Store, measure: Measure, ledger: Ledger) -> None:
 
 
 @lru_cache(maxsize=2)
-def load(config: DataConfig, data_dir: str | None, training: bool) -> data.Splits:
-    """Load data once for the runs that share it."""
+def load_splits(config: DataConfig, data_dir: str | None, training: bool) -> data.Splits:
+    """Load the splits once for the runs that share them."""
     if training:
         ensure_generated(config, data_dir)
     return data.load_splits(config, data_dir, training=training)
@@ -86,7 +86,7 @@ def load(config: DataConfig, data_dir: str | None, training: bool) -> data.Split
 
 @dataclass(frozen=True)
 class Runner:
-    """Makes cells in this process."""
+    """Trains and measures cells in this process."""
 
     out: Path
     device: torch.device
@@ -94,12 +94,12 @@ class Runner:
     stop: StopSignal
     say: Callable[[str], None]
     call: str = field(default_factory=lambda: uuid4().hex)
-    """The call of the command that this process works for: within one, a cell that failed is not tried again."""
+    """Id of the command that this process works for; a cell that failed is not retried within it."""
 
     def make_all(self, cells: Sequence[Cell]) -> None:
-        """Make all cells that are not finished, helpers among them; `Stopped` if a stop is requested.
+        """Complete all unfinished cells, including helpers; `Stopped` if a stop is requested.
 
-        A cell that another process holds, or whose helper another process makes, is looked at again at the end.
+        A cell that another process holds, or whose helper another process makes, is checked again at the end.
         """
         left = self.left(cells)
         total, before, waited = len(left), len(left) + 1, 0
@@ -135,7 +135,7 @@ class Runner:
         return str(failure["reason"]) if failure["call"] == self.call else ""
 
     def _waits(self, store: Store) -> bool:
-        """Whether a run cannot begin yet: its helper is neither trained nor failed."""
+        """Whether a run has to wait for its helper, which is neither trained nor failed."""
         helper = None if store.trained else helper_store(store)
         return helper is not None and not helper.trained and not self._failed(helper)
 
@@ -151,42 +151,42 @@ class Runner:
             except (Stopped, KeyboardInterrupt):
                 raise
             except Exception as error:
-                words = in_words(error)
-                self.say(f"failed: {store.path.name}: {words}")
+                line = error_line(error)
+                self.say(f"failed: {store.path.name}: {line}")
                 if not isinstance(error, UserError):
                     traceback.print_exc(file=sys.stderr)
-                write_json(store.failure, {"reason": words, "call": self.call})
+                write_json(store.failure, {"reason": line, "call": self.call})
 
     def _make(self, store: Store) -> None:
         """Train and measure a cell that this process holds; `Stopped` if a stop is requested before it is finished."""
         store.unpack()
         store.run.check_links()
         if store.lacks_weights():
-            self.say(f"{store.path.name} has no weights to measure: it is trained again")
+            self.say(f"{store.path.name} has no weights to measure: training again")
             store.begin_again()
-        splits = load(store.cell.config.data, self.data_dir, not store.trained)
+        splits = load_splits(store.cell.config.data, self.data_dir, not store.trained)
         if not store.trained:
             self._train(store, splits)
         if store.restore_measurements():
-            self.say(f"{store.path.name} is the same run as before: what was measured on it stays")
+            self.say(f"{store.path.name} is the same run as before: its measurements are kept")
         store.measures.mkdir(exist_ok=True)
-        for measure in sorted(store.cell.measures, key=_is_autoattack):  # last: it begins with its components' verdicts
+        for measure in sorted(store.cell.measures, key=_is_autoattack):  # last: it starts from its components' verdicts
             if store.has(measure):
                 continue
             if self.stop.requested:
                 raise Stopped
-            ready = self._prepare(store, measure, splits)
-            ledger = StoppableLedger(store.ledger(measure), f"{measure_key(measure)} {ready.digest}", self.stop)
+            subject = self._prepare(store, measure, splits)
+            ledger = StoppableLedger(store.ledger(measure), f"{measure_key(measure)} {subject.digest}", self.stop)
             begin_from_shorter(store, measure, ledger)
-            facts, tensors = measure.run(ready, ledger)
-            store.keep(measure, ({**facts, DIGEST: ready.digest, "environment": environment(self.device)}, tensors))
+            facts, tensors = measure.run(subject, ledger)
+            store.keep(measure, ({**facts, DIGEST: subject.digest, "environment": environment(self.device)}, tensors))
 
     def _train(self, store: Store, splits: data.Splits) -> None:
         cell = store.cell
         if not store.run.config.exists():
             RunFolder.create(store.path, cell.config)
         elif store.run.read_config() != cell.config:
-            raise UserError(f"{store.path} holds a run of another configuration: choose another --out.")
+            raise UserError(f"{store.path} contains a run with another configuration: choose another --out.")
         link_helper(store)
         watcher = Watcher(cell.watch, cell.config, splits, store.path, self.device) if cell.watch else None
         if self.stop.requested or not train(cell.config, store.run, splits, self.device, watcher, self.stop):
@@ -196,7 +196,7 @@ class Runner:
         config, n = store.cell.config, measure.n
         if isinstance(measure, Attacked) and measure.split == "unused":
             splits = replace(splits, test=data.unused(config.data, n or 1, self.data_dir))
-        subject = Subject(
+        options = Subject(
             config.data,
             config.model,
             weights=measure.weights,  # type: ignore[arg-type]
@@ -206,4 +206,4 @@ class Runner:
             device=str(self.device),
             data_dir=self.data_dir,
         )
-        return load_subject(store.path, subject, splits)
+        return load_subject(store.path, options, splits)

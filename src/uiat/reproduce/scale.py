@@ -1,4 +1,4 @@
-"""What a scale is: the runs that replace the paper's (data, networks, epochs), and what is measured on them."""
+"""Scales: the runs that replace the paper's (data, networks, epochs), and their measurements."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -49,7 +49,7 @@ class Scale:
     generated: Callable[[str, str, str], AnyConfig | None]
     """The runs of Table 4, with its networks; `None` where the scale has none."""
     data: Mapping[str, str]
-    """The paper's data sets that are measured, and what they are called here."""
+    """Data sets of the paper that are measured, and their names here."""
     networks: Mapping[str, str]
     """The paper's networks, and the networks that replace them here."""
     generated_networks: Mapping[str, str]
@@ -57,7 +57,7 @@ class Scale:
     eps: float
     """The radius that replaces ε = 8/255."""
     caveat: str
-    """What its numbers say of the paper's claims."""
+    """What its numbers do and do not show about the paper's claims."""
     seeds: int
     images: int | None
     """Test images for natural accuracy, PGD-20, CW and curves; `None`: all."""
@@ -67,9 +67,9 @@ class Scale:
     """Test images for it and for AutoAttack; `None`: all."""
     watch: Watch
     rounds: int
-    """How often every method is timed where times are compared."""
+    """Repetitions of each benchmark."""
     tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    """What `tuning` found better than a method's default: the learning rate (`lr`), or a field of the method."""
+    """Overrides of a method's recipe, found by `tuning`: the learning rate (`lr`), or a field of the method."""
     weights: str = "best"
     """The weights that are measured unless a table says otherwise: `best` epoch on the validation split, or `last`."""
     aa: str = "autoattack"
@@ -128,7 +128,7 @@ class Scale:
         return tuned(self.runs(method, data, network), self.tuned.get(method, {}))
 
     def instead_of(self, other: str, method: str) -> AnyConfig:
-        """Return the run of a method with the learning rate and weight of another, whose place it takes."""
+        """Return the run of a method with the learning rate and weight of another, which it replaces."""
         return tuned(self.runs(method, "CIFAR-10", "ResNet-18"), self.tuned.get(other, {}))
 
     def single_step(self, method: str, levels: int) -> AnyConfig:
@@ -140,12 +140,12 @@ class Scale:
         return change_method(config, None, **changes)
 
     def larger(self, method: str, levels: float) -> AnyConfig:
-        """Return a run of Table 3: another ε; α and ε' stay as they are."""
+        """Return a run of Table 3: another ε, with the default α and ε'."""
         config = self.config(method)
         return change_method(config, None, attack=replace(attack_of(config), eps=self.radius(levels)))
 
     def timing(self, network: str, methods: tuple[str, ...]) -> Timing:
-        """Return the race of Table 2 on one of the paper's networks."""
+        """Return the benchmark of Table 2 on one of the paper's networks."""
         return timing_of(self.config("uiat", network=network), methods, self.rounds)
 
     def attacked(self, attack: str, weights: str | None = None) -> Attacked:

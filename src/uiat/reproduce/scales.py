@@ -1,4 +1,4 @@
-"""The three scales: `smoke` (digits), `cpu` (a part of CIFAR-10 at 16×16) and `paper` (A.2 as it stands)."""
+"""The three scales: `smoke` (digits), `cpu` (a part of CIFAR-10 at 16×16) and `paper` (A.2 of the paper)."""
 
 from dataclasses import replace
 
@@ -10,20 +10,20 @@ from uiat.methods import IAT, UIAT
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
 from uiat.recipes.paper import as_single_step
-from uiat.recipes.small import at_radius
+from uiat.recipes.radius import at_radius
 from uiat.reproduce.measures import Watch
 from uiat.reproduce.scale import PAPER_EPS, Scale, change_method
 from uiat.reproduce.stand_in import stand_in_name
 
-# --- paper: A.2 as it stands, from the recipes ---
+# --- paper: A.2 of the paper, from the recipes ---
 
-DATA = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}
+PAPER_DATA = {"CIFAR-10": "cifar10", "CIFAR-100": "cifar100", "SVHN": "svhn"}
 _NETWORKS = {"ResNet-18": "resnet18", "WRN-28": "wrn-28-10", "WRN-34": "wrn-34-10"}
 
 
 def paper(method: str, data: str, network: str) -> AnyConfig:
     """Return the recipe of A.2."""
-    return recipes.get(f"{DATA[data]}-{_NETWORKS[network]}-{method}")
+    return recipes.get_recipe(f"{PAPER_DATA[data]}-{_NETWORKS[network]}-{method}")
 
 
 # --- cpu: 3,000 images of CIFAR-10 at 16×16 (Table 1: and of CIFAR-100 with its 20 coarse classes), mirrored but
@@ -42,7 +42,7 @@ TUNED: dict[str, dict[str, float]] = {
 
 def cpu(method: str, data: str, network: str) -> AnyConfig:
     """Return a run on a part of CIFAR-10 or, for CIFAR-100, of its images with coarse labels."""
-    config, name = small.cifar10(method), "cifar100-coarse" if data == "CIFAR-100" else "cifar10"
+    config, name = small.cifar10_small(method), "cifar100-coarse" if data == "CIFAR-100" else "cifar10"
     return replace(
         config,
         data=replace(config.data, name=name, crop=0, subset=3_500, validation=500, test_subset=None),
@@ -52,7 +52,7 @@ def cpu(method: str, data: str, network: str) -> AnyConfig:
     )
 
 
-# --- smoke: digits and the smallest network, so that everything takes minutes ---
+# --- smoke: digits and the smallest network, so that all experiments take minutes ---
 
 _TINY: dict[str, ModelConfig] = {
     "ResNet-18": ResNet(blocks=(1, 1), width=8),
@@ -87,7 +87,7 @@ _RELATIVES: dict[str, ModelConfig] = {
 
 
 def _paper_generated(method: str, data: str, network: str) -> AnyConfig:
-    return recipes.get(f"{DATA[data]}-ddpm-{_GENERATED_NETWORKS[network]}-{method}")
+    return recipes.get_recipe(f"{PAPER_DATA[data]}-ddpm-{_GENERATED_NETWORKS[network]}-{method}")
 
 
 def _cpu_generated(method: str, data: str, network: str) -> AnyConfig | None:
@@ -136,8 +136,8 @@ SCALES: dict[str, Scale] = {
         },
         generated_networks={"PRN-18": "PreActResNet (1, 1), width 8"},
         eps=SMOKE_EPS,
-        caveat="Digits, a toy network, 8 epochs and a few images: this shows that everything works, and decides "
-        "nothing of what the paper says of its own data.",
+        caveat="Digits, a toy network, 8 epochs and a few images: this shows that everything works, but not "
+        "whether the paper's claims hold.",
         seeds=1,
         images=None,
         robust="autoattack",
@@ -163,8 +163,8 @@ SCALES: dict[str, Scale] = {
         networks={"ResNet-18": "ResNet-8, width 24", "WRN-28": "WRN-10-1", "WRN-34": "WRN-16-1"},
         generated_networks={"PRN-18": "PreActResNet-8", "WRN-28-10": "WRN-10-1"},
         eps=PAPER_EPS,
-        caveat="Real images and real methods at a small size: what holds here need not hold at the paper's size, nor "
-        "the other way round.",
+        caveat="Real images and real methods at a small size: what holds here need not hold at the paper's size, "
+        "and vice versa.",
         seeds=3,
         images=None,
         robust="apgd-ce+apgd-t",
@@ -188,13 +188,13 @@ SCALES: dict[str, Scale] = {
         "paper",
         "paper",
         paper,
-        lambda method: recipes.get(f"cifar10-preactresnet18-{method}"),
+        lambda method: recipes.get_recipe(f"cifar10-preactresnet18-{method}"),
         _paper_generated,
-        data={name: name for name in DATA},
+        data={name: name for name in PAPER_DATA},
         networks={"ResNet-18": "ResNet-18", "WRN-28": "WRN-28-10", "WRN-34": "WRN-34-10"},
         generated_networks={"PRN-18": "PRN-18", "WRN-28-10": "WRN-28-10"},
         eps=PAPER_EPS,
-        caveat="The paper's own setting, but for what it leaves open (docs/decisions.md).",
+        caveat="The setting of the paper, except for what it leaves open (docs/decisions.md).",
         seeds=1,
         images=None,
         robust="autoattack",
@@ -205,7 +205,7 @@ SCALES: dict[str, Scale] = {
 }
 
 
-def get(name: str) -> Scale:
+def get_scale(name: str) -> Scale:
     """Return a scale by its name."""
     if name not in SCALES:
         raise unknown("scale", name, SCALES)

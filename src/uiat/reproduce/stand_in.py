@@ -1,4 +1,4 @@
-"""Stand-ins for generated images at the smoke scale: training digits, shifted and with noise. No model made them."""
+"""Stand-ins for generated images at the smoke scale: training digits, shifted and with noise."""
 
 import hashlib
 import json
@@ -15,17 +15,23 @@ from uiat.data.data_config import DataConfig, Generated
 from uiat.io import atomic
 from uiat.rng import generator
 
-PREFIX = "digits_stand_in"
-COUNT = 2000
+STAND_IN_PREFIX = "digits_stand_in"
+STAND_IN_IMAGES = 2000
 SHIFT, NOISE = 1, 24
 """The largest shift in pixels, and the largest noise in levels of 255."""
 SEED = 0
 
 
 def stand_in_name(config: DataConfig) -> str:
-    """Return the file's name, with a digest of all it is made from: other numbers or digits are another file."""
-    facts = {"count": COUNT, "shift": SHIFT, "noise": NOISE, "seed": SEED, "data": encode(_originals(config), key=True)}
-    return f"{PREFIX}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]}.npz"
+    """Return the file's name, with a digest of all that determines its content."""
+    facts = {
+        "count": STAND_IN_IMAGES,
+        "shift": SHIFT,
+        "noise": NOISE,
+        "seed": SEED,
+        "data": encode(_originals(config), key=True),
+    }
+    return f"{STAND_IN_PREFIX}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]}.npz"
 
 
 def _originals(config: DataConfig) -> DataConfig:
@@ -40,10 +46,10 @@ def ensure_generated(config: DataConfig, data_dir: str | None) -> None:
         return
     images = data.load_splits(_originals(config), data_dir).train
     key = generator(SEED, "stand-in")
-    chosen = torch.randint(len(images), (COUNT,), generator=key)
-    across, down = torch.randint(-SHIFT, SHIFT + 1, (2, COUNT), generator=key).tolist()
+    chosen = torch.randint(len(images), (STAND_IN_IMAGES,), generator=key)
+    across, down = torch.randint(-SHIFT, SHIFT + 1, (2, STAND_IN_IMAGES), generator=key).tolist()
     moved = [torch.roll(x, (d, a), (1, 2)) for x, d, a in zip(images.x[chosen], down, across, strict=True)]
-    noise = torch.randint(-NOISE, NOISE + 1, (COUNT, *images.x.shape[1:]), generator=key)
+    noise = torch.randint(-NOISE, NOISE + 1, (STAND_IN_IMAGES, *images.x.shape[1:]), generator=key)
     x = (torch.stack(moved).int() + noise).clamp(0, 255).to(torch.uint8)
     path.parent.mkdir(parents=True, exist_ok=True)
     with suppress(FileExistsError), atomic(path, exclusive=True) as temporary, temporary.open("wb") as file:

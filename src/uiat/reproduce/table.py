@@ -1,6 +1,6 @@
-"""A table of the paper as data: the run, the reading and the paper's figure of each place.
+"""Tables of the paper as data: the run, the reading and the paper's figure of each entry.
 
-The figures of the paper's six tables are in paper_tables.csv; `benchmarks/extract_paper_tables.py` extracts them anew.
+The figures of the paper's six tables are in paper_tables.csv; `benchmarks/extract_paper_tables.py` extracts them.
 """
 
 import csv
@@ -17,41 +17,39 @@ from uiat.bench.interleaved_timing import as_rounds, timing_warning
 from uiat.bench.pass_count import passes_per_image
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.measures import Attacked, Measure
-from uiat.reproduce.output import caption, to_latex, to_markdown, to_records, write_pages
 from uiat.reproduce.scale import Scale
-from uiat.reproduce.timing import TableRace, Timing
+from uiat.reproduce.timing import TableBenchmark, Timing
 
-FILE = Path(__file__).with_name("paper_tables.csv")
-FIELDS = ("table", "row", "column", "value")
+FIGURES_FILE = Path(__file__).with_name("paper_tables.csv")
 
 
 @cache
 def read_figures() -> dict[tuple[str, str, str], str]:
     """Return every figure by (table, row, column), as the paper writes it: `50.40` stays `50.40`."""
-    if not FILE.exists():
+    if not FIGURES_FILE.exists():
         return {}
-    with FILE.open(newline="", encoding="utf-8") as file:
+    with FIGURES_FILE.open(newline="", encoding="utf-8") as file:
         return {(line["table"], line["row"], line["column"]): line["value"] for line in csv.DictReader(file)}
 
 
 def paper_figure(table: str, row: str, column: str) -> str:
-    """Return one figure; a place that the paper's table does not have is a mistake in this package."""
+    """Return one figure; `KeyError` if the paper's table has no such entry."""
     return read_figures()[table, row, column]
 
 
 class Reading(Protocol):
-    """How the numbers of a place are read from finished runs."""
+    """How the numbers of an entry are read from finished runs."""
 
     @property
     def measure(self) -> Measure | None:
-        """What has to be measured on the cell for it, beside the training."""
+        """The measurement that it needs, besides the training."""
 
     @property
     def digits(self) -> int:
-        """Decimals that are shown."""
+        """Number of decimals shown."""
 
     def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
-        """Return a number for each seed that is known; a single one for times."""
+        """Return one number for each finished seed; for times, a single number."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +69,7 @@ class Percent:
 
 @dataclass(frozen=True)
 class EpochTime:
-    """Time of an epoch in the fastest round, in units of `unit` seconds."""
+    """Time of an epoch in the fastest repetition, in units of `unit` seconds."""
 
     timing: Timing
     method: str
@@ -80,12 +78,12 @@ class EpochTime:
     measure: Measure | None = None
 
     def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
-        """Read the fastest round: other work on the machine makes others slower, and none faster."""
-        rounds = self.rounds(out)
-        return [min(rounds) / self.unit] if rounds else []
+        """Read the fastest repetition: other work on the machine only makes repetitions slower."""
+        seconds = self.repetitions(out)
+        return [min(seconds) / self.unit] if seconds else []
 
-    def rounds(self, out: Path) -> list[float]:
-        """Read the seconds of every round; empty before the race."""
+    def repetitions(self, out: Path) -> list[float]:
+        """Read the seconds of every repetition; empty before the benchmark."""
         return self.timing.epoch_seconds(self.method, out)
 
 
@@ -98,28 +96,28 @@ class EpochPasses:
     measure: Measure | None = None
 
     def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
-        """Count the passes; no run is needed for that."""
+        """Count the passes; needs no run."""
         epochs = self.config.train.epochs
         return [sum(passes_per_image(self.config.method, epochs)) / epochs]
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One place of a table."""
+    """One entry of a table."""
 
     row: str
     group: str
     """The heading that several columns share; empty: none."""
     column: str
     cell: Cell | None
-    """The run; `None`: this scale has none for it."""
+    """The run; `None` if this scale has none."""
     reading: Reading
     paper: str = ""
-    """The paper's figure; empty: it has none."""
+    """The paper's figure; empty if it has none."""
     section: str = ""
     """Rows of one section are compared with each other."""
     best: str = "most"
-    """Which is best in a column of a section: `most`, `least`, or empty for none."""
+    """Which value is best in a column of a section: `most`, `least`, or empty for none."""
 
     def runs(self, seeds: int) -> list[Cell]:
         """Return its run at each seed, with the measurement that its reading needs."""
@@ -137,28 +135,22 @@ class Table:
     entries: tuple[Entry, ...]
     notes: tuple[str, ...] = ()
     label: str = "method"
-    """What the first column holds."""
+    """Heading of the first column."""
     timings: tuple[Timing, ...] = ()
-    """What is timed for it, beside the runs."""
+    """Benchmarks that it shows, besides runs."""
     name_sections: bool = True
-    """Whether the sections have names to show; else they only say which rows are compared."""
+    """Whether names of sections are shown; otherwise they only group the rows that are compared."""
     one_seed: bool = False
-    """Whether its runs have one seed, however many the others have."""
+    """Whether its runs have one seed, regardless of --seeds."""
 
     def cells(self, seeds: int) -> Iterator[Cell]:
         """Return the runs it needs."""
         groups = {entry.group for entry in self.entries if entry.cell is not None}
         for entry in self.entries:
             section = entry.section if self.name_sections else ""
-            words = (section, entry.row, entry.group if len(groups) > 1 else "")
-            label = f"{self.name}: {', '.join(filter(None, words))}"
+            parts = (section, entry.row, entry.group if len(groups) > 1 else "")
+            label = f"{self.name}: {', '.join(filter(None, parts))}"
             yield from (cell.labelled(label) for cell in entry.runs(1 if self.one_seed else seeds))
-
-    def write(self, out: Path, seeds: int) -> list[Path]:
-        """Write the four files, with the numbers of the runs that are finished."""
-        filled = fill(self, out, seeds)
-        pages = (to_markdown(filled), to_latex(filled))
-        return write_pages(self, out, caption(filled), {"entries": to_records(filled)}, pages)
 
 
 @dataclass(frozen=True)
@@ -167,12 +159,12 @@ class Filled:
 
     table: Table
     numbers: dict[Entry, tuple[float, ...]]
-    """A value for each seed that is finished; entries without one are left out."""
+    """Values of the finished seeds; entries without any are omitted."""
     seeds: int
     devices: tuple[str, ...] = ()
-    """What its times were taken on."""
+    """Devices of its benchmarks."""
     timing_warning: str = ""
-    """Why they cannot be trusted; empty if they can."""
+    """Why the times are unreliable; empty if they are not."""
 
     def rows(self) -> list[tuple[str, str]]:
         """Return (section, row) in order."""
@@ -188,7 +180,7 @@ class Filled:
         return list(dict.fromkeys((entry.group, entry.column) for entry in self.table.entries))
 
     def at(self, row: tuple[str, str], column: tuple[str, str]) -> Entry | None:
-        """Return the entry of a place, if there is one."""
+        """Return the entry at a row and column, if there is one."""
         return self._places.get((*row, *column))
 
     @cached_property
@@ -196,7 +188,7 @@ class Filled:
         return {(e.section, e.row, e.group, e.column): e for e in self.table.entries}
 
     def is_best(self, entry: Entry) -> bool:
-        """Whether no finished row of the section is better in this column; a row alone is not the best of any."""
+        """Whether no finished row of the section is better in this column; a single row is not called the best."""
         place = (entry.section, entry.group, entry.column)
         rivals = [e for e in self.numbers if (e.section, e.group, e.column) == place]
         if entry not in self.numbers or not entry.best or len(rivals) < 2:
@@ -206,10 +198,12 @@ class Filled:
         return value == (max(means) if entry.best == "most" else min(means))
 
 
-def races_of(experiments: Iterable[object], out: Path, device: torch.device, *, anew: bool = False) -> list[TableRace]:
-    """Return the races of some tables and figures."""
+def benchmarks_of(
+    experiments: Iterable[object], out: Path, device: torch.device, *, retime: bool = False
+) -> list[TableBenchmark]:
+    """Return the benchmarks of some tables and figures."""
     tables = [experiment for experiment in experiments if isinstance(experiment, Table)]
-    return [TableRace(table.name, timing, out, device, anew) for table in tables for timing in table.timings]
+    return [TableBenchmark(table.name, timing, out, device, retime) for table in tables for timing in table.timings]
 
 
 def fill(table: Table, out: Path, seeds: int) -> Filled:
@@ -217,14 +211,14 @@ def fill(table: Table, out: Path, seeds: int) -> Filled:
     readings = {entry: tuple(entry.reading.values(entry.cell, out, seeds)) for entry in table.entries}
     numbers = {entry: values for entry, values in readings.items() if values}
     devices = dict.fromkeys(device for timing in table.timings if (device := timing.device(out)))
-    return Filled(table, numbers, seeds, tuple(devices), _doubt(table, out))
+    return Filled(table, numbers, seeds, tuple(devices), _timing_warning(table, out))
 
 
-def _doubt(table: Table, out: Path) -> str:
-    """Say once why the times of a table cannot be trusted, however many races they are from."""
-    rounds = {
+def _timing_warning(table: Table, out: Path) -> str:
+    """Warn once of unreliable times in a table, for all of its benchmarks."""
+    repetitions = {
         f"{entry.row}, {entry.column}": as_rounds(seconds)
         for entry in table.entries
-        if isinstance(entry.reading, EpochTime) and (seconds := entry.reading.rounds(out))
+        if isinstance(entry.reading, EpochTime) and (seconds := entry.reading.repetitions(out))
     }
-    return timing_warning(rounds)
+    return timing_warning(repetitions)

@@ -1,4 +1,4 @@
-"""Times of Tables 2 and 5: steps of all methods of a column in one race of `uiat bench`, kept by device."""
+"""Timings of Tables 2 and 5: training steps of all methods of a column, benchmarked interleaved, stored by device."""
 
 import hashlib
 import json
@@ -28,19 +28,19 @@ from uiat.runs.run_folder import read_json
 
 FOLDER = "timing"
 SHORT_SECONDS = 0.2
-"""A shorter step may be interrupted by other work on the machine in all of its time: several then make one turn."""
+"""Other work on the machine may interrupt all of a shorter step: a turn then consists of several steps."""
 FEWEST, MOST = 3, 7
 """Steps of such a turn, of which the fastest counts."""
 CHEAP_SECONDS = 20.0
-"""How long a race may take with more steps a turn than the fewest."""
+"""How long a benchmark with more than the fewest steps a turn may take."""
 CPU_SECONDS = 30 * 60.0
-"""A race that takes longer on a CPU is left to a GPU."""
-LOOK_SECONDS = 1.0
+"""A longer benchmark is skipped on a CPU."""
+QUIET_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class Timing:
-    """A race of methods on one network, with a batch and a data set's dimensions."""
+    """A benchmark of methods on one network, with a batch size and the dimensions of a data set."""
 
     model: Any
     """The network's configuration."""
@@ -56,37 +56,37 @@ class Timing:
 
     @property
     def train(self) -> Training:
-        """How the steps are made."""
+        """The training configuration of the steps."""
         return Training(precision=self.precision, compile=self.compile)
 
     @property
     def name(self) -> str:
-        """The network's kind, and a key of all that is raced; the same on every machine."""
+        """The kind of the network and a key of the benchmark; the same on every machine."""
         text = json.dumps(encode(self, key=True), sort_keys=True)
         return f"{type(self.model).__name__}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
 
     def file(self, out: Path, device: torch.device) -> Path:
         """Return where its result on a device is, or will be."""
-        words = re.findall(r"[A-Za-z0-9]+", show_device(environment(device)))
-        return out / FOLDER / f"{'-'.join((self.name, *words))}.json"
+        parts = re.findall(r"[A-Za-z0-9]+", show_device(environment(device)))
+        return out / FOLDER / f"{'-'.join((self.name, *parts))}.json"
 
     def known(self, out: Path) -> Path | None:
-        """Return the result that is shown: a GPU's before a CPU's, then the newest. `None` before any race."""
+        """Return the result that is shown: a GPU's before a CPU's, then the newest. `None` before any benchmark."""
         files = (out / FOLDER).glob(f"{self.name}-*.json")
         return max(files, key=lambda path: (not _by_cpu(path), path.stat().st_mtime_ns), default=None)
 
     def read(self, out: Path) -> dict[str, Any]:
-        """Return the content of the result that is shown; empty before any race."""
+        """Return the content of the result that is shown; empty before any benchmark."""
         path = self.known(out)
         return {} if path is None else read_json(path)
 
     def is_left(self, out: Path, device: torch.device) -> bool:
-        """Whether a race on the device has something to add: a CPU's has not where a GPU's is known."""
+        """Whether the benchmark is to be run on the device: not on a CPU if the result of a GPU exists."""
         known = self.known(out)
         return not self.file(out, device).exists() and (known is None or device.type != "cpu" or _by_cpu(known))
 
     def measure(self, out: Path, device: torch.device) -> None:
-        """Race, and write the result."""
+        """Run the benchmark, and write the result."""
         setting = BenchSetting(self.model, split_sizes(self.data).spec, self.batch_size, device, self.train)
         timed = [timed_method(name, setting) for name in self.methods]
         trial = time_methods(timed, 1, device).steps.values()  # warms up all methods, too
@@ -99,19 +99,19 @@ class Timing:
         write_json(path, {**facts, "seconds_a_step": turns})
 
     def epoch_seconds(self, method: str, out: Path) -> list[float]:
-        """Return the seconds of an epoch, round by round; empty before the race."""
+        """Return the seconds of an epoch, one for each repetition; empty before the benchmark."""
         return [self.steps * seconds for seconds in self.read(out).get("seconds_a_step", {}).get(method, ())]
 
     def timing_warning(self, out: Path) -> str:
-        """Say why the times that are shown cannot be trusted; empty if their rounds agree, or before the race."""
+        """Return why the times shown are unreliable; empty if repetitions agree, or before the benchmark."""
         return timing_warning({m: as_rounds(s) for m, s in self.read(out).get("seconds_a_step", {}).items()})
 
     def device(self, out: Path) -> str:
-        """Return the device of the times that are shown; empty before the race."""
+        """Return the device of the times that are shown; empty before the benchmark."""
         return show_device(self.read(out).get("environment", {}))
 
     def estimate(self, device: torch.device) -> float:
-        """Return about how many seconds the race takes on this machine."""
+        """Estimate the seconds that the benchmark takes on this machine."""
         speed, steps, train = pace(self.model, split_sizes(self.data).spec, device, self.precision), [], self.train
         for name in self.methods:
             passes = passes_per_image(METHODS[name], train.epochs)
@@ -121,13 +121,13 @@ class Timing:
 
 
 def show_device(environment: dict[str, Any]) -> str:
-    """Write the device of a result, and how many threads a CPU had."""
+    """Format the device of a result, with the number of threads of a CPU."""
     name, threads = environment.get("device", ""), environment.get("threads")
     return f"{name}, {threads} thread{'' if threads == 1 else 's'}" if name.startswith("cpu") and threads else name
 
 
 def steps_a_turn(seconds: Sequence[float], rounds: int) -> int:
-    """Return how many steps a turn takes, an odd number, by the seconds of each step of a round."""
+    """Return the number of steps of a turn, which is odd, from the seconds of each step of a repetition."""
     if max(seconds) >= SHORT_SECONDS:
         return 1
     cheap = int(CHEAP_SECONDS / max(1e-9, rounds * sum(seconds)))
@@ -139,63 +139,63 @@ def _by_cpu(path: Path) -> bool:
 
 
 def timing_of(config: AnyConfig, methods: tuple[str, ...], rounds: int) -> Timing:
-    """Return the race of some methods on a run's network and data."""
+    """Return the benchmark of some methods on a run's network and data."""
     train, steps = config.train, images_per_epoch(config, split_sizes(config.data).train) / config.train.batch_size
     return Timing(config.model, config.data, train.batch_size, steps, methods, rounds, train.precision, train.compile)
 
 
 @dataclass(frozen=True)
-class TableRace:
-    """A race whose times a table shows, on one device."""
+class TableBenchmark:
+    """A benchmark whose times a table shows, on one device."""
 
     table: str
     timing: Timing
     out: Path
     device: torch.device
-    anew: bool = False
-    """Whether times that are known are measured again."""
+    retime: bool = False
+    """Whether to repeat it although a result exists."""
 
     @property
     def title(self) -> str:
-        """Its name for people."""
+        """A readable name."""
         return f"times of {self.table} on {self.timing.name}"
 
     @property
     def is_left(self) -> bool:
-        """Whether there is something to measure."""
-        return self.anew or self.timing.is_left(self.out, self.device)
+        """Whether it is still to be run."""
+        return self.retime or self.timing.is_left(self.out, self.device)
 
     @property
     def seconds(self) -> float:
-        """About how long it takes here."""
+        """Estimated seconds on this machine."""
         return self.timing.estimate(self.device)
 
     @property
     def wants_gpu(self) -> bool:
-        """Whether this machine's CPU is too slow for it."""
+        """Whether it would take too long on this machine's CPU."""
         return self.device.type == "cpu" and self.seconds > CPU_SECONDS
 
     @property
     def state(self) -> str:
-        """Where it stands, in words."""
-        return ("wants a GPU" if self.wants_gpu else "new") if self.is_left else self.measured
+        """Its state, as text."""
+        return ("needs a GPU" if self.wants_gpu else "new") if self.is_left else self.measured
 
     @property
     def measured(self) -> str:
-        """Say on what the result that is shown was measured."""
+        """Name the device of the result shown."""
         return f"measured on {self.timing.read(self.out)['environment']['device']}"
 
     def run(self) -> None:
-        """Measure, unless another command has done so meanwhile."""
+        """Run it, unless another command has done so meanwhile."""
         if self.is_left:
             self.timing.measure(self.out, self.device)
 
 
 def wait_for_quiet(out: Path, say: Callable[[str], None]) -> None:
-    """Wait while other processes of this machine make runs in the folder, and say for which."""
+    """Wait while other processes of this machine work on runs in the folder, and print their names."""
     before: list[str] = []
     while names := held_here(out):
         if names != before:
-            say(f"times want the machine alone: waiting for {len(names)} runs of other processes: {', '.join(names)}")
+            say(f"timing needs an idle machine; waiting for {len(names)} runs of other processes: {', '.join(names)}")
         before = names
-        time.sleep(LOOK_SECONDS)
+        time.sleep(QUIET_POLL_SECONDS)

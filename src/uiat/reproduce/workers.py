@@ -1,4 +1,4 @@
-"""Runs in other processes: workers on this machine, or jobs of a Slurm cluster (with submitit, an optional extra)."""
+"""Worker processes on this machine, and jobs on a Slurm cluster (with submitit, an optional extra)."""
 
 import os
 import subprocess
@@ -16,12 +16,12 @@ from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.runner import Stopped
 
 CALL = "UIAT_REPRODUCE_CALL"
-"""Set in a worker process: the call it works for."""
+"""Set in a worker process: the id of the command it works for."""
 PROGRAM = "uiat"
 """The module that a worker process runs."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The GPUs that a process may use, by number or UUID."""
-LOOK_SECONDS = 0.5
+PROGRESS_SECONDS = 0.5
 
 
 def worker_gpus(device: torch.device) -> list[str]:
@@ -45,19 +45,19 @@ def run_workers(
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     with stop_file() as file, PlanProgress(cells, out, device) as progress:
         environment = {"OMP_NUM_THREADS": threads, **os.environ, CALL: call}
-        words = python_module(PROGRAM, "reproduce", *args)
+        command = python_module(PROGRAM, "reproduce", *args)
         workers, gpus = [], worker_gpus(device)
         for number in range(jobs):
             if gpus:
                 environment[VISIBLE] = gpus[number % len(gpus)]
             with (logs / f"worker-{number + 1}.txt").open("a", encoding="utf-8") as log:
-                workers.append(start_child(words, file, environment, stdout=log, stderr=log))
+                workers.append(start_child(command, file, environment, stdout=log, stderr=log))
         while any(worker.poll() is None for worker in workers):
-            time.sleep(LOOK_SECONDS)
+            time.sleep(PROGRESS_SECONDS)
             progress.look()
             if stop.requested:
                 file.touch()
-                _let_end(workers)
+                _await_exit(workers)
         for worker in workers:
             assert worker.stdin is not None
             worker.stdin.close()
@@ -65,40 +65,40 @@ def run_workers(
         raise Stopped
 
 
-def _let_end(workers: list[subprocess.Popen[bytes]]) -> None:
+def _await_exit(workers: list[subprocess.Popen[bytes]]) -> None:
     until = time.monotonic() + GRACE_SECONDS
     for worker in workers:
         try:
             worker.wait(timeout=max(0.1, until - time.monotonic()))
         except subprocess.TimeoutExpired:
-            worker.kill()  # its last checkpoint or batch is on the disk
+            worker.kill()  # its last checkpoint or batch is saved
             worker.wait()
 
 
 class SlurmJob:
-    """The command of one run. When its time limit ends it, submitit submits it again, and the run goes on."""
+    """The command of one run. When its time limit ends it, submitit submits it again, and the run resumes."""
 
-    def __init__(self, words: list[str], cell: Cell, out: Path):
-        self.words, self.cell, self.out = words, cell, out
+    def __init__(self, arguments: list[str], cell: Cell, out: Path):
+        self.arguments, self.cell, self.out = arguments, cell, out
 
     def __call__(self) -> int:
         """Run the command; the job fails if the command does, or is stopped before its run is finished."""
-        subprocess.run(python_module(*self.words), check=True)
+        subprocess.run(python_module(*self.arguments), check=True)
         if not Store(self.cell, self.out).finished:
-            raise RuntimeError(f"{self.cell.name} is not finished: the same command goes on")
+            raise RuntimeError(f"{self.cell.name} is not finished: submit again to resume")
         return 0
 
     def checkpoint(self) -> Any:
-        """Submit the same command again: all of the run is on the disk."""
+        """Submit the same command again: all progress of the run is saved."""
         import submitit
 
-        return submitit.helpers.DelayedSubmission(SlurmJob(self.words, self.cell, self.out))
+        return submitit.helpers.DelayedSubmission(SlurmJob(self.arguments, self.cell, self.out))
 
 
 def submit(cells: Sequence[Cell], out: Path, command: list[str], parameters: Sequence[str]) -> list[str]:
     """Submit a job of Slurm for each cell, and return their names.
 
-    `parameters` are submitit's, such as `timeout_min=600 slurm_partition=gpu`; whole numbers become numbers.
+    `parameters` are submitit's, such as `timeout_min=600 slurm_partition=gpu`; integers are converted.
     """
     try:
         import submitit

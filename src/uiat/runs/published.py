@@ -24,13 +24,13 @@ PUBLISHED_NAME = re.compile(
     r"(config|result)\.json|metrics\.jsonl|learning\.safetensors|measures/[\w+-]+-[0-9a-f]{8}\.(json|safetensors)"
 )
 """Names of the files of a run that are published."""
-LARGEST = 2**28
+LARGEST_TENSORS = 2**28
 """Bytes of a file of tensors beyond which nothing is decompressed."""
 
 
 def published_file(folder: Path) -> Path:
     """Return where the run of this folder is, or would be, published."""
-    return folder.with_name(folder.name + ".json")
+    return folder.parent / f"{folder.name}.json"
 
 
 def readable_folder(folder: Path) -> Path:
@@ -75,7 +75,7 @@ def unpack_run(file: Path, folder: Path) -> None:
         elif path.suffix == ".jsonl":
             content = "".join(f"{json.dumps(line)}\n" for line in value).encode()
         else:
-            content = zlib.decompressobj().decompress(b64decode(value), LARGEST)
+            content = zlib.decompressobj().decompress(b64decode(value), LARGEST_TENSORS)
         path.write_bytes(content)
 
 

@@ -1,4 +1,4 @@
-"""Every table and figure by its name: a function from a scale to what it is made of."""
+"""Registry of all tables and figures: functions from a scale to a `Table` or `Figure`."""
 
 from collections.abc import Callable
 
@@ -30,4 +30,4 @@ EXPERIMENTS: dict[str, Callable[[Scale], Experiment]] = {
     "control": control.control,
     "selection": selection.selection,
 }
-"""In the order of the paper, then what it does not have."""
+"""In the order of the paper, then those that it does not have."""

@@ -5,15 +5,15 @@ from pathlib import Path
 from typing import Any
 
 from uiat.config import AnyConfig
-from uiat.recipes.plus import BOOSTERS, LAM, PLUS, boosted, uiat_plus
+from uiat.recipes.plus import BOOSTERS, LAM, PLUS_BOOSTERS, boosted, uiat_plus
 from uiat.reproduce.cell import Cell, seed_stores
-from uiat.reproduce.experiments.tables import METHODS
+from uiat.reproduce.experiments.tables import TABLE1_METHODS
 from uiat.reproduce.measures import Measure
 from uiat.reproduce.scale import Scale, change_method, tuned
 from uiat.reproduce.table import Entry, Percent, Table
 
-COLUMNS = ("Natural", "PGD", "Robust")
-AS_IT_IS = "UIAT as it is"
+ACCURACY_COLUMNS = ("Natural", "PGD", "Robust")
+DEFAULT_UIAT = "UIAT (default)"
 CHANGES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "gradient through p": ("uiat", None, {"detach_target": False}),
     "gradient through p, λ = 1.75": ("uiat", None, {"detach_target": False, "lam": 1.75}),
@@ -22,15 +22,15 @@ CHANGES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "no momentum": ("uiat", "momentum", {"enabled": False}),
     "instance-wise, with momentum": ("iat", "momentum", {"enabled": True}),
 }
-"""What is changed: the method, its part, and the fields."""
+"""Changes: the method, its part, and the fields."""
 RADII = {"ε' halved": 0.5, "ε' doubled": 2.0}
 """ε' and its step, as multiples of the default."""
 
 
 def choices(scale: Scale) -> dict[str, AnyConfig]:
-    """Return UIAT as it is, and with one choice changed at a time that the paper leaves open."""
+    """Return UIAT, and UIAT with one choice changed at a time that the paper leaves open."""
     default = scale.config("uiat")
-    runs = {AS_IT_IS: default}
+    runs = {DEFAULT_UIAT: default}
     for name, (method, part, fields) in CHANGES.items():
         runs[name] = change_method(scale.instead_of("uiat", method), part, **fields)
     inverse: Any = default.method.inverse
@@ -40,34 +40,34 @@ def choices(scale: Scale) -> dict[str, AnyConfig]:
 
 
 def questions(scale: Scale) -> Table:
-    """Return what the paper leaves open: one choice changed at a time around UIAT's defaults."""
+    """Return the open questions: UIAT with one choice changed at a time that the paper leaves open."""
     entries = entries_of(scale, {("", name): config for name, config in choices(scale).items()})
     title = "Open questions: UIAT with one choice changed, accuracy (%)"
     return Table("questions", title, scale, entries, ("β, γ, T and T' are in Figure S2.",), label="changed")
 
 
 def plus(scale: Scale) -> Table:
-    """Return what boosters add to each method, and `uiat-plus` with one part changed at a time."""
+    """Return the effect of boosters on each method, and `uiat-plus` with one part changed at a time."""
     baselines = {"SAT": "sat", "TRADES": "trades", "MART": "mart"}
     plain = {**baselines, "UIAT": "uiat", "one-off UIAT": "uiat-oneoff"}
     configs = {name: scale.config(method) for name, method in plain.items()}
     one_off, same = configs["one-off UIAT"], "with the boosters of uiat-plus"
-    main = {("as they are", name): run for name, run in configs.items()}
+    main = {("without boosters", name): run for name, run in configs.items()}
     main |= {(same, name): boosted(configs[name]) for name in baselines}
     main[same, "uiat-plus"] = uiat_plus(one_off)
     parts = {("one-off UIAT", f"{name} alone"): boosted(one_off, (name,)) for name in BOOSTERS}
-    for name in PLUS:
-        others = tuple(other for other in PLUS if other != name)
+    for name in PLUS_BOOSTERS:
+        others = tuple(other for other in PLUS_BOOSTERS if other != name)
         parts["uiat-plus", f"without {name}"] = uiat_plus(one_off, others)
     parts["uiat-plus", "with AWP"] = uiat_plus(one_off, BOOSTERS)
     parts |= {("uiat-plus", f"λ = {lam:g}"): uiat_plus(one_off, lam=lam) for lam in (1.75, 3.5)}
-    notes = (f"uiat-plus is one-off UIAT with λ = {LAM:g} and boosters: {', '.join(PLUS)}.",)
-    entries = entries_of(scale, main, (*COLUMNS, "AA")) + entries_of(scale, parts)
+    notes = (f"uiat-plus is one-off UIAT with λ = {LAM:g} and boosters: {', '.join(PLUS_BOOSTERS)}.",)
+    entries = entries_of(scale, main, (*ACCURACY_COLUMNS, "AA")) + entries_of(scale, parts)
     return Table("plus", "Boosters: accuracy (%)", scale, entries, notes)
 
 
 def entries_of(
-    scale: Scale, runs: dict[tuple[str, str], AnyConfig], columns: tuple[str, ...] = COLUMNS
+    scale: Scale, runs: dict[tuple[str, str], AnyConfig], columns: tuple[str, ...] = ACCURACY_COLUMNS
 ) -> tuple[Entry, ...]:
     """Return the columns of runs by (section, row)."""
     group = scale.data["CIFAR-10"]
@@ -78,7 +78,7 @@ def entries_of(
     )
 
 
-WEIGHTS = {"trades": "omega", "mart": "beta", "hat": "beta", "iat": "lam", "uiat": "lam", "uiat-oneoff": "lam"}
+TUNED_FIELDS = {"trades": "omega", "mart": "beta", "hat": "beta", "iat": "lam", "uiat": "lam", "uiat-oneoff": "lam"}
 """The weight of a method's second term; SAT has none."""
 
 
@@ -96,12 +96,12 @@ class Validated:
 
 
 def candidates(scale: Scale, method: str) -> dict[str, AnyConfig]:
-    """Return the runs of a method: as it is, twice the rate, and half the weight at the better of the two rates.
+    """Return the runs of a method: the default, twice the rate, and half the weight at the better of the two rates.
 
     The better rate is the one in `scale.tuned`. A method without a weight tries half the rate instead.
     """
     config = scale.runs(method, "CIFAR-10", "ResNet-18")
-    lr, field = config.train.schedule.lr, WEIGHTS.get(method)
+    lr, field = config.train.schedule.lr, TUNED_FIELDS.get(method)
     better = scale.tuned.get(method, {}).get("lr", lr)
     third = {"lr": lr / 2} if field is None else {"lr": better, field: getattr(config.method, field) / 2}
     return {setting_of(run): run for run in (config, tuned(config, {"lr": 2 * lr}), tuned(config, third))}
@@ -120,7 +120,7 @@ def tuning(scale: Scale) -> Table:
     """Return the tuning budget, a section for each method; only the `cpu` scale is tuned, the paper gives its own."""
     entries = [
         Entry(row, "validation", column, Cell(config) if scale.name == "cpu" else None, Validated(field), section=name)
-        for name, method in METHODS.items()
+        for name, method in TABLE1_METHODS.items()
         for row, config in candidates(scale, method).items()
         for column, field in (("natural", "val_natural"), ("robust", "val_robust"))
     ]

@@ -8,7 +8,7 @@ from uiat.reproduce.experiments.beyond import entries_of
 from uiat.reproduce.scale import Scale, change_method
 from uiat.reproduce.table import Table
 
-COLUMNS = ("Natural", "PGD", "CW", "Robust")
+CONTROL_COLUMNS = ("Natural", "PGD", "CW", "Robust")
 KL, MOMENTUM, INVERSE = "+ KL to f(x)", "+ momentum", "+ inverse adversary"
 """The parts of UIAT, in the order in which they are added."""
 
@@ -42,8 +42,8 @@ def control_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
 
 
 def control(scale: Scale) -> Table:
-    """Return what each part of UIAT adds: SAT, the KL term with p = f(x), momentum, the inverse adversary."""
+    """Return the effect of each part of UIAT: SAT, the KL term with p = f(x), momentum, the inverse adversary."""
     notes = ("Rows without an inverse adversary have ε' = 0, so that p = f(x); everything else is equal.",)
     title = "Control: what each part of UIAT adds, accuracy (%)"
-    entries = entries_of(scale, control_runs(scale), COLUMNS)
+    entries = entries_of(scale, control_runs(scale), CONTROL_COLUMNS)
     return Table("control", title, scale, entries, notes, label="part")

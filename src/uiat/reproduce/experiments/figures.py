@@ -13,7 +13,7 @@ from uiat.report.inverse_grid import PictureRow, draw_inverses
 from uiat.report.panels import Panel, draw_panels
 from uiat.reproduce.cell import Cell, common_seeds, seed_stores
 from uiat.reproduce.figure import Figure, PlottedPoint, accuracy_point, draw_each_panel, lines_of
-from uiat.reproduce.measures import LINES, read_learning
+from uiat.reproduce.measures import LEARNING_LINES, read_learning
 from uiat.reproduce.scale import Scale
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def fig2(scale: Scale) -> Figure:
             runs = [read_learning(store.run.path) for store in seed_stores(cell, out, seeds)]
             for epoch in range(cell.config.train.epochs if runs else 0):
                 plotted += [
-                    accuracy_point(panel, line, epoch + 1, [run[line][epoch] for run in runs]) for line in LINES
+                    accuracy_point(panel, line, epoch + 1, [run[line][epoch] for run in runs])
+                    for line in LEARNING_LINES
                 ]
         return plotted
 

@@ -2,9 +2,9 @@
 
 from uiat.config import AnyConfig
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.experiments.beyond import WEIGHTS, setting_of
+from uiat.reproduce.experiments.beyond import TUNED_FIELDS, setting_of
 from uiat.reproduce.experiments.sweeps import trained_at
-from uiat.reproduce.experiments.tables import LAST, METHODS
+from uiat.reproduce.experiments.tables import LAST, TABLE1_METHODS
 from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale, tuned
 from uiat.reproduce.table import Entry, Percent, Table
@@ -33,7 +33,7 @@ def with_value(scale: Scale, method: str, value: float) -> AnyConfig:
     """Return the run of a method with a value of its grid, at the learning rate that the scale has for it."""
     if method == "sat":
         return trained_at(scale, method, value)
-    return tuned(scale.config(method), {WEIGHTS[method]: value})
+    return tuned(scale.config(method), {TUNED_FIELDS[method]: value})
 
 
 def grid_runs(scale: Scale, method: str) -> dict[str, AnyConfig]:
@@ -53,7 +53,7 @@ def selection(scale: Scale) -> Table:
     columns = {name: Attacked(attack, IMAGES, LAST, "unused", scale.batch_size) for name, attack in attacks.items()}
     entries = [
         Entry(row, "unused", column, Cell(run) if scale.name == "cpu" else None, Percent(measure), section=name)
-        for name, method in METHODS.items()
+        for name, method in TABLE1_METHODS.items()
         for row, run in grid_runs(scale, method).items()
         for column, measure in columns.items()
     ]

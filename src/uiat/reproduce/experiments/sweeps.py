@@ -16,7 +16,7 @@ from uiat.reproduce.scale import Scale, change_method
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture
 
-COLUMNS = {"natural": "Natural", "robust": "Robust"}
+SWEEP_COLUMNS = {"natural": "Natural", "robust": "Robust"}
 OF_EPOCHS = " (fraction of the epochs)"
 
 
@@ -39,7 +39,7 @@ class Sweep:
 
     def cells(self, scale: Scale) -> dict[float, Cell]:
         """Return the runs by their value, with the measurements of both columns, and the value as their label."""
-        measures = tuple(scale.attacked(column) for column in COLUMNS.values())
+        measures = tuple(scale.attacked(column) for column in SWEEP_COLUMNS.values())
         by_value = {}
         for value in self.values(scale):
             words = f"{100 * value:g} %" if self.unit else f"{value:g}"  # a fraction of the epochs in percent
@@ -69,7 +69,7 @@ def _sweeps(name: str, title: str, scale: Scale, sweeps: tuple[Sweep, ...]) -> F
 
     def points(out: Path, seeds: int) -> list[PlottedPoint]:
         plotted = []
-        for line, column in COLUMNS.items():
+        for line, column in SWEEP_COLUMNS.items():
             measure = scale.attacked(column)
             for sweep in sweeps:
                 for value, cell in cells[sweep].items():
@@ -80,7 +80,7 @@ def _sweeps(name: str, title: str, scale: Scale, sweeps: tuple[Sweep, ...]) -> F
 
     def draw(points: list[PlottedPoint], out: Path, seeds: int, title: str) -> "Picture":
         panels = []
-        for style, line in enumerate(COLUMNS):
+        for style, line in enumerate(SWEEP_COLUMNS):
             for sweep in sweeps:
                 panel, label = f"{sweep.symbol}, {line}", f"{sweep.symbol}{sweep.unit}"
                 lines = lines_of(points, panel)

@@ -7,7 +7,7 @@ from uiat.reproduce.table import Entry, EpochPasses, EpochTime, Percent, Table, 
 from uiat.reproduce.timing import Timing, timing_of
 
 NATURAL_AND_ROBUST = ("Natural", "Robust")
-METHODS = {
+TABLE1_METHODS = {
     "SAT": "sat",
     "TRADES": "trades",
     "MART": "mart",
@@ -19,7 +19,7 @@ METHODS = {
 """The rows of Table 1: the paper's, and IAT, which it has in Tables 2 and 6 only."""
 LAST = "last"
 """Weights of the last epoch. Table 5 has them: the best epoch would hide catastrophic overfitting."""
-ATTACKS = ("Natural", "PGD", "CW", "AA")
+TABLE1_ATTACKS = ("Natural", "PGD", "CW", "AA")
 """The columns of Table 1."""
 
 
@@ -33,7 +33,7 @@ def attacks_on(scale: Scale, data: str) -> dict[str, str]:
 
     Where a scale has a cheaper attack for AutoAttack, AutoAttack itself is for CIFAR-10 alone, and comes last.
     """
-    columns = {column: column for column in ATTACKS[:-1]} | {strongest(scale): "AA"}
+    columns = {column: column for column in TABLE1_ATTACKS[:-1]} | {strongest(scale): "AA"}
     return columns | {"AA": "AA"} if data == "CIFAR-10" else columns
 
 
@@ -43,23 +43,23 @@ def table1(scale: Scale) -> Table:
     A scale that measures the last epoch has the best one for CIFAR-10 alone.
     """
     sets = ("CIFAR-10",) if scale.weights == LAST else tuple(scale.data)
-    entries = _method_entries(scale, sets, ATTACKS, "best")
+    entries = _method_entries(scale, sets, TABLE1_ATTACKS, "best")
     return Table("table1", "Methods compared: natural and robust accuracy (%)", scale, entries)
 
 
 def table1_last(scale: Scale) -> Table:
-    """Return the same runs with the weights of their last epoch, which the paper does not show."""
-    columns = ATTACKS if scale.weights == LAST else ("Natural", "PGD")
+    """Return the same runs with the weights of the last epoch, which the paper does not report."""
+    columns = TABLE1_ATTACKS if scale.weights == LAST else ("Natural", "PGD")
     entries = _method_entries(scale, tuple(scale.data), columns, LAST)
-    notes = ("This is what robust overfitting leaves.",)
+    notes = ("The last epoch shows robust overfitting.",)
     return Table("table1-last", "Methods compared at their last epoch: accuracy (%)", scale, entries, notes)
 
 
 def _method_entries(scale: Scale, sets: tuple[str, ...], columns: tuple[str, ...], weights: str) -> tuple[Entry, ...]:
     """Return the entries of Table 1 for some of the paper's columns; the paper's figures are of the best epoch."""
     entries = []
-    for row, data in ((row, data) for row in METHODS for data in sets):
-        cell = Cell(scale.config(METHODS[row], data))
+    for row, data in ((row, data) for row in TABLE1_METHODS for data in sets):
+        cell = Cell(scale.config(TABLE1_METHODS[row], data))
         for ours, theirs in attacks_on(scale, data).items():
             if theirs in columns:
                 figure = read_figures().get(("table1", row, f"{data}/{theirs}"), "") if weights == "best" else ""
@@ -67,7 +67,7 @@ def _method_entries(scale: Scale, sets: tuple[str, ...], columns: tuple[str, ...
     return tuple(entries)
 
 
-TIMED = {
+TABLE2_METHODS = {
     "Natural Training": "natural",
     "TRADES": "trades",
     "HAT": "hat",
@@ -79,25 +79,25 @@ TIMED = {
 
 
 def network_timings(scale: Scale) -> dict[str, Timing]:
-    """Return Table 2's race on each of the paper's networks."""
-    return {network: scale.timing(network, tuple(TIMED.values())) for network in scale.networks}
+    """Return the benchmark of Table 2 on each of the paper's networks."""
+    return {network: scale.timing(network, tuple(TABLE2_METHODS.values())) for network in scale.networks}
 
 
 def table2(scale: Scale) -> Table:
     """Return Table 2: time of a training epoch, and the passes that it is made of, for three networks."""
-    races, entries, digits = network_timings(scale), [], 2 if scale.name == "paper" else 3
-    for row, method in TIMED.items():
+    timings, entries, digits = network_timings(scale), [], 2 if scale.name == "paper" else 3
+    for row, method in TABLE2_METHODS.items():
         for network, ours in scale.networks.items():
-            reading, figure = EpochTime(races[network], method, 60.0, digits), paper_figure("table2", row, network)
+            reading, figure = EpochTime(timings[network], method, 60.0, digits), paper_figure("table2", row, network)
             entries.append(Entry(row, "minutes an epoch", ours, None, reading, figure, best="least"))
         passes = EpochPasses(scale.config(method))
         entries.append(Entry(row, "passes an image", "all networks", None, passes, best="least"))
     notes = (
-        f"Times: steps of all methods, interleaved in one process, {scale.rounds} rounds, times the "
+        f"Times: steps of all methods, interleaved in one process, {scale.rounds} repetitions, times the "
         "steps of an epoch. Passes: forwards, backwards to the input and backwards to the weights, each 1, of the "
         "network that is trained; HAT's helper is in its time alone.",
     )
-    return Table("table2", "Time of a training epoch", scale, tuple(entries), notes, timings=tuple(races.values()))
+    return Table("table2", "Time of a training epoch", scale, tuple(entries), notes, timings=tuple(timings.values()))
 
 
 def table3(scale: Scale) -> Table:
@@ -105,7 +105,7 @@ def table3(scale: Scale) -> Table:
     entries = []
     for levels in scale.larger_radii:
         for row in ("TRADES", "HAT", "UIAT", "UIAT (One-off)"):
-            cell, section = Cell(scale.larger(METHODS[row], levels)), f"ε = {scale.show_radius(levels)}"
+            cell, section = Cell(scale.larger(TABLE1_METHODS[row], levels)), f"ε = {scale.show_radius(levels)}"
             for column in NATURAL_AND_ROBUST:
                 reading, figure = Percent(scale.attacked(column)), paper_figure("table3", f"{levels}/255/{row}", column)
                 entries.append(Entry(row, scale.data["CIFAR-10"], column, cell, reading, figure, section))
@@ -113,7 +113,7 @@ def table3(scale: Scale) -> Table:
     return Table("table3", "Training at larger ε: accuracy (%)", scale, tuple(entries), notes)
 
 
-WITH_GENERATED = {"Rebuffi et al.": "trades", "HAT": "hat", "UIAT": "uiat", "UIAT (One-off)": "uiat-oneoff"}
+TABLE4_METHODS = {"Rebuffi et al.": "trades", "HAT": "hat", "UIAT": "uiat", "UIAT (One-off)": "uiat-oneoff"}
 """The rows of Table 4."""
 FOOTNOTE = "HAT's figure for CIFAR-100 with WRN-28-10 is the one that HAT's own authors give for WRN-34-10."
 
@@ -122,7 +122,7 @@ def table4(scale: Scale) -> Table:
     """Return Table 4, training with a million generated images: a section for each data set and network."""
     entries = []
     for data, network in [(data, network) for data in ("CIFAR-10", "CIFAR-100") for network in ("PRN-18", "WRN-28-10")]:
-        for row, method in WITH_GENERATED.items():
+        for row, method in TABLE4_METHODS.items():
             config = scale.generated(method, data, network)
             cell = None if config is None else Cell(config)
             ours = (data, network) if config is None else (scale.data[data], scale.generated_networks[network])
@@ -135,44 +135,44 @@ def table4(scale: Scale) -> Table:
     return Table("table4", "Training with generated data: accuracy (%)", scale, tuple(entries), tuple(notes))
 
 
-SINGLE_STEP = {"N-FGSM": "n-fgsm", "RS-FGSM": "rs-fgsm", "GradAlign": "gradalign"}
+TABLE5_METHODS = {"N-FGSM": "n-fgsm", "RS-FGSM": "rs-fgsm", "GradAlign": "gradalign"}
 
 
 def table5(scale: Scale) -> Table:
     """Return Table 5, single-step methods with and without UIAT: a section for each method."""
-    names = tuple(variant for method in SINGLE_STEP.values() for variant in (method, f"{method}-uiat"))
-    race, entries = timing_of(scale.single_step("n-fgsm", 8), names, scale.rounds), []
-    for name, method in SINGLE_STEP.items():
+    names = tuple(variant for method in TABLE5_METHODS.values() for variant in (method, f"{method}-uiat"))
+    timing, entries = timing_of(scale.single_step("n-fgsm", 8), names, scale.rounds), []
+    for name, method in TABLE5_METHODS.items():
         for row, variant in ((name, method), (f"{name} + UIAT", f"{method}-uiat")):
             for levels in scale.single_step_radii:
                 cell, group = Cell(scale.single_step(variant, levels)), f"ε = {scale.show_radius(levels)}"
                 for column in NATURAL_AND_ROBUST:
                     figure = paper_figure("table5", row, f"{levels}/255/{column}")
                     entries.append(Entry(row, group, column, cell, Percent(scale.attacked(column, LAST)), figure, name))
-            seconds, figure = EpochTime(race, variant, 1.0), paper_figure("table5", row, "Time(s)")
+            seconds, figure = EpochTime(timing, variant, 1.0), paper_figure("table5", row, "Time(s)")
             passes = EpochPasses(scale.single_step(variant, 8))
             entries.append(Entry(row, "an epoch", "seconds", None, seconds, figure, name, "least"))
             entries.append(Entry(row, "an epoch", "passes an image", None, passes, "", name, "least"))
     notes = (
         "Catastrophic overfitting would show at the last epoch.",
-        f"Seconds: steps of all methods, interleaved in one process, {scale.rounds} rounds.",
+        f"Seconds: steps of all methods, interleaved in one process, {scale.rounds} repetitions.",
     )
     title = "Single-step methods with and without UIAT: accuracy (%)"
-    return Table("table5", title, scale, tuple(entries), notes, timings=(race,), name_sections=False)
+    return Table("table5", title, scale, tuple(entries), notes, timings=(timing,), name_sections=False)
 
 
-COMPONENTS = ("UAG", "FR", "IAM")
+ABLATED_PARTS = ("UAG", "FR", "IAM")
 """Of Table 6: universal generation, the feature-level term, and momentum."""
 
 
 def components(row: str) -> tuple[bool, bool, bool]:
     """Return which components a row of the paper's Table 6 has."""
-    uag, fr, iam = (paper_figure("table6", row, name) == "1" for name in COMPONENTS)
+    uag, fr, iam = (paper_figure("table6", row, name) == "1" for name in ABLATED_PARTS)
     return uag, fr, iam
 
 
 def ablated(scale: Scale, row: str) -> AnyConfig:
-    """Return the run of a row of Table 6; row 5 is UIAT as it is in every other table, and all share its settings."""
+    """Return the run of a row of Table 6; row 5 is the UIAT of all other tables, and all rows share its settings."""
     uag, fr, iam = components(row)
     config = scale.instead_of("uiat", "uiat" if uag else "iat")
     if not fr:
@@ -181,10 +181,10 @@ def ablated(scale: Scale, row: str) -> AnyConfig:
 
 
 def table6(scale: Scale) -> Table:
-    """Return Table 6: what each component contributes."""
+    """Return Table 6: the contribution of each component."""
     entries = []
     for row in "12345":
-        present = [name for name, has in zip(COMPONENTS, components(row), strict=True) if has]
+        present = [name for name, has in zip(ABLATED_PARTS, components(row), strict=True) if has]
         label, cell = f"{row}: {' + '.join(present) or 'none (instance-wise)'}", Cell(ablated(scale, row))
         for column, theirs in {"Natural": "Natural", "PGD-20": "PGD-20", "Robust": "AA"}.items():
             reading, figure = Percent(scale.attacked(column)), paper_figure("table6", row, theirs)
