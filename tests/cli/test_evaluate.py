@@ -134,7 +134,7 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
         ("--attacks natral", "unknown attack 'natral': did you mean 'natural'?"),
         ("--attacks autoatack", "unknown attack 'autoatack': did you mean 'autoattack'?"),
         ("--batch-size 0", "batch size is 0"),
-        ("--device gpu", "the device 'gpu' cannot be used here: give --device cpu, or leave it out."),
+        ("--device gpu", "the device 'gpu' cannot be used here: give --device cpu, or omit it."),
     ],
 )
 def test_bad_options(words: str, sentence: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,7 +176,7 @@ def large(): return Net(side=16)
     ("network", "sentence"),
     [
         ("five", "returns 5 logits a sample, but the data has 10 classes: give its last layer 10 outputs."),
-        ("pair", "in evaluation mode, returns a tuple of 2, not a tensor: return the logits alone."),
+        ("pair", "in evaluation mode, returns a tuple of 2, not a tensor: return only the logits."),
         ("large", "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (RuntimeError: "),
         ("good", ""),
     ],

@@ -21,9 +21,9 @@ from uiat.models.probe import trial_batch
 from uiat.objectives.terms import HelperCrossEntropy
 from uiat.runs.run_folder import RunFolder
 
-LAYOUT = "the network keeps its memory layout: it cannot be trained in channels_last"
-UNFOLDED = "attacks run through the network as it is: no BatchNorm in it can be folded"
-DROPPED = "attacks run through the network as it is from now on: its folded copy no longer follows it"
+LAYOUT = "it cannot be trained in channels_last"
+UNFOLDED = "no BatchNorm in it can be folded"
+DROPPED = "its folded copy no longer follows it"
 
 
 def own(name: str, **changes: Any) -> AnyConfig:
@@ -71,7 +71,7 @@ def test_looking_again_changes_no_bit(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_compile_without_the_fast_path_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = "train.compile needs the fast path: leave train.fast on, or leave out --compile."
+    sentence = "train.compile needs the fast path: keep train.fast on, or omit --compile."
     flags = ("digits-resnet8-sat", *TINY, "--train.no-fast", "--compile", "--out", str(tmp_path / "run"))
     assert refused(capsys, "train", *flags) == sentence
     assert not (tmp_path / "run").exists()

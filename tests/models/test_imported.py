@@ -130,7 +130,7 @@ def test_a_callable(name: str, module: str) -> None:
         ("nobody", "MODULE:nobody returned NoneType: it must return an nn.Module."),
         ("broken", "MODULE:broken failed with RuntimeError (no such layer)."),
         ("mistaken", "MODULE:mistaken failed with TypeError (object of type 'int' has no len())."),
-        ("built", "MODULE:built is a network: name the class or the function that makes it."),
+        ("built", "MODULE:built is a network: name the class or the function that builds it."),
         ("missing", "'MODULE' has no callable 'missing' for --model MODULE:missing."),
         ("value", "'MODULE' has no callable 'value' for --model MODULE:value."),
         ("", "'MODULE' has no callable '' for --model MODULE:."),

@@ -130,9 +130,9 @@ class Stream(IterableDataset[tuple[Tensor, Tensor]]):
 @pytest.mark.parametrize(
     ("data", "sentence"),
     [
-        (iter([(X[0], Y[0])]), "list_iterator is no map-style data set"),
-        (Stream(), "Stream is no map-style data set"),
-        (Dataset(), "Dataset is no map-style data set"),
+        (iter([(X[0], Y[0])]), "list_iterator is not a map-style data set"),
+        (Stream(), "Stream is not a map-style data set"),
+        (Dataset(), "Dataset is not a map-style data set"),
     ],
 )
 def test_what_has_no_positions_is_refused(data: object, sentence: str) -> None:

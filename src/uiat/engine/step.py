@@ -37,8 +37,8 @@ def train_step(
     loss. With `awp` the gradients are computed at perturbed weights and applied to the original ones.
 
     If a loss or gradient is not finite, a `Fault` is returned and the weights are not updated. By then, the forwards
-    have changed running statistics, z and the table of p; with `undo` these are restored. In fp16 an overflowing gradient
-    is not a fault but counted in `state.skipped`, unless the scale can no longer be the cause.
+    have changed running statistics, z and the table of p; with `undo` these are restored. In fp16 an overflowing
+    gradient is not a fault but counted in `state.skipped`, unless the scale can no longer be the cause.
     """
     model, method, parallel = state.model, state.method, state.parallel
     before = StepSnapshot(state, batch) if undo else None
