@@ -37,7 +37,7 @@ def test_a_step_that_moves_no_weight_is_not_timed() -> None:
         time_methods([method], 1, CPU)
 
 
-def test_everybody_takes_a_turn_in_every_round() -> None:
+def test_every_method_is_timed_in_every_round() -> None:
     turns: list[str] = []
     passes = {"update": BarePass(lambda network: turns.append("-"), lambda: nullcontext(nn.Identity()))}
     methods = [

@@ -1,4 +1,4 @@
-"""Runs on the fast path: of anyone's network, with what they say, and with no bit changed by a look at the copy."""
+"""Runs on the fast path with custom networks: messages, and checks of the copy that change no bit."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -32,9 +32,9 @@ def own(name: str, **changes: Any) -> AnyConfig:
 
 
 def said(run: RunFolder) -> list[str]:
-    """Return which of the sentences are in a run's log, and how often."""
+    """Return which of the messages are in a run's log, and how often."""
     log = run.log.read_text()
-    return [sentence for sentence in (LAYOUT, UNFOLDED, DROPPED) for _ in range(log.count(sentence))]
+    return [message for message in (LAYOUT, UNFOLDED, DROPPED) for _ in range(log.count(message))]
 
 
 EXPECTED: dict[str, tuple[list[str], int]] = {

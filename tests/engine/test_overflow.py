@@ -1,4 +1,4 @@
-"""In fp16 a step may be left out while the scale settles; a gradient that no scale helps is a fault, as in float32."""
+"""fp16 may skip steps until the scale settles; a gradient that overflows at every scale is a fault, as in float32."""
 
 import copy
 from collections.abc import Iterator
@@ -151,7 +151,7 @@ def test_a_kill_amid_overflows_changes_no_bit(tmp_path: Path) -> None:
 
 
 def test_two_processes_leave_a_step_out_together(tmp_path: Path) -> None:
-    """Only the second's gradient overflows; running statistics are each one's own until the step is settled."""
+    """Only the second's gradient overflows; running statistics differ between processes until the step is decided."""
     with script():
         run = RunFolder.create(tmp_path / "run", half())
     words = ["gradient", "1", "2-3", str(tmp_path / "end"), "train", "--resume", str(run.path), "--device", "cpu"]

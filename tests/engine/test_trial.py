@@ -1,4 +1,4 @@
-"""The trial of a network before a run: each mistake is one sentence, and a good network is left as it was."""
+"""The trial of a network before a run: each mistake is one message, and a good network is left as it was."""
 
 import random
 from types import SimpleNamespace
@@ -61,15 +61,15 @@ MISTAKES: dict[str, tuple[nn.Module, str]] = {
 
 @pytest.mark.parametrize("kind", MISTAKES)
 def test_a_mistake(kind: str) -> None:
-    network, sentence = MISTAKES[kind]
+    network, message = MISTAKES[kind]
     with pytest.raises(UserError) as caught:
         try_network(network, CONFIG, DATA)
-    assert sentence in str(caught.value)
+    assert message in str(caught.value)
     assert "the network mine:build" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_mistake_in_training_mode_alone() -> None:
+def test_a_mistake_only_in_training_mode() -> None:
     network = Wrapped(lambda out: out)
     network.change = lambda out: (out, out) if network.training else out
     with pytest.raises(UserError, match="mine:build, in training mode, returns a tuple of 2"):

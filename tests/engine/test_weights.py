@@ -1,4 +1,4 @@
-"""Weights files: everyone's sound ones load as they are, and of an unsound one a person learns what is wrong."""
+"""Weights files: valid ones of any origin are loaded, and invalid ones are refused with a reason."""
 
 from pathlib import Path
 from typing import Any
@@ -182,8 +182,8 @@ def spoil(kind: str, folder: Path, state: dict[str, Tensor]) -> tuple[Path, str]
 def test_an_unsound_file(
     kind: str, state: dict[str, Tensor], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path, sentence = spoil(kind, tmp_path, state)
-    assert refused(capsys, "evaluate", str(path), *EVALUATE) == sentence
+    path, message = spoil(kind, tmp_path, state)
+    assert refused(capsys, "evaluate", str(path), *EVALUATE) == message
 
 
 def test_code_in_a_file_is_not_run(
@@ -194,8 +194,8 @@ def test_code_in_a_file_is_not_run(
         path = tmp_path / f"code{k}.pt"
         for old in (False, True):
             torch.save(saved, path, _use_new_zipfile_serialization=not old)
-            sentence = refused(capsys, "evaluate", str(path), *EVALUATE)
-            assert sentence == (
+            message = refused(capsys, "evaluate", str(path), *EVALUATE)
+            assert message == (
                 f"{path} holds objects or code beside weights, which are never loaded: save its state_dict() alone."
             )
     assert not proof.exists()

@@ -1,4 +1,4 @@
-"""Penultimate features of one's own and of anyone else's models."""
+"""Penultimate features of bundled and custom models."""
 
 from typing import Any, cast
 

@@ -1,4 +1,4 @@
-"""A network of one's own, named as `module:callable`."""
+"""Custom networks, named as `module:callable`."""
 
 import json
 import re
@@ -124,7 +124,7 @@ def test_a_callable(name: str, module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("wrong", "MODULE:wrong returned str: it must return an nn.Module."),
         ("nobody", "MODULE:nobody returned NoneType: it must return an nn.Module."),
@@ -136,10 +136,10 @@ def test_a_callable(name: str, module: str) -> None:
         ("", "'MODULE' has no callable '' for --model MODULE:."),
     ],
 )
-def test_a_mistake(name: str, sentence: str, module: str) -> None:
+def test_a_mistake(name: str, message: str, module: str) -> None:
     with pytest.raises(UserError) as caught:
         Imported(f"{module}:{name}").build(DATA)
-    assert str(caught.value) == sentence.replace("MODULE", module)
+    assert str(caught.value) == message.replace("MODULE", module)
 
 
 @pytest.mark.parametrize("name", ["several", "positional"])
