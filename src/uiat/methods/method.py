@@ -214,9 +214,12 @@ def _remove_helper(_method: nn.Module, state: dict[str, Any], prefix: str, _meta
         del state[name]
 
 
-def _ignore_missing_helper(_method: nn.Module, incompatible: Any) -> None:
-    missing = [name for name in incompatible.missing_keys if "helper" not in name.split(".")]
-    incompatible.missing_keys[:] = missing
+def _ignore_missing_helper(method: nn.Module, incompatible: Any) -> None:
+    """Accept a state dict without the helper, also in the state dict of a module around the method."""
+    if isinstance(method.helper, nn.Module):
+        names = tuple(f"helper.{name}" for name in method.helper.state_dict())
+        missing = incompatible.missing_keys
+        missing[:] = [name for name in missing if not name.endswith(names)]
 
 
 def _within(values: Tensor, low: float, high: float) -> bool:
