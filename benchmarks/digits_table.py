@@ -1,9 +1,9 @@
-"""Every method on digits, over seeds: trains and evaluates what is not there yet, and prints a Markdown table.
+"""Markdown table of every method on digits, over seeds; missing runs are trained and evaluated.
 
     python benchmarks/digits_table.py [--seeds 3] [--methods sat uiat …] [--out runs/digits-table]
 
 Accuracies on the 359 test images, mean and standard deviation over seeds, weights of the best epoch on the validation
-split. A run takes about a minute on one core; a stopped table goes on with its next run.
+split. A run takes about a minute on one core; a stopped table is resumed with its next run.
 """
 
 import argparse
@@ -18,7 +18,7 @@ ATTACKS = ("natural", "pgd-20", "cw")
 
 
 def result(method: str, seed: int, folder: Path) -> dict[str, float]:
-    """Return a run's accuracies in percent, making what is missing."""
+    """Return a run's accuracies in percent; train and evaluate it if it is missing."""
     run, found = folder / f"{method}-s{seed}", folder / f"{method}-s{seed}.json"
     if not found.exists():
         begun = (run / "config.json").exists()

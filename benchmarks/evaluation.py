@@ -1,10 +1,10 @@
-"""How much faster evaluation is through the folded channels_last network, and how often it predicts otherwise.
+"""Speed-up of evaluation by the folded channels_last network, and the number of predictions that differ.
 
     python benchmarks/evaluation.py [--rounds 7] [--batch 256] [--images 3000] [--threads 2] [--data-dir DIR] [--json F]
 
-One process, both networks interleaved, so that a busy machine slows both alike; the figure is the median of the rounds'
-ratios. The network is the naturally trained CIFAR-10 ResNet-18 that pyautoattack ships; predictions are compared on
-CIFAR-10's test images where they are found, on noise otherwise.
+Both networks are interleaved in one process, so that other load slows both in the same way; the result is the median of
+the rounds' ratios. The network is the naturally trained CIFAR-10 ResNet-18 of pyautoattack; predictions are compared on
+CIFAR-10's test images if these are found, otherwise on noise.
 """
 
 import argparse

@@ -1,9 +1,10 @@
-"""What folding changes: adversarial accuracy of training with and without it, and of one network attacked both ways.
+"""Effect of folding: robust accuracy of training with and without it, and of one network attacked in both ways.
 
     python benchmarks/folding.py [--seeds 8] [--epochs 10] [--method uiat] [--out runs/folding]
 
-Trains on digits with the fast path and without, from the same seeds, and evaluates each pair on the 359 test images as
-the network is (`--exact`). The interval is over the paired differences of the seeds. A stopped benchmark goes on.
+Trains on digits with and without the fast path, from the same seeds, and evaluates each pair on the 359 test images
+with the unmodified network (`--exact`). The interval is over the paired differences of the seeds. A stopped benchmark
+can be resumed.
 """
 
 import argparse
@@ -23,7 +24,7 @@ ATTACKS = ("natural", "pgd-20")
 
 
 def trained(method: str, seed: int, epochs: int, fast: bool, folder: Path) -> Path:
-    """Return a finished run, made where it is missing."""
+    """Return a finished run; train it if it is missing."""
     run = folder / f"{method}-s{seed}-{'fast' if fast else 'plain'}"
     words = [f"digits-resnet8-{method}", "--seed", str(seed), "--train.epochs", str(epochs), "--out", str(run)]
     words += [] if fast else ["--train.no-fast"]
@@ -42,7 +43,7 @@ def accuracies(run: Path, *flags: str) -> list[float]:
 
 @torch.no_grad()
 def logits_gap(run: Path) -> float:
-    """Return by how much folding changes the logits of test images, relative to the largest."""
+    """Return how much folding changes the logits of test images, relative to the largest."""
     folder = RunFolder.open(run)
     config = folder.read_config()
     splits = data.load_splits(config.data)

@@ -1,4 +1,4 @@
-"""What training costs beside its steps: the gaps between them, and the time until the first.
+"""Overhead of training: the time between steps, and the time until the first step.
 
     python benchmarks/overhead.py [--rounds 5] [--threads 1] [--recipe digits-resnet8-uiat] [--data-dir DIR] [--json F]
 
@@ -46,14 +46,14 @@ main(["train", sys.argv[3], "--out", sys.argv[2], *sys.argv[4:]])
 
 
 def noise(count: int, seed: int) -> Images:
-    """Return images of CIFAR-10's small recipe, but for their content."""
+    """Return noise with the shape of the images of CIFAR-10's small recipe."""
     g = torch.Generator().manual_seed(seed)
     x = torch.randint(0, 256, (count, 3, 16, 16), dtype=torch.uint8, generator=g)
     return Images(x, torch.randint(0, 10, (count,), generator=g), tuple("0123456789"))
 
 
 def gaps(method: str, folder: Path) -> float:
-    """Train an epoch; return the time between its steps by the time of its steps."""
+    """Train an epoch; return the time between its steps divided by the time of its steps."""
     recipe = recipes.get_recipe(f"cifar10-resnet8-{method}")
     config = replace(recipe, train=replace(recipe.train, epochs=1, log_every=10))
     steps: list[tuple[float, float]] = []

@@ -2,8 +2,8 @@
 
     python benchmarks/processes.py [--rounds 5] [--steps 12] [--batch 128] [--json FILE]
 
-Rounds alternate between one and two processes; the figure is the median of the rounds' ratios. UIAT, PGD-10, a ResNet
-of width 16 with three stages at 16×16 as `uiat train` runs it (folded, channels_last), one gloo process a core.
+Rounds alternate between one and two processes; the result is the median of the rounds' ratios. UIAT, PGD-10, a ResNet
+of width 16 with three stages at 16×16 as in `uiat train` (folded, channels_last), one gloo process per core.
 """
 
 import argparse

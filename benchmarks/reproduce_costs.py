@@ -1,7 +1,7 @@
-"""Print what every table and figure costs from nothing, as Markdown: `python benchmarks/reproduce_costs.py`.
+"""Print the cost of every table and figure from scratch, as Markdown: `python benchmarks/reproduce_costs.py`.
 
-Runs and passes are exact, and those of `uiat reproduce NAME --plan`. Hours are the plan's estimate for one process on
-the CPU at hand, at the `cpu` scale alone: a CPU says nothing of a GPU.
+Numbers of runs and passes are exact, as in `uiat reproduce NAME --plan`. Hours are the plan's estimate for one process
+on this CPU, for the scale `cpu` only: they cannot be transferred to a GPU.
 """
 
 from pathlib import Path

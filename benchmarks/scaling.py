@@ -1,9 +1,9 @@
-"""Cost of a UIAT step against the number of classes, the size of the data set, and the batch.
+"""Cost of a UIAT step by the number of classes, the size of the data set, and the batch size.
 
     python benchmarks/scaling.py [--rounds 5] [--width 16] [--batch 32] [--threads 1] [--json FILE]
 
-All variants of a row take turns in one process. Against the number of classes, a step is divided by the bare passes of
-its own network, so that the larger head of the network does not count; against the size, making the batch counts too.
+All variants of a row are interleaved in one process. For the number of classes, a step is divided by the bare passes of
+its network, so that the larger head does not count; for the size of the data set, loading the batch is included.
 """
 
 import argparse
@@ -57,7 +57,7 @@ def samples(options: argparse.Namespace) -> dict[str, float]:
     block = torch.randint(0, 256, (10_000, 3, 32, 32), dtype=torch.uint8)
     methods = []
     for size in (50_000, 200_000, 1_000_000):
-        x = block.repeat(size // len(block), 1, 1, 1)  # memory that is really there, unlike zeros nobody has read
+        x = block.repeat(size // len(block), 1, 1, 1)  # allocated memory, unlike zeros never read
         images = Images(x, torch.arange(size) % 10, tuple("0123456789"))
         batches = Loader(images, options.batch, 0, crop=4, flip=True).epoch(1)
         next(batches)  # the order of the epoch is drawn

@@ -1,10 +1,10 @@
-"""UIAT in a loop of Hugging Face's Accelerate, on one process or on several.
+"""UIAT in a training loop with Hugging Face Accelerate, on one or several processes.
 
     python examples/accelerate_loop.py [--epochs N]
     accelerate launch --num_processes 2 examples/accelerate_loop.py
 
-What is prepared is the loss, not the network: an attack calls the network many times before one backward, for which
-DistributedDataParallel is not made. On one process, `method(model, batch, clock)` would do, as in plug_in.py.
+The loss is prepared, not the network: an attack calls the network many times before one backward, which
+DistributedDataParallel does not support. On one process, `method(model, batch, clock)` is enough, as in plug_in.py.
 """
 
 import argparse
@@ -18,12 +18,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from uiat import PGD, UIAT, Batch, Clock, DataSpec, LossOf, Normalized, UniversalInverse, evaluate, indexed
 
-EPS = 0.2  # on pixels in [0, 1]; a fair radius for 8×8 digits, where 8/255 is the usual one for CIFAR-10
+EPS = 0.2  # for pixels in [0, 1]; a suitable radius for 8×8 digits (8/255 is usual for CIFAR-10)
 TRAIN = 1437
 
 
 def network() -> nn.Module:
-    """Anyone's own classifier of normalised images; the normalisation is put inside."""
+    """Return a custom classifier of normalised images, wrapped to normalise its inputs."""
     inner = nn.Sequential(
         nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
         nn.Sequential(nn.Conv2d(16, 32, 3, 2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),
@@ -51,7 +51,7 @@ def main(epochs: int = 8) -> dict[str, Any]:
         model.train()
         for step, (index, x_batch, y_batch) in enumerate(loader):
             rows, clock = len(y_batch), Clock(epoch, step, epochs)
-            # Which rows of the whole batch these are: each process draws its own random starts.
+            # Position in the global batch: each process draws the random starts of its rows.
             batch = Batch(x_batch, y_batch, index, start=rows * accelerator.process_index, total=rows * workers)
             view = method.craft(model, batch, clock)
             method.prepare(model, [view], clock)

@@ -1,9 +1,10 @@
-"""Robust fine-tuning of a pretrained network of transformers with UIAT, before and after measured under attack.
+"""Robust fine-tuning of a pretrained transformers network with UIAT, evaluated under attack before and after.
 
     python examples/finetune_pretrained.py [--epochs N] [--out FILE]
 
-Nothing is downloaded: a small RegNet, naturally trained on digits here, stands in for `from_pretrained(...)`. What
-follows is the same for any classifier: take its logits, put its normalisation inside, give it a head, train with UIAT.
+Nothing is downloaded: a small RegNet, naturally trained on digits, takes the place of `from_pretrained(...)`. The
+steps are the same for any classifier: wrap it to return logits and to normalise its inputs, replace its head, and train
+with UIAT.
 """
 
 import argparse
@@ -18,7 +19,7 @@ from transformers import RegNetConfig, RegNetForImageClassification
 
 from uiat import PGD, UIAT, Batch, Clock, DataSpec, Natural, Normalized, UniversalInverse, evaluate, indexed, logits_of
 
-EPS = 0.2  # on pixels in [0, 1]; a fair radius for 8×8 digits, where 8/255 is the usual one for CIFAR-10
+EPS = 0.2  # for pixels in [0, 1]; a suitable radius for 8×8 digits (8/255 is usual for CIFAR-10)
 TRAIN = 1437
 ROBUST = UIAT(lam=3.5, attack=PGD(eps=EPS, step=EPS / 4), inverse=UniversalInverse(eps=EPS / 2, step=EPS / 2))
 DATA = DataSpec(num_classes=10, num_samples=TRAIN, shape=(1, 8, 8))
@@ -52,14 +53,14 @@ def main(epochs: int = 6, seed: int = 0, out: Path | None = None) -> list[dict[s
         print(name, *(f" {attack} {accuracy:.1%}" for attack, accuracy in accuracies.items()))
         return accuracies
 
-    # The stand-in for RegNetForImageClassification.from_pretrained(...):
+    # In place of RegNetForImageClassification.from_pretrained(...):
     sizes = {"embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1], "groups_width": 16}
     inner = RegNetForImageClassification(RegNetConfig(num_channels=1, layer_type="x", num_labels=10, **sizes))
-    # From pixels in [0, 1] to logits: what the pretrained network expects of its images is done inside.
+    # From pixels in [0, 1] to logits: resizing and normalisation are part of the model.
     model = nn.Sequential(nn.Upsample(scale_factor=2), Normalized(logits_of(inner), mean=[0.3], std=[0.4]))
     fit(model, Natural().build(DATA), loader, epochs, lr=0.02)
     found = [measure("pretrained")]
-    inner.classifier[1] = nn.Linear(32, DATA.num_classes)  # a new head, as for classes of one's own
+    inner.classifier[1] = nn.Linear(32, DATA.num_classes)  # a new head, as for custom classes
     fit(model, ROBUST.build(DATA), loader, epochs, lr=0.02)
     found.append(measure("fine-tuned"))
     if out:

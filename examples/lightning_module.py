@@ -1,9 +1,9 @@
-"""UIAT in a LightningModule: `training_step` makes the loss, and everything else is Lightning's.
+"""UIAT in a LightningModule, whose `training_step` computes the loss.
 
     python examples/lightning_module.py [--epochs N]
 
 The method is a submodule, so that z and the table of p are in every checkpoint and move to the device with the
-network. Its needs are three: images in [0, 1], the index of each sample, and a clock whose epochs count from 1.
+network. It needs images in [0, 1], the index of each sample, and a clock whose epochs count from 1.
 """
 
 import argparse
@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from uiat import PGD, UIAT, Batch, Clock, DataSpec, Normalized, UniversalInverse, evaluate, indexed
 
-EPS = 0.2  # on pixels in [0, 1]; a fair radius for 8×8 digits, where 8/255 is the usual one for CIFAR-10
+EPS = 0.2  # for pixels in [0, 1]; a suitable radius for 8×8 digits (8/255 is usual for CIFAR-10)
 TRAIN = 1437
 
 
@@ -38,12 +38,12 @@ class RobustClassifier(LightningModule):
         return loss.total  # type: ignore[no-any-return]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        """Return AdamW for the network alone."""
+        """Return AdamW for the parameters of the network."""
         return torch.optim.AdamW(self.model.parameters(), lr=0.01)
 
 
 def network() -> nn.Module:
-    """Anyone's own classifier of normalised images; the normalisation is put inside."""
+    """Return a custom classifier of normalised images, wrapped to normalise its inputs."""
     inner = nn.Sequential(
         nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
         nn.Sequential(nn.Conv2d(16, 32, 3, 2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),

@@ -1,9 +1,9 @@
-"""UIAT in a plain PyTorch loop: one's own network, one's own DataLoader, ten lines of `uiat`.
+"""UIAT in a custom PyTorch training loop, with a custom network and DataLoader.
 
     python examples/plug_in.py [--epochs N]
 
-The network is an ordinary `nn.Sequential`: it knows nothing of `uiat`. The data set is scikit-learn's digits; `indexed`
-makes it yield (index, x, y), because UIAT remembers a prediction for every training sample.
+The network is an ordinary `nn.Sequential`. The data set is scikit-learn's digits; `indexed` makes it yield
+(index, x, y), because UIAT keeps a prediction for every training sample.
 """
 
 import argparse
@@ -15,12 +15,12 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from uiat import PGD, UIAT, Batch, Clock, DataSpec, UniversalInverse, indexed
 
-EPS = 0.2  # on pixels in [0, 1]; a fair radius for 8×8 digits, where 8/255 is the usual one for CIFAR-10
+EPS = 0.2  # for pixels in [0, 1]; a suitable radius for 8×8 digits (8/255 is usual for CIFAR-10)
 TRAIN = 1437
 
 
 def network() -> nn.Module:
-    """Anyone's own classifier, from pixels in [0, 1] to logits."""
+    """Return a custom classifier, from pixels in [0, 1] to logits."""
     return nn.Sequential(
         nn.Sequential(nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU()),
         nn.Sequential(nn.Conv2d(16, 32, 3, 2, padding=1), nn.BatchNorm2d(32), nn.ReLU()),

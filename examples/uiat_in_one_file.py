@@ -1,13 +1,13 @@
 """UIAT in one file: Algorithm 1 of "The Enemy of My Enemy is My Friend" (CVPR 2023), written out literally.
 
-Written to be read beside the paper, not to be fast: where the paper loops over samples and classes, so does
-this file. `uiat_step` is the body of the mini-batch loop; nothing of the package is used. Run as a script, it
-trains a tiny network on scikit-learn's digits:
+Written to be read with the paper, not to be fast: it loops over samples and classes as the paper does.
+`uiat_step` is the body of the mini-batch loop; the package `uiat` is not used. Run as a script, it trains a tiny
+network on scikit-learn's digits:
 
     python examples/uiat_in_one_file.py [--epochs N] [--one-off]
 
-x_hat is the adversary x̂ (the enemy), x_check the inverse adversary x̌ (the friend), z[c] the perturbation that
-the friends of class c share, p the prediction on the friend, towards which that on the enemy is pulled.
+x_hat is the adversarial example x̂ (the enemy), x_check the inverse adversarial example x̌ (the friend), z[c] the
+perturbation of all x̌ of class c, p the prediction on x̌, towards which the prediction on x̂ is pulled.
 """
 
 import argparse
@@ -23,24 +23,24 @@ from torch import Tensor, nn
 class Hyper:
     """The hyper-parameters, with the values of appendix A.2."""
 
-    lam: float = 3.5  # λ of Eq. 7: the pull towards the friend
+    lam: float = 3.5  # λ of Eq. 7: weight of the pull towards p
     beta: float = 1.0  # β of Eq. 4: the weight of the features
-    gamma: float = 0.9  # γ of Eq. 8: how much of the past is kept
-    eps: float = 8 / 255  # ε: how far the adversary may go,
-    alpha: float = 2 / 255  # α: by steps of this size,
-    steps: int = 10  # and so many of them
-    eps_inv: float = 4 / 255  # ε': how far the inverse adversary may go,
-    alpha_inv: float = 4 / 255  # α': by one step of this size a mini-batch
-    momentum_from: float = 0.75  # T: from here on p has momentum; an epoch, or a fraction of the run
-    once_at: float = 0.8  # T': with the one-off strategy, the only epoch that makes inverse adversaries
+    gamma: float = 0.9  # γ of Eq. 8: weight of the previous p
+    eps: float = 8 / 255  # ε: radius of the attack
+    alpha: float = 2 / 255  # α: its step size
+    steps: int = 10  # and number of steps
+    eps_inv: float = 4 / 255  # ε': radius of the inverse attack
+    alpha_inv: float = 4 / 255  # α': its step size, one step per mini-batch
+    momentum_from: float = 0.75  # T: first epoch with momentum; below 1, a fraction of the run
+    once_at: float = 0.8  # T': one-off strategy: the only epoch with inverse examples
 
 
 @dataclass
 class State:
-    """What lives from one mini-batch to the next."""
+    """The state that is kept between mini-batches."""
 
     z: Tensor  # (C, *shape of a sample)
-    p: dict[int, Tensor] = field(default_factory=dict)  # sample -> the distribution remembered for it
+    p: dict[int, Tensor] = field(default_factory=dict)  # sample -> its stored distribution
 
 
 class Net(nn.Module):
@@ -58,7 +58,7 @@ class Net(nn.Module):
 
 
 def pgd_attack(model: Net, x: Tensor, y: Tensor, start: Tensor, hyper: Hyper) -> Tensor:
-    """Eq. 1, inner maximum: the adversary of one sample, from x + start."""
+    """Eq. 1, inner maximum: the adversarial example of one sample, from x + start."""
     x_hat = (x + start).clamp(0, 1)
     for _ in range(hyper.steps):
         x_hat = x_hat.detach().requires_grad_()
@@ -70,7 +70,7 @@ def pgd_attack(model: Net, x: Tensor, y: Tensor, start: Tensor, hyper: Hyper) ->
 
 
 def inverse_loss(model: Net, x_check: Tensor, x: Tensor, x_hat: Tensor, y: Tensor, beta: float) -> Tensor:
-    """Eq. 4: be classified well, stay near the features of x, get away from those of x̂."""
+    """Eq. 4: cross-entropy, plus the distance to the features of x, minus that to the features of x̂."""
     with torch.no_grad():
         F_x, F_hat = model.features(x[None]), model.features(x_hat[None])
     F_check = model.features(x_check[None])
@@ -84,18 +84,18 @@ def epoch_number(when: float, epochs: int) -> int:
 
 
 def probabilities(model: Net, x: Tensor) -> Tensor:
-    """f(x), as a fixed target: no gradient flows through the friend."""
+    """f(x) as a fixed target, without a gradient."""
     return torch.softmax(model(x), dim=1).detach()
 
 
 def one_off_target(
     model: Net, x: Tensor, x_check: Tensor, index: Tensor, epoch: int, T_once: int, state: State
 ) -> Tensor:
-    """Eq. S2: f(x) before T', f(x̌) at T', and the same p ever after."""
+    """Eq. S2: f(x) before T', f(x̌) at T', and the stored p afterwards."""
     if epoch < T_once:
         return probabilities(model, x)
     samples = index.tolist()
-    if epoch == T_once or any(i not in state.p for i in samples):  # a sample may have been missing at T'
+    if epoch == T_once or any(i not in state.p for i in samples):  # a sample may be missing at T'
         p = probabilities(model, x_check)
         for j, i in enumerate(samples):
             if epoch == T_once or i not in state.p:
@@ -115,16 +115,16 @@ def uiat_step(
     one_off: bool = False,
     start: Tensor | None = None,
 ) -> Tensor:
-    """Algorithm 1, lines 4-14, for one mini-batch: update z and p in `state`, return the loss to descend.
+    """Algorithm 1, lines 4-14, for one mini-batch: update z and p in `state`, return the loss.
 
-    `index` says which samples of the training set these are; `start` is the random start of PGD, within ±ε.
+    `index` has the positions of the samples in the training set; `start` is the random start of PGD, within ±ε.
     """
     T, T_once = epoch_number(hyper.momentum_from, epochs), epoch_number(hyper.once_at, epochs)
     batch, classes = range(len(x)), range(len(state.z))
     if start is None:
         start = torch.empty_like(x).uniform_(-hyper.eps, hyper.eps)
 
-    model.eval()  # adversaries, inverse or not, are crafted with BatchNorm's running statistics
+    model.eval()  # adversarial and inverse examples are crafted with running statistics
     x_hat = torch.stack([pgd_attack(model, x[j], y[j], start[j], hyper) for j in batch])  # line 6
 
     if not one_off or epoch == T_once:
@@ -134,11 +134,11 @@ def uiat_step(
             c = int(y[j])
             x_check_j = (x[j] + z[c]).clamp(0, 1)  # line 7
             l_inv[c] = l_inv[c] + inverse_loss(model, x_check_j, x[j], x_hat[j], y[j], hyper.beta)  # line 8
-        for c in set(y.tolist()):  # lines 10, 11; a class without a sample here keeps its z
+        for c in set(y.tolist()):  # lines 10, 11; a class without a sample keeps its z
             (g,) = torch.autograd.grad(l_inv[c], z[c])
             state.z[c] = (z[c].detach() - hyper.alpha_inv * g.sign()).clamp(-hyper.eps_inv, hyper.eps_inv)
 
-    model.train()  # p and the update of θ use batch statistics: from here f sees the mini-batch as a whole
+    model.train()  # p and the update of θ use batch statistics, so f gets the whole mini-batch
     x_check = torch.stack([(x[j] + state.z[int(y[j])]).clamp(0, 1) for j in batch])
     if one_off:  # line 13, by Eq. S2
         p = one_off_target(model, x, x_check, index, epoch, T_once, state)
@@ -147,7 +147,7 @@ def uiat_step(
         for j, i in enumerate(index.tolist()):
             if epoch >= T and i in state.p:
                 p[j] = hyper.gamma * state.p[i] + (1 - hyper.gamma) * p[j]
-            if epoch >= T - 1:  # so that there is a p of the epoch before when T comes
+            if epoch >= T - 1:  # so that epoch T has a previous p
                 state.p[i] = p[j].clone()
 
     log_f = model(x_hat).log_softmax(1)
@@ -167,7 +167,7 @@ def accuracy(model: Net, x: Tensor, y: Tensor) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description="Algorithm 1, literally, on scikit-learn's digits.")
     parser.add_argument("--epochs", type=int, default=8)
-    parser.add_argument("--one-off", action="store_true", help="inverse adversaries in epoch T' only")
+    parser.add_argument("--one-off", action="store_true", help="inverse examples in epoch T' only")
     args = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(1)  # the tensors are tiny

@@ -1,4 +1,4 @@
-"""A run's configuration: one frozen dataclass that is enough to repeat it, and its JSON."""
+"""The configuration of a run: one frozen dataclass, and its JSON."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -45,14 +45,14 @@ class Schedule:
     lr: float = 0.1
     """The maximum learning rate (the first one, if piecewise)."""
     warmup: float = 0.25
-    """Where the maximum of the learning rate lies, as a fraction of the run (onecycle, triangular)."""
+    """Position of the maximum of the learning rate, as a fraction of the run (onecycle, triangular)."""
     milestones: tuple[float, ...] = (0.5, 0.75)
-    """Where the learning rate drops, as fractions of the run (piecewise)."""
+    """Positions at which the learning rate drops, as fractions of the run (piecewise)."""
     factor: float = 0.1
-    """What the learning rate is multiplied with at each milestone (piecewise)."""
+    """Factor of the learning rate at each milestone (piecewise)."""
     low_momentum: float | None = optional_in_key(None)
-    """SGD's momentum where the rate is at its maximum; `momentum` where the rate is lowest, and in step with the rate
-    between. 0.85, with `momentum` 0.95, are the defaults of torch's `OneCycleLR`. `None`: not cycled."""
+    """SGD's momentum at the maximum of the learning rate; at the minimum it is `momentum`, in between it follows the
+    rate. The defaults of torch's `OneCycleLR` are 0.85 with `momentum` 0.95. `None`: not cycled."""
 
     def __post_init__(self) -> None:
         require(self, lr=WEIGHT, warmup=SHARE, milestones=SHARE, factor=SHARE, low_momentum=SHARE)
@@ -67,7 +67,7 @@ class Schedule:
         return self._one_cycle(step, steps, self.lr / 25, self.lr, self.lr / 25e4)
 
     def momentum_at(self, step: int, steps: int, momentum: float) -> float:
-        """Return SGD's momentum at `step`: `momentum` where the rate is lowest, `low_momentum` where it is largest."""
+        """Return SGD's momentum at `step`: `momentum` at the lowest rate, `low_momentum` at the largest."""
         if self.low_momentum is None or not self.lr:
             return momentum
         if self.name == "onecycle":
@@ -91,9 +91,9 @@ class Averaging:
     """θ' ← τ'·θ' + (1 − τ')·θ after every step, with τ' = min(τ, (1 + t)/(10 + t)) in the t-th, from 0."""
 
     enabled: bool = False
-    """Whether to average the weights; the averaged network is then the one that is selected, evaluated and exported."""
+    """Whether to average the weights; the averaged network is then selected, evaluated and exported."""
     decay: float = 0.995
-    """τ: how much of the averaged weights is kept in a step; the warm-up keeps less at first."""
+    """τ: decay of the average; it is smaller during the warm-up."""
 
     def __post_init__(self) -> None:
         require(self, decay=SHARE)
@@ -105,10 +105,10 @@ class Averaging:
 
 @dataclass(frozen=True)
 class AWP:
-    """w ← w + γ·‖w‖·g/‖g‖ layer by layer while the loss's gradient is taken, g being its gradient at w."""
+    """Gradients at w + γ·‖w‖·g/‖g‖ for each layer, where g is the gradient of the loss at w."""
 
     enabled: bool = False
-    """Whether to perturb the weights adversarially; it composes with every method."""
+    """Whether to perturb the weights adversarially; available with every method."""
     gamma: float | None = None
     """γ: the size of the weight perturbation, relative to each layer's weights; `None` is 0.005 for methods with a
     target p (TRADES, UIAT …) and 0.01 for those without (SAT …)."""
@@ -119,7 +119,7 @@ class AWP:
         require(self, gamma=SHARE, warmup=FROM_ZERO)
 
     def acts(self, clock: Clock) -> bool:
-        """Whether weights are perturbed at this time."""
+        """Whether weights are perturbed at this time of the run."""
         return self.enabled and clock.epoch > self.warmup
 
     def size(self, method: Method) -> float:
@@ -129,49 +129,48 @@ class AWP:
 
 @dataclass(frozen=True)
 class Training:
-    """How the weights are found."""
+    """Training options."""
 
     epochs: int = 100
     """Passes over the training set."""
     batch_size: int = 128
-    """m: samples in a step of the optimiser."""
+    """m: samples in an optimiser step."""
     micro_batch: int | None = None
-    """Gradient accumulation: at most so many samples at a time; z is still updated once a full batch."""
+    """Gradient accumulation: maximum samples at a time; z is still updated once per full batch."""
     schedule: Schedule = Schedule()
     """The learning rate over the run."""
     momentum: float = 0.9
-    """Momentum of SGD; cycled only where the schedule says so."""
+    """Momentum of SGD; the schedule may cycle it."""
     nesterov: bool = optional_in_key(True)
     """Whether SGD's momentum is Nesterov's."""
     weight_decay: float = 5e-4
     """L2 penalty on the parameters."""
     fresh_head: bool = False
-    """With --init: start the last layer anew, such as for another number of classes."""
+    """With --init: initialise the last layer from scratch, for example for another number of classes."""
     decay_norm: bool = True
-    """Whether weight decay holds for the parameters of BatchNorm and other normalising layers, too."""
+    """Whether weight decay also applies to the parameters of BatchNorm and other normalisation layers."""
     averaging: Averaging = Averaging()
-    """A moving average of the weights, evaluated and saved beside them."""
+    """A moving average of the weights, evaluated and saved with them."""
     awp: AWP = AWP()
     """Adversarial weight perturbation."""
     select: Literal["robust", "natural"] = "robust"
-    """Which accuracy on the validation split names the best epoch: under attack, or on natural images."""
+    """Validation accuracy that selects the best epoch: robust or natural."""
     on_nonfinite: Literal["stop", "skip"] = "stop"
-    """When a loss or a gradient is NaN or infinite: save the batch and stop, or leave the batch out and go on (until a
-    tenth of an epoch's steps is left out)."""
+    """If a loss or a gradient is NaN or infinite: save the batch and stop, or skip the batch and continue (until a
+    tenth of an epoch's steps is skipped)."""
     fast: bool = True
-    """Craft examples through a copy of the network with BatchNorm folded: the same up to rounding, and faster; off:
-    through the network itself."""
+    """Craft examples with a copy of the network with BatchNorm folded, which is faster and equal up to rounding."""
     channels_last: bool | None = optional_in_key(None)
-    """Keep the weights of convolutions in channels_last memory where the network can run in it; `None`: as `fast`."""
+    """Keep the weights of convolutions in channels_last memory if the network can run in it; `None`: as `fast`."""
     compile: bool = False
-    """Use torch.compile for the attack and for the forwards of the loss, never for a gradient of a gradient; the first
-    steps take a while. It needs the fast path and a C++ compiler (Triton on GPUs)."""
+    """Use torch.compile for the attack and for the forwards of the loss, but not for a double backward; the first
+    steps take longer. It needs the fast path and a C++ compiler (Triton on GPUs)."""
     precision: Precision = "fp32"
-    """Within the network: fp32, bf16, or fp16 with scaled gradients. Losses, statistics and weights stay in fp32."""
+    """Precision within the network: fp32, bf16, or fp16 with a gradient scaler; losses and weights stay in fp32."""
     log_every: int = 50
-    """Steps between two step lines in metrics.jsonl; 0 writes none."""
+    """Steps between two step lines in metrics.jsonl; 0: none."""
     checkpoint_minutes: float = 10.0
-    """Minutes between two checkpoints within an epoch; there is always one at the end of each epoch."""
+    """Minutes between two checkpoints within an epoch; one is always saved at the end of an epoch."""
 
     def __post_init__(self) -> None:
         require(
@@ -193,16 +192,16 @@ class Training:
 
 @dataclass(frozen=True)
 class Validation:
-    """The attack that watches a run on its validation split, and that `uiat evaluate` uses unless told otherwise."""
+    """The attack of the validation after each epoch, and the default of `uiat evaluate`."""
 
     eps: float | None = None
-    """Radius of the validation attack; `None` is the training attack's ε (8/255 where there is none)."""
+    """Radius of the validation attack; `None` is the training attack's ε (8/255 without one)."""
     step: float | None = None
-    """Length of a step of the validation attack; `None` is ε/4."""
+    """Step size of the validation attack; `None` is ε/4."""
     steps: int = 20
     """Number of steps of the validation attack."""
     norm: Norm | None = None
-    """Norm of the validation attack; `None` is the training attack's (L∞ where it has none)."""
+    """Norm of the validation attack; `None` is the training attack's (L∞ without one)."""
     batch_size: int = 256
     """Samples attacked at a time in validation."""
 
@@ -219,22 +218,22 @@ class Validation:
 
 @dataclass(frozen=True)
 class Config(Generic[ModelT, MethodT]):
-    """Everything that decides a run's result."""
+    """All settings that determine a run's result."""
 
     data: DataConfig
     """The images."""
     model: ModelT
     """The network."""
     method: MethodT
-    """How it is made robust."""
+    """The training method."""
     train: Training = field(default_factory=Training)
-    """How the weights are found."""
+    """Training options."""
     validate: Validation = field(default_factory=Validation)
-    """The attack that watches the run."""
+    """The validation attack."""
     seed: int = 0
-    """Decides every random draw of the run."""
+    """Seed of all random draws of the run."""
     init: str = ""
-    """Weights to start from: a weights file, a run's folder or an export's; empty: random ones."""
+    """Weights to start from: a weights file, a run's folder or an export's; empty: random weights."""
 
     def __post_init__(self) -> None:
         require(self, seed=Range(-inf, inf, whole=True))
@@ -244,7 +243,7 @@ AnyConfig = Config[ModelConfig, MethodConfig]
 
 
 def check(config: AnyConfig) -> None:
-    """Raise a `UserError` that names the first number or choice of a configuration that no run can be made with."""
+    """Raise a `UserError` for the first invalid number or choice of a configuration."""
     check_training(config.train)
     check_method(type(config.method).__name__, config.method)
     check_numbers(config)
@@ -252,70 +251,70 @@ def check(config: AnyConfig) -> None:
 
 
 def check_training(train: Training) -> None:
-    """Raise a `UserError` that names the first number or choice that no training can be made with."""
+    """Raise a `UserError` for the first invalid number or choice of the training options."""
     if train.compile and not train.fast:
-        raise UserError("train.compile needs the fast path: leave train.fast on, or leave out --compile.")
+        raise UserError("train.compile needs the fast path: keep train.fast on, or omit --compile.")
     check_numbers(train, "train.")
 
 
 CONFIG_SCHEMA = 1
-"""Grows when a saved configuration changes its meaning."""
+"""Version of saved configurations."""
 
 
 IMPORTS = "imports"
-"""The key, beside a run's configuration, of the modules it was made with."""
+"""The key of a run's imported modules, next to its configuration."""
 RUN_ID = "run_id"
-"""The key, beside a run's configuration, of the id that its checkpoints share."""
+"""The key of the id that a run's checkpoints share, next to its configuration."""
 
 
 @dataclass(frozen=True)
 class UnknownPart:
-    """A part of a saved method, such as its attack, whose class is not known here: its values can be read."""
+    """A part of a saved method, such as its attack, whose class is not registered: its values can be read."""
 
     saved: dict[str, Any]
-    """As the file has it."""
+    """The content of the file."""
     values: dict[str, Any]
-    """Its fields, those of known classes as they were."""
+    """Its decoded fields."""
 
     @property
     def eps(self) -> float:
-        """ε of an attack; 8/255 where it has none."""
+        """ε of an attack; 8/255 if it has none."""
         eps = self.values.get("eps")
         return eps if fits(eps, float) else 8 / 255  # type: ignore[return-value]
 
     @property
     def radius(self) -> float:
-        """How far from x the result of an attack can be, as far as it is known."""
+        """Maximum distance of the result from x; as its class is not known, ε."""
         return self.eps
 
     @property
     def norm(self) -> Norm:
-        """The norm of an attack's ball; L∞ where it names none."""
+        """The norm of an attack's ball; L∞ if it has none."""
         return "l2" if self.values.get("norm") == "l2" else "linf"
 
     def __call__(self, model: object, x: object, y: object, draws: object = None) -> Any:
-        """Refuse to attack."""
+        """Raise a `UserError`: an unknown attack cannot be run."""
         raise self.refusal("attack")
 
     def refusal(self, part: str) -> UserError:
-        """Return the error that says what is needed to use it."""
+        """Return the error for using it."""
         return UserError(
             f"the {part} {self.saved['kind']!r} is not known here: name the module that registers it with --import."
         )
 
 
 class UnknownMethod(UnknownPart, MethodConfig):
-    """A saved method whose class is not known here: it can be shown and saved, but not built."""
+    """A saved method whose class is not registered: it can be shown and saved, but not built."""
 
     @property
     def attack(self) -> Attack | None:  # type: ignore[override]  # read-only
-        """How x̂ was found; its class may be unknown, too."""
+        """The attack; its class may be unknown, too."""
         attack = self.values.get("attack")
         return attack if fits(attack, Attack) else None
 
     @property
     def inverse(self) -> InstanceInverse | UniversalInverse | None:  # type: ignore[override]
-        """How inverse examples were found, by the method or by its plug-in."""
+        """The inverse attack of the method or of its plug-in."""
         plug_in = self.values.get("uiat")
         if isinstance(plug_in, UIATPlugIn) and plug_in.enabled:
             return plug_in.inverse
@@ -323,7 +322,7 @@ class UnknownMethod(UnknownPart, MethodConfig):
         return inverse if isinstance(inverse, InstanceInverse | UniversalInverse) else None
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: object = None) -> Method:
-        """Refuse."""
+        """Raise a `UserError`: an unknown method cannot be built."""
         raise self.refusal("method")
 
 
@@ -333,9 +332,9 @@ def to_json(config: AnyConfig, *, key: bool = False) -> dict[str, Any]:
 
 
 def from_json(saved: dict[str, Any]) -> AnyConfig:
-    """Return the configuration that `to_json` was given; only known kinds are built.
+    """Return the configuration from its JSON; only registered classes are instantiated.
 
-    A method of an unknown kind comes back as an `UnknownMethod`: a network can be measured without it.
+    A method of an unknown kind becomes an `UnknownMethod`: its network can be evaluated without it.
     """
     if not isinstance(saved, dict) or saved.get("schema") != CONFIG_SCHEMA:
         raise UserError(
@@ -353,7 +352,7 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
 
 
 def model_from_json(saved: dict[str, Any]) -> ModelConfig:
-    """Return the network that `encode` was given; only those of `MODELS`, and an `Imported` one, are known."""
+    """Return a network from its JSON; only those of `MODELS`, and `Imported`, are known."""
     networks = [*MODELS.values(), Imported()]
     if saved.get("kind") not in {type(network).__name__ for network in networks}:
         raise UserError(
@@ -366,10 +365,10 @@ def model_from_json(saved: dict[str, Any]) -> ModelConfig:
 
 
 def encode(value: Any, *, key: bool = False) -> Any:
-    """Return dataclasses as dictionaries with their `kind`, tuples as lists, and all else as it is.
+    """Return dataclasses as dictionaries with their `kind`, tuples as lists, and all else unchanged.
 
-    With `key`, what identifies a result: fields that were added later and have their defaults are left out, and fields
-    that were removed later are still there.
+    With `key`, return what identifies a result: without fields that were added later and have their defaults, and with
+    fields that were removed later.
     """
     if isinstance(value, UnknownPart):
         return value.saved
@@ -382,19 +381,19 @@ def encode(value: Any, *, key: bool = False) -> Any:
 
 
 def _decode(value: Any, kinds: dict[str, type], unknown_as: type[UnknownPart] | None = None) -> Any:
-    """Return the configuration that a saved value stands for; `unknown_as` is made of one whose kind is not known."""
+    """Return the configuration of a saved value; one of an unknown kind becomes an `unknown_as`."""
     if isinstance(value, list):
         return tuple(_decode(v, kinds, unknown_as) for v in value)  # configurations are frozen
     if not isinstance(value, dict):
         return value
     kind = value.get("kind")
     if not isinstance(kind, str):
-        raise UserError(f"a part of the configuration has the kind {show_value(kind)}, which is no name.")
+        raise UserError(f"a part of the configuration has the kind {show_value(kind)}, which is not a name.")
     within = None if unknown_as is None else UnknownPart
     if kind not in kinds and unknown_as is not None:
         return unknown_as(value, {name: _decode(v, kinds, within) for name, v in value.items() if name != "kind"})
     if kind not in kinds:
-        hint = "A part of your own needs --import with the module that registers it."
+        hint = "A custom part needs --import with the module that registers it."
         raise UserError(f"{unknown('kind of configuration', kind[:100], kinds)} {hint}")
     cls = kinds[kind]
     value = _without_removed(value) if cls is DataConfig else value
@@ -412,18 +411,18 @@ def _decode(value: Any, kinds: dict[str, type], unknown_as: type[UnknownPart] | 
     try:
         part = cls(**values)
     except TypeError as error:  # a field without a default is missing
-        raise UserError(f"the configuration of {kind} is not whole ({error}).") from None
+        raise UserError(f"the configuration of {kind} is incomplete ({error}).") from None
     check_fields(part, {PGD: tuple(map(type, ATTACKS.values()))})  # SAT(attack=Custom()) is valid, too
     return part
 
 
 def _removed_in_key(part: Any) -> dict[str, Any]:
-    """Return a removed field that keys of results still have, `cutmix_with`: where CutMix took its windows from."""
+    """Return `cutmix_with`, a removed field that keys of results still have: the source of CutMix's windows."""
     return {"cutmix_with": "class" if part.cutmix else "any"} if isinstance(part, DataConfig) else {}
 
 
 def _without_removed(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return the saved configuration of data without `cutmix_with`, which earlier versions wrote."""
+    """Return the saved data configuration without `cutmix_with`, which earlier versions wrote."""
     if saved.get("cutmix_with") == "any" and saved.get("cutmix"):
         raise UserError(
             "the configuration has CutMix across classes (data.cutmix_with any), which this version of uiat no longer "

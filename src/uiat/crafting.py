@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 Crafting = Literal["eval", "train", "batch"]
-"""BatchNorm while crafting: `eval` uses running statistics; `train` leaves the network in its training mode, so that
-batch statistics are used and the running ones move, as in the single-step methods' own code; `batch` uses batch
-statistics while the running ones stand still, as in the code of Rebuffi et al. and HAT for generated images."""
+"""BatchNorm while crafting: `eval` uses running statistics; `train` leaves the network in training mode, so that
+batch statistics are used and the running ones updated, as in the code of the single-step methods; `batch` uses batch
+statistics without updating the running ones, as in the code of Rebuffi et al. and HAT for generated images."""
 
 
 class AcceleratedNetwork(nn.Module):

@@ -1,7 +1,7 @@
-"""What processes say to each other; with a single process, nothing.
+"""Collectives for multi-process training; no-ops on a single process.
 
-A run is one program on `world()` processes that torchrun starts. They hold the same weights, the same z and the same
-table of p at all times: everything that would tell them apart is exchanged here.
+A run is one program on `world()` processes started by torchrun. They keep the same weights, z and table of p at all
+times: everything in which they would differ is exchanged here.
 """
 
 import os
@@ -27,19 +27,19 @@ POLL_SECONDS = 0.02
 
 
 def rendezvous(store: Store, rank: int, world: int, seconds: float = 300.0) -> Store:
-    """Return the part of the store that the processes of this attempt share, and no earlier one has written to.
+    """Return a store for the processes of this attempt, which no earlier attempt has written to.
 
-    Each process writes a random word. Rank 0 publishes its own word, followed by those that it has read. A process that
-    finds its word in that list knows that this rank 0 is alive, and answers with rank 0's word. When all have answered,
-    they have met.
+    Each process writes a random token. Rank 0 publishes its token, followed by those that it has read. A process that
+    finds its token in that list knows that this rank 0 is alive, and answers with the token of rank 0. The rendezvous
+    is complete when all have answered.
     """
     deadline = time.monotonic() + seconds
     mine = secrets.token_hex(8)
     if rank == 0:
         others = range(1, world)
         while not all(_read(store, f"uiat/repeat/{other}") == mine for other in others):
-            words = [_read(store, f"uiat/word/{other}") for other in others]
-            store.set("uiat/shown", " ".join([mine, *words]))
+            tokens = [_read(store, f"uiat/word/{other}") for other in others]
+            store.set("uiat/shown", " ".join([mine, *tokens]))
             _pause(deadline, f"{world} processes")
         name = mine
     else:
@@ -57,13 +57,13 @@ def _read(store: Store, key: str) -> str:
 
 def _pause(deadline: float, who: str) -> None:
     if time.monotonic() > deadline:
-        raise UserError(f"timed out waiting for {who}: see what the other processes say, then start again.")
+        raise UserError(f"timed out waiting for {who}: see the output of the other processes, then start again.")
     time.sleep(POLL_SECONDS)
 
 
 LOST = (
-    "process {rank} lost touch with another of this run, which has died or was stopped: the last checkpoint is whole, "
-    "and the run goes on from it when torchrun starts the processes again, or with --resume."
+    "process {rank} lost the connection to another process of this run, which has died or was stopped: the last "
+    "checkpoint is complete, and the run resumes from it when torchrun restarts the processes, or with --resume."
 )
 
 
@@ -73,12 +73,12 @@ def world() -> int:
 
 
 def rank() -> int:
-    """Return this process's number, from 0."""
+    """Return the rank of this process."""
     return dist.get_rank() if world() > 1 else 0
 
 
 def is_main() -> bool:
-    """Whether this process is the one that writes files and prints."""
+    """Whether this is the process that writes files and prints."""
     return rank() == 0
 
 
@@ -100,29 +100,29 @@ def launched() -> int:
 
 
 def restarted() -> bool:
-    """Whether torchrun started this process again after one had died."""
+    """Whether torchrun restarted this process after a failure."""
     return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
 
 
 def pick_device(name: str) -> torch.device:
-    """Return the device of a name; `auto` is the GPU if there is one."""
+    """Return the device of this name; `auto` is the GPU if there is one."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device).item()  # a meta tensor has no values
     except (RuntimeError, AssertionError, NotImplementedError):
-        raise UserError(f"the device {name!r} cannot be used here: give --device cpu, or leave it out.") from None
+        raise UserError(f"the device {name!r} cannot be used here: give --device cpu, or omit it.") from None
     return device
 
 
 def local_device(device: torch.device) -> torch.device:
-    """Return this process's own GPU when several processes were started."""
+    """Return the GPU of this process if several processes were started."""
     if device.type != "cuda" or launched() == 1:
         return device
     here, local = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), int(os.environ.get("LOCAL_RANK", "0"))
     if device.index is not None and here > 1:
-        raise UserError(f"--device {device} is one GPU for {here} processes: give --device cuda, each takes its own.")
+        raise UserError(f"--device {device} is one GPU for {here} processes: give --device cuda to use one for each.")
     if device.index is None and here > (gpus := torch.cuda.device_count()):
         raise UserError(f"{here} processes on a machine with {gpus} GPU(s): start one for each GPU, or --device cpu.")
     return device if device.index is not None else torch.device("cuda", local)
@@ -130,16 +130,16 @@ def local_device(device: torch.device) -> torch.device:
 
 @contextmanager
 def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
-    """Join the processes that torchrun started: gloo on CPUs, NCCL on GPUs, where `device` is this process's own."""
+    """Initialise the process group if torchrun started several processes: gloo on CPUs, NCCL on GPUs."""
     if launched() == 1 or dist.is_initialized():
         yield
         return
     gpu = device if device.type == "cuda" else None
     if gpu is not None:
-        torch.cuda.set_device(gpu)  # where "cuda" means, from now on; otherwise all would meet on the first GPU
+        torch.cuda.set_device(gpu)  # the meaning of "cuda" from now on; else all would use the first GPU
     backend = "gloo" if gpu is None else "nccl"
     timeout = timedelta(minutes=minutes)
-    # DistributedDataParallel would import it while there is a group, which its default arguments would then keep.
+    # Otherwise imported by DistributedDataParallel while there is a group, which default arguments would then keep.
     import_module("torch.distributed.nn")
     try:
         store, number, count = next(torch_rendezvous("env://", timeout=timeout))
@@ -156,7 +156,7 @@ def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
 
 
 def _is_lost_peer(error: RuntimeError) -> bool:
-    """Whether an exchange failed because the other side is gone; gloo raises nothing more exact than a RuntimeError."""
+    """Whether a collective failed because a peer is gone; gloo raises only a RuntimeError."""
     return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
 
 
@@ -170,14 +170,14 @@ def all_reduce_sum(value: Tensor) -> Tensor:
 
 
 def _exchange_device() -> torch.device:
-    """Return where a tensor must be for the others to see it: with NCCL, this process's own GPU."""
+    """Return the device for collectives: with NCCL, the GPU of this process."""
     if dist.get_backend() == "nccl":
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
 
 
 def any_rank(*flags: bool) -> list[bool]:
-    """Return, for each flag, whether any process has raised it: then all act alike."""
+    """Return, for each flag, whether it is set in any process."""
     if world() == 1:
         return list(flags)
     raised = torch.tensor(flags, dtype=torch.int32, device=_exchange_device())
@@ -186,7 +186,7 @@ def any_rank(*flags: bool) -> list[bool]:
 
 
 def gather(rows: Tensor) -> Tensor:
-    """Return the rows of all processes, in the order of their ranks; their numbers may differ."""
+    """Return the rows of all processes, in the order of their ranks; processes may have different numbers of rows."""
     if world() == 1:
         return rows
     device = _exchange_device()
@@ -201,7 +201,7 @@ def gather(rows: Tensor) -> Tensor:
 
 
 def average(tensors: list[Tensor]) -> None:
-    """Replace floating-point tensors by their means over all processes, in one exchange."""
+    """Replace floating-point tensors by their means over all processes, in one all-reduce."""
     floats = [tensor for tensor in tensors if tensor.is_floating_point()]
     if world() == 1 or not floats:
         return
@@ -213,7 +213,7 @@ def average(tensors: list[Tensor]) -> None:
 
 
 def broadcast(value: ValueT) -> ValueT:
-    """Return the main process's `value`, in every process."""
+    """Return the `value` of the main process in every process."""
     if world() == 1:
         return value
     box = [value]

@@ -1,4 +1,4 @@
-"""Errors shown without a traceback: one clear sentence each."""
+"""Errors that are shown to the user without a traceback."""
 
 import difflib
 import errno
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 class UserError(ValueError):
     """A mistake in the input: the message says what is wrong, where, and what to do.
 
-    The command line prints the message alone and exits with code 2; in one's own code it is a `ValueError`.
+    The command line prints only the message and exits with code 2; in Python it is a `ValueError`.
 
     >>> Clock(epoch=0, step=0, epochs=30)
     Traceback (most recent call last):
@@ -20,22 +20,22 @@ class UserError(ValueError):
 
 
 class Resumable(UserError):
-    """What ends a run that can go on in its folder as it is: a full disk, or a loss that is not finite."""
+    """An error that ends a run, which can be resumed from its folder: a full disk, or a loss that is not finite."""
 
 
 class PeerLost(RuntimeError):
-    """Another process of the run is gone: nobody's mistake, and the run can go on from its last checkpoint."""
+    """Another process of the run has ended; the run can be resumed from its last checkpoint."""
 
 
 def quoted(name: object) -> str:
-    """Return a name as a word of a shell: every command that a message suggests can be copied as it stands."""
+    """Return a name quoted for a shell, so that a suggested command can be copied."""
     return shlex.quote(str(name))
 
 
 def unknown(kind: str, name: str, known: Iterable[str], *, others: Iterable[str] = (), advice: str = "") -> UserError:
-    """Name the closest known word for an unknown one: `unknown("method", "uait", METHODS)`.
+    """Return the error for an unknown name, with the closest known one: `unknown("method", "uait", METHODS)`.
 
-    `others` are as good but not listed where none is close; `advice` follows that list.
+    `others` are also valid, but are not listed if no name is close; `advice` follows that list.
     """
     names = sorted(known)
     candidates = [*names, *sorted(others)]
@@ -58,7 +58,7 @@ def first_line(error: BaseException) -> str:
 
 
 PATHS = {errno.ELOOP, errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EROFS}
-"""Errors of the system that are about the path they name."""
+"""Numbers of `OSError`s that are about the path they name."""
 _CAUSES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     (
         (MemoryError, RuntimeError),
@@ -73,17 +73,17 @@ _CAUSES: tuple[tuple[tuple[type[Exception], ...], str, str], ...] = (
     ),
     ((RuntimeError,), r"^Symlink loop from", "a path is a link to itself ({}): remove the link."),
 )
-"""Types of an error that has one cause, what its message contains, and what to tell the user instead."""
+"""Types of an error with a known cause, a pattern of its message, and the message for the user."""
 
 
 def explain(error: Exception) -> UserError | None:
-    """Return the message for an error of torch, Python or the system that a person can mend; `None`: it is a bug."""
+    """Return a `UserError` for an error of torch, Python or the system that the user can fix; `None`: it is a bug."""
     if isinstance(error, OSError) and error.errno in PATHS and error.filename is not None:
         return UserError(f"cannot use {error.filename}: {error.strerror}.")
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT) and error.filename is None:
         return UserError(f"cannot write the output: {error.strerror}.")
     text = " ".join(str(error).split())
-    for types, pattern, sentence in _CAUSES:
+    for types, pattern, message in _CAUSES:
         if isinstance(error, types) and (isinstance(error, MemoryError) or re.search(pattern, text)):
-            return UserError(sentence.format(text[:150] or type(error).__name__))
+            return UserError(message.format(text[:150] or type(error).__name__))
     return None

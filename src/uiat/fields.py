@@ -1,4 +1,4 @@
-"""Fields of configurations: which numbers they may hold, and which belong to the key of a result."""
+"""Validation of configuration fields, and fields that are optional in the key of a result."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +16,7 @@ DefaultT = TypeVar("DefaultT")
 
 
 def optional_in_key(default: DefaultT) -> DefaultT:
-    """Declare a dataclass field that was added later: while it has this default, the key of a result leaves it out."""
+    """Declare a dataclass field that was added later: the key of a result omits it if it has this default."""
     return field(default=default, metadata={"added": True})
 
 
@@ -26,21 +26,21 @@ def in_key(part: object, entry: "Field[Any]") -> bool:
 
 
 MOST = 10**9
-"""The largest value of a number that has no natural upper bound."""
+"""Upper limit of numbers without a natural upper bound."""
 
 
 @dataclass(frozen=True)
 class Range:
-    """The numbers that a field may hold."""
+    """The valid values of a number."""
 
     low: float = -MOST
     high: float = MOST
     whole: bool = False
-    """Whether only integers are meant."""
+    """Whether it must be an integer."""
     inside: bool = False
     """Whether the bounds themselves are excluded."""
     radius: bool = False
-    """Whether it is a radius in the norm of its part, if that has one: an L∞ radius above 1 is refused."""
+    """Whether it is a radius in the norm of its dataclass: an L∞ radius above 1 is invalid."""
 
     def __contains__(self, value: object) -> bool:
         if not isinstance(value, Real) or (self.whole and not isinstance(value, Integral)):
@@ -49,7 +49,7 @@ class Range:
         return self.low < number < self.high if self.inside else self.low <= number <= self.high
 
     def advice(self, value: object) -> str:
-        """Return what to give instead of a value; an upper bound that no formula has, only where it is exceeded."""
+        """Return which values are valid; a technical upper limit is mentioned only if it is exceeded."""
         low, high = ("above", "below") if self.inside else ("at least", "at most")
         exceeded = isinstance(value, Real) and self.high < cast("float", value) < inf
         parts = [f"{low} {self.low}"] if self.low > -MOST else []
@@ -60,15 +60,15 @@ class Range:
 
 
 COUNT = Range(1, whole=True)
-"""How many, at least one."""
+"""A count of at least one."""
 FROM_ZERO = Range(0, whole=True)
-"""How many, or none."""
+"""A count that may be zero."""
 STEP_COUNT = Range(0, 100_000, whole=True)
-"""Steps of an attack: a file cannot ask for ones that never end."""
+"""Steps of an attack, limited so that a configuration from a file cannot run forever."""
 SIDE = Range(0, 100_000, whole=True)
 """Pixels along a side of an image."""
 SHARE = Range(0, 1)
-"""A share, a probability, or the weight of the past."""
+"""A share, a probability, or the decay of an average."""
 WEIGHT = Range(0)
 """The weight of a term, a factor, or a time."""
 RADIUS = Range(0, radius=True)
@@ -76,7 +76,7 @@ RADIUS = Range(0, radius=True)
 
 
 class OutOfRange(UserError):
-    """A number that its field may not hold; `check_numbers` names the field by its path."""
+    """An invalid value of a field; `check_numbers` adds the path of the field to the message."""
 
     def __init__(self, owner: str, name: str, problem: str):
         self.name, self.problem = name, problem
@@ -88,7 +88,7 @@ _checking: ContextVar[bool] = ContextVar("checking", default=True)
 
 @contextmanager
 def unchecked() -> Iterator[None]:
-    """Within it, `require` accepts everything: `check_numbers` is called later, and names a field by its path."""
+    """Disable `require` within the context: `check_numbers` is called later, and reports the path of a field."""
     token = _checking.set(False)
     try:
         yield
@@ -97,10 +97,10 @@ def unchecked() -> Iterator[None]:
 
 
 def require(part: object, **allowed: Range) -> None:
-    """Refuse a number outside its range, in the `__post_init__` of the dataclass that owns the field.
+    """Validate the fields of a dataclass; to be called in its `__post_init__`.
 
-    `None` is accepted where the field's type has it, and every entry of a tuple is looked at. A name outside the
-    `Literal` of its field is refused, too.
+    Raises an error for a number outside its range, and for a value that is not in the `Literal` type of its field.
+    `None` is valid if the field's type includes it; all entries of a tuple are checked.
     """
     if not _checking.get():
         return
@@ -121,7 +121,7 @@ def require(part: object, **allowed: Range) -> None:
 
 
 def _names(annotation: Any) -> tuple[Any, ...]:
-    """Return the names that a field with a `Literal` type may hold, and `None` where its type has it."""
+    """Return the values of a `Literal` type, and `None` if the type includes it."""
     if get_origin(annotation) is Literal:
         return get_args(annotation)
     parts = [_names(part) or (None,) for part in get_args(annotation) if part is type(None) or _names(part)]
@@ -129,14 +129,14 @@ def _names(annotation: Any) -> tuple[Any, ...]:
 
 
 def _has_none(annotation: Any) -> bool:
-    """Whether `None` belongs to the type of a field; a child class may have its annotations as strings."""
+    """Whether a field's type includes `None`; annotations of a subclass may be strings."""
     return "None" in annotation if isinstance(annotation, str) else type(None) in get_args(annotation)
 
 
 def check_numbers(part: object, path: str = "") -> None:
-    """Raise a `UserError` that names, by its path, the first number of a configuration that its part may not hold.
+    """Raise a `UserError` with the path of the first invalid number of a configuration.
 
-    Only parts of this package are looked at: what a field of somebody else's dataclass may hold is theirs to say.
+    Only dataclasses of this package are checked: custom ones validate their fields themselves.
     """
     validate = getattr(part, "__post_init__", None)
     if getattr(validate, "__module__", "").startswith("uiat."):
@@ -152,13 +152,13 @@ def check_numbers(part: object, path: str = "") -> None:
 
 
 def check_radius(name: str, eps: float | None, norm: str) -> None:
-    """Refuse an L∞ radius above 1: pixels lie in [0, 1], so it was most likely meant in levels of 255."""
+    """Raise a `UserError` for an L∞ radius above 1: pixels lie in [0, 1], so it was probably meant as k/255."""
     if problem := _large_radius(eps, norm):
         raise UserError(f"{name} {problem}")
 
 
 def _large_radius(eps: float | None, norm: str) -> str:
-    """Return what is wrong with an L∞ radius above 1; nothing in another norm."""
+    """Return what is wrong with an L∞ radius above 1; empty otherwise."""
     if norm != "linf" or eps is None or not eps > 1:
         return ""
     hint = f"did you mean {eps:g}/255?" if eps <= 255 else "give it on that scale, such as 8/255."
@@ -166,7 +166,7 @@ def _large_radius(eps: float | None, norm: str) -> str:
 
 
 def show_number(value: float) -> str:
-    """Write a number as papers do: pixel fractions as k/255."""
+    """Format a number as in papers: pixel fractions as k/255."""
     levels = value * 255
     if 0 < abs(value) < 1 and abs(levels - round(levels)) < 1e-9 and Fraction(str(value)).denominator > 1000:
         return f"{round(levels)}/255"

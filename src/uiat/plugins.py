@@ -1,4 +1,4 @@
-"""Code of one's own that registers methods, models, data or recipes: named by a person or a run, or installed."""
+"""Plug-ins: custom modules that register methods, models, data sets or recipes, imported by name or installed."""
 
 import importlib
 import sys
@@ -12,26 +12,26 @@ from uiat.errors import UserError, quoted
 
 FLAG = "--import"
 GROUP = "uiat.plugins"
-"""The group of entry points by which an installed package makes itself known."""
+"""The entry point group of installed plug-ins."""
 
 
 @dataclass(frozen=True)
 class Import:
-    """A module that registers parts of one's own."""
+    """A module that registers custom parts."""
 
     name: str
-    """A module's name, or the path of a .py file, as it was given."""
+    """A module's name, or the path of a .py file, as given."""
     folder: str
-    """The absolute folder in which the command was given: modules and relative paths are looked for from there."""
+    """The absolute folder in which the command was run; modules and relative paths are resolved there."""
 
     @property
     def place(self) -> Path:
-        """Where it is looked for first: the file, or what a module of that name in the folder would be called."""
+        """The path that is tried first: the file, or the path of a module of that name in the folder."""
         path = self.name if self.name.endswith(".py") else self.name.replace(".", "/")
         return (Path(self.folder) / path).resolve()
 
     def load(self) -> None:
-        """Import it; what is loaded already stays."""
+        """Import the module, unless it is already loaded."""
         wanted_by = f"{FLAG} {self.name}"
         if not self.name.endswith(".py"):
             import_from(Path(self.folder), self.name, wanted_by)
@@ -41,14 +41,14 @@ class Import:
             raise UserError(
                 f"there is no file {file} for {wanted_by}: give the path of a .py file, or a module's name."
             )
-        if _file_of(sys.modules.get("__main__")) != file:  # else it is the script that called the command
+        if _file_of(sys.modules.get("__main__")) != file:  # else it is the script that runs the command
             module = sys.modules.get(file.stem) or import_from(file.parent, file.stem, wanted_by)
             if _file_of(module) != file:
                 raise UserError(f"{file} for {wanted_by} has the name of another module: rename the file.")
 
 
 def unnamed(what: str, flags: Iterable[str], argument: str = "") -> UserError:
-    """Return the refusal of code that only a run or an export names; the flags, or the argument, name it."""
+    """Return the error for code that only a run or an export names; the flags, or the argument, would allow it."""
     python = f" ({argument} in Python)" if argument else ""
     return UserError(
         f"{what}, code that is not part of uiat and is imported only where you name it: inspect it, then add "
@@ -56,16 +56,16 @@ def unnamed(what: str, flags: Iterable[str], argument: str = "") -> UserError:
     )
 
 
-def take_imports(words: list[str]) -> tuple[tuple[Import, ...], list[str]]:
-    """Take every `--import MODULE` (or `--import=MODULE`) out of the words; return them and the rest."""
+def take_imports(args: list[str]) -> tuple[tuple[Import, ...], list[str]]:
+    """Split the arguments into every `--import MODULE` (or `--import=MODULE`) and the rest."""
     imports, rest = [], []
-    left = iter(words)
-    for word in left:
-        flag, equals, value = word.partition("=")
+    remaining = iter(args)
+    for argument in remaining:
+        flag, equals, value = argument.partition("=")
         if flag != FLAG:
-            rest.append(word)
+            rest.append(argument)
             continue
-        name = value if equals else next(left, "")
+        name = value if equals else next(remaining, "")
         if not name or name.startswith("-"):
             raise UserError(f"{FLAG} names nothing: give a module's name, or the path of a .py file.")
         imports.append(Import(name, str(Path.cwd())))
@@ -73,12 +73,12 @@ def take_imports(words: list[str]) -> tuple[tuple[Import, ...], list[str]]:
 
 
 def import_words(imports: Iterable[Import]) -> list[str]:
-    """Return the words of a command line that name the same imports."""
-    return [word for plugin in imports for word in (FLAG, plugin.name)]
+    """Return the command-line arguments for the same imports."""
+    return [argument for plugin in imports for argument in (FLAG, plugin.name)]
 
 
 def import_from(folder: Path, module: str, wanted_by: str) -> ModuleType:
-    """Import a module that may lie in a folder; whatever goes wrong is one sentence."""
+    """Import a module, also from a folder; every failure is a `UserError`."""
     if (here := str(folder)) not in sys.path:
         sys.path.insert(0, here)
     importlib.invalidate_caches()
@@ -88,15 +88,15 @@ def import_from(folder: Path, module: str, wanted_by: str) -> ModuleType:
         raise UserError(f"cannot import {module!r} for {wanted_by} ({error}): run from its folder.") from None
     except SystemExit:
         raise UserError(
-            f"{module!r} ends the program when it is imported for {wanted_by}: "
+            f"{module!r} exits the program when it is imported for {wanted_by}: "
             'let it call `main` only under `if __name__ == "__main__":`.'
         ) from None
-    except Exception as error:  # a syntax error, a malformed name, or whatever the module raises
+    except Exception as error:  # a syntax error, a malformed name, or an exception of the module
         raise UserError(f"cannot import {module!r} for {wanted_by} ({type(error).__name__}: {error}).") from error
 
 
 def load_installed() -> list[str]:
-    """Import what installed packages name in the group; return a sentence for each that fails."""
+    """Import the plug-ins of installed packages; return an error message for each that fails."""
     failed = []
     for entry in entry_points(group=GROUP):
         try:
@@ -104,7 +104,7 @@ def load_installed() -> list[str]:
         except (Exception, SystemExit) as error:  # a broken plug-in must not stop commands that do not need it
             package = entry.dist.name if entry.dist is not None else "a package"
             reason = f"{type(error).__name__}: {error}"
-            failed.append(f"the plug-in {entry.name!r} of {package} is left out, it cannot be imported ({reason}).")
+            failed.append(f"the plug-in {entry.name!r} of {package} is skipped, it cannot be imported ({reason}).")
     return failed
 
 

@@ -1,8 +1,8 @@
-"""Randomness that no interruption can shift.
+"""Counter-based random streams, keyed by (seed, purpose, epoch, step).
 
-Every draw comes from a generator of its own, keyed by (seed, purpose, epoch, step), and is made for the global batch
-and then cut to the rows at hand. So a resume, a change of process count, gradient accumulation or an evaluation in
-between never moves another stream.
+Each draw has its own generator and is made for the global batch, then cut to the rows of this process or micro-batch.
+A resumed run, another number of processes, gradient accumulation or an evaluation in between therefore does not change
+any other draw.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ from torch import Tensor
 
 
 def derive(seed: int, purpose: str, epoch: int = 0, step: int = 0) -> int:
-    """Return the 63-bit seed that belongs to a key: equal keys give equal draws, others are independent."""
+    """Return the 63-bit seed of a key: equal keys give equal draws, different keys independent ones."""
     digest = hashlib.blake2b(f"{seed}/{purpose}/{epoch}/{step}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
 
@@ -22,7 +22,7 @@ def derive(seed: int, purpose: str, epoch: int = 0, step: int = 0) -> int:
 def generator(
     seed: int, purpose: str, epoch: int = 0, step: int = 0, device: torch.device | str = "cpu"
 ) -> torch.Generator:
-    """Return the generator that belongs to a key, on the device that will draw from it."""
+    """Return the generator of a key, on the device that will draw from it."""
     return torch.Generator(device).manual_seed(derive(seed, purpose, epoch, step))
 
 
@@ -35,7 +35,7 @@ class Draws:
     step: int = 0
     start: int = 0
     total: int | None = None
-    """Rows of the global batch; `None` when the rows at hand are all of it."""
+    """Rows of the global batch; `None`: as many as the tensor that is passed."""
 
     def normal(self, purpose: str, like: Tensor) -> Tensor:
         """Draw N(0, 1) in the shape of `like`."""
@@ -57,15 +57,15 @@ class Draws:
 
 @dataclass(frozen=True)
 class SampleDraws(Draws):
-    """Random numbers that belong to a sample, not to a batch: for evaluation.
+    """Random numbers per sample instead of per batch, for evaluation.
 
-    A sample's numbers depend on the seed, the restart and its place in the data set alone, so neither the batch size
-    nor the fate of other samples changes its verdict.
+    They depend only on the seed, the restart and the position of the sample in the data set, so neither the batch size
+    nor other samples affect the result of a sample.
     """
 
     restart: int = 0
     index: tuple[int, ...] = ()
-    """Place of each row's sample in the data set."""
+    """Position of each row's sample in the data set."""
 
     def normal(self, purpose: str, like: Tensor) -> Tensor:
         """Draw N(0, 1) for each row from the generator of its sample."""

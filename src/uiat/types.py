@@ -1,4 +1,4 @@
-"""The types that everything shares: the data's dimensions, a batch, the time, a loss, and a batch as a loss sees it."""
+"""Shared types: data dimensions, batch, clock, loss, and the view of a batch from which losses are computed."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,7 +15,7 @@ from uiat.rng import Draws
 
 @dataclass(frozen=True)
 class DataSpec:
-    """What a method and a model need to know of the data before they see any of it.
+    """Dimensions of a data set, from which methods and models are built.
 
     >>> DataSpec(num_classes=10, num_samples=50_000, shape=(3, 32, 32)).numel
     3072
@@ -29,13 +29,13 @@ class DataSpec:
 
     @property
     def numel(self) -> int:
-        """Numbers in one sample."""
+        """Number of values in a sample."""
         return prod(self.shape)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Samples x in [0, 1], their labels y, and which samples of the training set they are.
+    """Samples x in [0, 1], their labels y, and their indices in the training set.
 
     >>> len(Batch(torch.rand(2, 3, 32, 32), y=torch.tensor([7, 1]), index=torch.tensor([40, 2])))
     2
@@ -44,30 +44,30 @@ class Batch:
     x: Tensor
     y: Tensor
     index: Tensor | None = None
-    """Position of each sample in the training set; needed only by targets that remember per-sample predictions."""
+    """Position of each sample in the training set; needed only by targets that keep per-sample predictions."""
     start: int = 0
-    """First row of this batch within the global batch, when it is a share of one (a process's, or a micro-batch)."""
+    """First row of this batch in the global batch, if it is a share of one (of a process, or a micro-batch)."""
     total: int | None = None
-    """Rows of the global batch; `None` when this is all of it."""
+    """Rows of the global batch; `None`: this is the global batch."""
     padding: bool = False
-    """Whether the rows only stand in for an empty share (a process without one): they count for nothing."""
+    """Whether the rows are padding for an empty share of a process; they do not count."""
 
     @property
     def count(self) -> int:
-        """Samples that count."""
+        """Number of samples without padding."""
         return 0 if self.padding else len(self)
 
     def __len__(self) -> int:
         return len(self.y)
 
     def share(self, rank: int, world: int) -> "Batch":
-        """Return a process's part of a global batch: nearly equal parts, in the order of the ranks."""
+        """Return a process's share of a global batch: nearly equal parts, in the order of the ranks."""
         return self._cut(world)[rank] if world > 1 else self
 
     def split(self, size: int | None, world: int = 1) -> list["Batch"]:
-        """Cut into nearly equal micro-batches of at most `size` rows (for gradient accumulation).
+        """Split into nearly equal micro-batches of at most `size` rows (for gradient accumulation).
 
-        Of `world` processes all make as many as the one with the largest share needs, so that they stay in step.
+        All of the `world` processes get as many as the one with the largest share needs.
         """
         rows = len(self) if world == 1 or self.total is None else ceil(self.total / world)
         count = 1 if size is None else ceil(rows / size)
@@ -76,7 +76,7 @@ class Batch:
     def _cut(self, count: int) -> list["Batch"]:
         total, parts, start = len(self) if self.total is None else self.total, [], self.start
         for rows in torch.arange(len(self), device=self.y.device).tensor_split(count):
-            # An empty part is one row that counts for nothing: it keeps its process in step with the others.
+            # An empty part is one padding row: its process makes the same calls as the others.
             kept = rows if len(rows) else torch.zeros(1, dtype=torch.long, device=self.y.device)
             index = None if self.index is None else self.index[kept]
             empty = self.padding or not len(rows)
@@ -88,7 +88,7 @@ class Batch:
 
 @dataclass(frozen=True)
 class Clock:
-    """When a step happens. Epochs count from 1, as in everything a person sees.
+    """The time of a step: epochs count from 1, steps within an epoch from 0.
 
     >>> clock = Clock(epoch=1, step=0, epochs=100)  # the first step of 100 epochs
     """
@@ -106,7 +106,7 @@ class Clock:
             raise UserError(f"the clock is at step {self.step}: steps count from 0 within each epoch.")
 
     def epoch_at(self, when: float) -> int:
-        """Turn a moment into an epoch: 75 is epoch 75, 0.75 is that fraction of the run (rounded down, at least 1)."""
+        """Return an epoch: 75 is epoch 75, 0.75 is that fraction of the run (rounded down, at least 1)."""
         return int(when) if when >= 1 else max(1, floor(when * self.epochs + 1e-9))
 
 
@@ -125,10 +125,10 @@ class Loss:
 
 @dataclass
 class View:
-    """A (micro-)batch, its adversaries, and the network's predictions on them, each made at most once.
+    """A (micro-)batch, its adversarial examples, and the network's predictions on them, each computed at most once.
 
-    Predictions are made in the mode the caller has set (normally `train`), so every one of them updates BatchNorm's
-    running statistics. x, x̌ and x̂ are separate forwards, never one concatenated batch.
+    Predictions are computed in the mode that the caller has set (normally `train`), so each of them updates BatchNorm's
+    running statistics. x, x̌ and x̂ are separate forwards, never a concatenated batch.
     """
 
     model: nn.Module
@@ -136,32 +136,32 @@ class View:
     x_adv: Tensor
     draws: Draws
     mode: Crafting
-    """The mode in which x̂ was crafted and in which x̌ is."""
+    """The crafting mode of x̂ and x̌."""
     gradient: Tensor | None = None
-    """The gradient of cross-entropy at x, for each sample, where the attack took it and a term uses it (GradAlign)."""
+    """The gradient of cross-entropy at x, for each sample, if the attack computed it and a term uses it (GradAlign)."""
     x_inv: Tensor | None = None
     """x̌, once a target has crafted it."""
     log_p: Tensor | None = None
-    """The target distribution, once the method has asked for it."""
+    """log p, once the target has computed it."""
     classes: int | None = None
-    """How many logits a sample must have; `None`: not known, and not checked."""
+    """Number of logits per sample; `None`: not checked."""
 
     def predict(self, x: Tensor, *, detach: bool, running: bool = False) -> Tensor:
-        """Return log f(x), with no graph when the target is detached.
+        """Return log f(x), without a graph if `detach` is set.
 
-        With `running`, BatchNorm uses its running statistics, which stand still, and there is never a graph.
+        With `running`, BatchNorm uses its running statistics without updating them, and there is never a graph.
         """
         if running:
             with torch.no_grad(), crafting(self.model) as network:
                 return to_float32(network(x)).log_softmax(dim=1)
         with torch.set_grad_enabled(torch.is_grad_enabled() and not detach):
             log_p = self.logits(x).log_softmax(dim=1)
-        if detach:  # torch 2.5 would reuse weights that autocast has cast without a graph, and not train them
+        if detach:  # torch 2.5 would reuse weights that were cast without a graph, and not train them
             torch.clear_autocast_cache()
         return log_p
 
     def logits(self, x: Tensor) -> Tensor:
-        """Return f(x), compiled if the model is, in at least float32."""
+        """Return f(x) in at least float32, from the compiled forward if there is one."""
         output = loss_logits(self.model, x)
         return to_float32(output if self.classes is None else check_logits(output, len(x), self.classes))
 
@@ -177,17 +177,17 @@ class View:
 
 
 def check_logits(output: object, samples: int, classes: int, network: str = "the model") -> Tensor:
-    """Return the output of a network if it is logits; else raise a `UserError` that names the mistake."""
+    """Return the output of a network if it is logits; else raise a `UserError` that describes the mistake."""
     if not isinstance(output, Tensor):
         held = f" of {len(output)}" if isinstance(output, tuple | list | dict) else ""
         wrong = f"a {type(output).__name__}{held}, not a tensor"
         inside = " (its .logits, as uiat.logits_of does)" if hasattr(output, "logits") else ""
-        advice = f"return the logits alone{inside}"
+        advice = f"return only the logits{inside}"
     elif output.shape == (samples, classes):
         return output
     else:
         wrong = f"a tensor of shape {tuple(output.shape)} for {samples} samples of {classes} classes"
-        advice = f"return one row a sample and one logit a class, ({samples}, {classes})"
+        advice = f"return one row per sample and one logit per class, ({samples}, {classes})"
         if output.ndim == 2 and len(output) == samples:
             wrong = f"{output.shape[1]} logits a sample, but the data has {classes} classes"
             advice = f"give its last layer {classes} outputs"

@@ -1,4 +1,4 @@
-"""What makes other people's data sets and networks fit for the plug-in: indices, normalisation inside, logits alone."""
+"""Wrappers for custom data sets and networks: sample indices, normalisation, and logits."""
 
 from collections.abc import Iterable, Mapping
 from math import isfinite
@@ -12,7 +12,7 @@ from uiat.models.networks import Normalize
 
 
 class Indexed(Dataset[Any]):
-    """A map-style data set whose items say which sample they are (see `indexed`)."""
+    """A map-style data set whose items contain their index (see `indexed`)."""
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
@@ -24,13 +24,13 @@ class Indexed(Dataset[Any]):
         positions = range(len(self))
         if isinstance(index, slice):
             index = positions[index]
-        if not hasattr(index, "__index__") or getattr(index, "ndim", None):  # several, as a list, an array or a tensor
+        if not hasattr(index, "__index__") or getattr(index, "ndim", None):  # a list, an array or a tensor of several
             return [self[positions[k]] for k in index]
         index = positions[index]  # a negative one counts from the end, as in a list
         item = self.dataset[index]
         if isinstance(item, Mapping):
             if "index" in item:
-                raise UserError("the items have a key 'index' already: rename it, for uiat.indexed adds one.")
+                raise UserError("the items have a key 'index' already: rename it, because uiat.indexed adds one.")
             return {**item, "index": index}
         if isinstance(item, tuple | list):
             return (index, *item)
@@ -43,8 +43,8 @@ def indexed(dataset: Any) -> Indexed:
     """Return the data set with the position of each sample in its items: (x, y) becomes (index, x, y).
 
     An item that is a dict, as Hugging Face's are, gets a key "index". A slice, or several positions, give a list of
-    items. Wrap the whole training set, and take subsets
-    afterwards: the indices stay those of the whole, and so does `DataSpec.num_samples`.
+    items. Wrap the whole training set, and take subsets afterwards: the indices remain those of the whole set, and so
+    does `DataSpec.num_samples`.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset
@@ -58,14 +58,14 @@ def indexed(dataset: Any) -> Indexed:
     sized = hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")
     if not sized or isinstance(dataset, IterableDataset):
         raise UserError(
-            f"{type(dataset).__name__} is no map-style data set (with a length, and items by their position), so that "
-            "its samples have no indices: make it one, or switch the memory off (momentum=Momentum(enabled=False))."
+            f"{type(dataset).__name__} is not a map-style data set (with a length and items by position), so its "
+            "samples have no indices: convert it, or disable momentum (momentum=Momentum(enabled=False))."
         )
     return Indexed(dataset)
 
 
-class _Around(nn.Module):
-    """A network around another one, with the same layer for its features."""
+class _Wrapper(nn.Module):
+    """A wrapper around a network, with the same feature layer."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -74,10 +74,10 @@ class _Around(nn.Module):
         self.penultimate_layer = f"model.{layer}" if layer else ""
 
 
-class Normalized(_Around):
-    """A network that takes images in [0, 1], and gives them to `model` normalised: (x − mean) / std by channel.
+class Normalized(_Wrapper):
+    """A network that normalises images in [0, 1] and passes them to `model`: (x − mean) / std for each channel.
 
-    The numbers are buffers: they are saved with the weights, and move with them.
+    Mean and std are buffers: they are saved and moved with the weights.
 
     >>> import torch
     >>> from torch import nn
@@ -87,23 +87,23 @@ class Normalized(_Around):
 
     Args:
         model: takes normalised images (N, channels, height, width).
-        mean: one number a channel.
-        std: one number a channel, above 0.
+        mean: one number per channel.
+        std: one number per channel, above 0.
     """
 
     def __init__(self, model: nn.Module, mean: Iterable[float], std: Iterable[float]) -> None:
         super().__init__(model)
         means, stds = [float(value) for value in mean], [float(value) for value in std]
         if len(means) != len(stds) or not means:
-            raise UserError(f"there are {len(means)} means and {len(stds)} stds: give one of each a channel.")
+            raise UserError(f"there are {len(means)} means and {len(stds)} stds: give one of each per channel.")
         if not all(map(isfinite, means)) or not all(isfinite(value) and value > 0 for value in stds):
             raise UserError(f"mean is {means} and std is {stds}: give finite numbers, and a std above 0.")
         self.channels = len(means)
         self.normalize = Normalize(means, stds, persistent=True)
 
     def forward(self, x: Tensor) -> Any:
-        """Return what the model makes of the normalised images."""
-        # Numbers of one channel would broadcast over three. A trace, which the fast path makes, has no shapes.
+        """Return the model's output for the normalised images."""
+        # Without the check, one channel would broadcast to three. A trace, as made by the fast path, has no shapes.
         if not isinstance(x, fx.Proxy) and (x.ndim < 3 or x.shape[-3] != self.channels):
             raise UserError(
                 f"images have shape {tuple(x.shape)}, but mean and std are of {self.channels} channels: make them "
@@ -112,8 +112,8 @@ class Normalized(_Around):
         return self.model(self.normalize(x))
 
 
-class LogitsOf(_Around):
-    """A network that returns the `.logits` of another one's output (see `logits_of`)."""
+class LogitsOf(_Wrapper):
+    """A network that returns the `.logits` of the wrapped network's output (see `logits_of`)."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits."""
@@ -128,7 +128,7 @@ class LogitsOf(_Around):
 
 
 def logits_of(model: nn.Module) -> LogitsOf:
-    """Return a network that gives the logits alone, where `model` returns an object that has them as `.logits`.
+    """Return a network that returns the logits, for a `model` that returns an object with an attribute `logits`.
 
     All classifiers of transformers do.
 

@@ -1,1 +1,1 @@
-"""The benchmark: what it counts, times and says."""
+"""Tests of the benchmark."""

@@ -1,4 +1,4 @@
-"""Bare passes run as the steps do, with nothing else timed; literal references take the steps of the methods."""
+"""Bare passes run as in the steps, and nothing else is timed; literal references make the steps of the methods."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

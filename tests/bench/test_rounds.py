@@ -1,4 +1,4 @@
-"""Times that other work on the machine does not fool, and that say when they may be fooled. No clock is read here."""
+"""Timings that other load does not distort, with a warning when they may be distorted; nothing is timed here."""
 
 import random
 
@@ -35,9 +35,9 @@ def test_rounds_that_are_all_disturbed_are_reported(seed: int) -> None:
     times = Times(
         {"sat": as_rounds([1.0] * 7), "trades": as_rounds(key.sample(rounds, 7))}, {"sat": as_rounds([1] * 7)}
     )
-    sentence = times.timing_warning()
-    assert "third fastest round took more than 5% longer than the fastest for 1 of 3 (most for trades: " in sentence
-    assert to_content([], times, {})["doubt"] == sentence
+    message = times.timing_warning()
+    assert "third fastest round took more than 5% longer than the fastest for 1 of 3 (most for trades: " in message
+    assert to_content([], times, {})["doubt"] == message
 
 
 def test_disturbed_bare_passes_are_reported_too() -> None:

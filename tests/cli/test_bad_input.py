@@ -108,7 +108,7 @@ def test_a_number_out_of_range(words: str, sentence: str, out: Path, capsys: pyt
 @pytest.mark.parametrize("device", ["gpu", "cuda:99", "cpu:x", "meta-morph"])
 def test_a_device_that_is_not_there(device: str, out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sentence = refused(capsys, "train", *TINY, "--out", str(out), "--device", device)
-    assert sentence == f"the device {device!r} cannot be used here: give --device cpu, or leave it out."
+    assert sentence == f"the device {device!r} cannot be used here: give --device cpu, or omit it."
     assert not out.exists()
 
 

@@ -209,7 +209,7 @@ def large(): return Net(side=16)
     ("network", "sentence"),
     [
         ("five", "returns 5 logits a sample, but the data has 10 classes: give its last layer 10 outputs."),
-        ("pair", "in evaluation mode, returns a tuple of 2, not a tensor: return the logits alone."),
+        ("pair", "in evaluation mode, returns a tuple of 2, not a tensor: return only the logits."),
         ("large", "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (RuntimeError: "),
         ("good", ""),
     ],

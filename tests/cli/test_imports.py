@@ -227,6 +227,6 @@ def test_an_installed_package_that_fails_is_left_out(
     monkeypatch.syspath_prepend(str(tmp_path / "site"))
     found = call(capsys, "list", "models")
     assert found.code == 0
-    assert "the plug-in 'is_broken' of broken is left out, it cannot be imported (ModuleNotFoundError" in found.err
+    assert "the plug-in 'is_broken' of broken is skipped, it cannot be imported (ModuleNotFoundError" in found.err
     (tmp_path / "site" / "is_broken.py").write_text("raise SystemExit(3)\n")
     assert "it cannot be imported (SystemExit: 3)" in call(capsys, "list", "models").err

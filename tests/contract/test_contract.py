@@ -1,4 +1,4 @@
-"""What every registered method promises, whatever it is made of."""
+"""Contract of all registered methods."""
 
 import copy
 from typing import Any
@@ -77,7 +77,7 @@ def test_a_failing_model_is_left_as_it_was(name: str) -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_state_dict_is_complete(name: str) -> None:
-    """Saved and loaded in the middle, a method goes on in the same bits."""
+    """Saved and loaded in the middle, a method continues in the same bits."""
     x, y = samples(torch.float32)
     model, method = network(dtype=torch.float32), build(CONFIGS[name], torch.float32)
     for clock, index in steps():
@@ -107,7 +107,7 @@ def test_a_micro_batch_keeps_its_rows_of_the_draws(name: str) -> None:
 
 
 class Perceptron(nn.Module):
-    """Anyone's own classifier of vectors, with no method but forward."""
+    """A custom classifier of vectors, with no method but forward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,12 +150,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("sentence", WRONG)
-def test_first_batch_is_checked(sentence: str) -> None:
+@pytest.mark.parametrize("message", WRONG)
+def test_first_batch_is_checked(message: str) -> None:
     x, y = samples(torch.float32)
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(UserError, match=message):
         build(CONFIGS["uiat"], torch.float32)(
-            network(dtype=torch.float32), WRONG[sentence](x, y, torch.arange(len(y))), CLOCKS[0]
+            network(dtype=torch.float32), WRONG[message](x, y, torch.arange(len(y))), CLOCKS[0]
         )
 
 

@@ -68,8 +68,8 @@ def test_torchrun_begins_a_run_and_survives_a_death(unbroken: Path, tmp_path: Pa
     death = {**ENVIRONMENT, "DIE_RANK": "1", "DIE_STEP": "7"}
     done = subprocess.run(command, capture_output=True, text=True, env=death, check=False)
     assert done.returncode == 0, done.stderr
-    assert "going on in epoch" in done.stderr
-    assert done.stderr.count("uiat: process 0 lost touch with another of this run") == 1
+    assert "resuming at epoch" in done.stderr
+    assert done.stderr.count("uiat: process 0 lost the connection") == 1
     assert "Traceback" not in done.stderr
     check_equal(out, unbroken)
 

@@ -150,7 +150,7 @@ def test_it_goes_on_in_the_same_bits(method: str, tmp_path: Path) -> None:
         assert_same(stopped_and_resumed(config, tmp_path / str(step), step), whole)
 
 
-def test_it_leaves_training_alone(tmp_path: Path) -> None:
+def test_it_does_not_affect_training(tmp_path: Path) -> None:
     """The raw weights are those of a run without an average."""
     with_it, without = begin(averaged(), tmp_path / "with"), begin(tiny(), tmp_path / "without")
     assert not without.last_averaged.exists()
@@ -214,7 +214,7 @@ def test_evaluate_and_export_choose(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert read_json(run.result)["evaluations"][-1]["weights"] == "best-averaged.safetensors"
 
 
-def test_a_run_without_an_average_has_raw_weights_alone(tmp_path: Path) -> None:
+def test_a_run_without_an_average_has_only_raw_weights(tmp_path: Path) -> None:
     run = begin(tiny("natural"), tmp_path / "run")
     assert run.weights("best") == run.weights("best-raw") == run.best
     assert run.weights("last") == run.weights("last-raw") == run.last

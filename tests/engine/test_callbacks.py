@@ -76,4 +76,4 @@ def test_a_logger_of_ones_own(
     assert "must return a function" in stopped(capsys, *words, "--log", "own_log:nothing", "--out", "b")
     assert not Path("b").exists()
     assert "has no function 'other'" in stopped(capsys, *words, "--log", "own_log:other", "--out", "b")
-    assert "give tensorboard, or MODULE:FUNCTION" in stopped(capsys, *words, "--log", "wandb", "--out", "b")
+    assert "MODULE:FUNCTION" in stopped(capsys, *words, "--log", "wandb", "--out", "b")

@@ -1,4 +1,4 @@
-"""Two checkpoints are kept: where the newer one is damaged, a run resumes from the one before, in the same bits."""
+"""Two checkpoints are kept: if the newer one is damaged, a run resumes from the older one, in the same bits."""
 
 import os
 import shutil
@@ -111,7 +111,7 @@ def test_killed_between_the_two_renames(run: RunFolder, whole: dict[str, Any]) -
     assert differences(final_state(run), whole) == []
 
 
-def test_both_damaged_is_one_message_and_nothing_is_touched(run: RunFolder) -> None:
+def test_both_damaged_is_an_error_and_nothing_is_changed(run: RunFolder) -> None:
     flip(run.checkpoint)
     flip(run.previous)
     run.metrics.write_bytes(run.metrics.read_bytes() + b"more")
@@ -123,7 +123,7 @@ def test_both_damaged_is_one_message_and_nothing_is_touched(run: RunFolder) -> N
     assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.name != "lock"} == before
     run.checkpoint.unlink()
     run.previous.unlink()
-    assert go_on(run)  # what the message advises
+    assert go_on(run)  # as the message advises
 
 
 def test_a_run_of_the_time_before_digests(run: RunFolder, whole: dict[str, Any], tmp_path: Path) -> None:

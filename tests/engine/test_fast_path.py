@@ -1,4 +1,4 @@
-"""Runs on the fast path: of anyone's network, with what they say, and with no bit changed by a look at the copy."""
+"""Runs on the fast path with custom networks: messages, and checks of the copy that change no bit."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -21,9 +21,9 @@ from uiat.models.probe import trial_batch
 from uiat.objectives.terms import HelperCrossEntropy
 from uiat.runs.run_folder import RunFolder
 
-LAYOUT = "the network keeps its memory layout: it cannot be trained in channels_last"
-UNFOLDED = "attacks run through the network as it is: no BatchNorm in it can be folded"
-DROPPED = "attacks run through the network as it is from now on: its folded copy no longer follows it"
+LAYOUT = "it cannot be trained in channels_last"
+UNFOLDED = "no BatchNorm in it can be folded"
+DROPPED = "its folded copy no longer follows it"
 
 
 def own(name: str, **changes: Any) -> AnyConfig:
@@ -32,9 +32,9 @@ def own(name: str, **changes: Any) -> AnyConfig:
 
 
 def said(run: RunFolder) -> list[str]:
-    """Return which of the sentences are in a run's log, and how often."""
+    """Return which of the messages are in a run's log, and how often."""
     log = run.log.read_text()
-    return [sentence for sentence in (LAYOUT, UNFOLDED, DROPPED) for _ in range(log.count(sentence))]
+    return [message for message in (LAYOUT, UNFOLDED, DROPPED) for _ in range(log.count(message))]
 
 
 EXPECTED: dict[str, tuple[list[str], int]] = {
@@ -71,7 +71,7 @@ def test_looking_again_changes_no_bit(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_compile_without_the_fast_path_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sentence = "train.compile needs the fast path: leave train.fast on, or leave out --compile."
+    sentence = "train.compile needs the fast path: keep train.fast on, or omit --compile."
     flags = ("digits-resnet8-sat", *TINY, "--train.no-fast", "--compile", "--out", str(tmp_path / "run"))
     assert refused(capsys, "train", *flags) == sentence
     assert not (tmp_path / "run").exists()

@@ -120,12 +120,12 @@ def test_the_card_and_the_command_line(file: Path, tmp_path: Path, capsys: pytes
     moved.unlink()
     assert call(capsys, "evaluate", out, "--n", "20", "--attacks", "natural").code == 0
     assert call(capsys, "export", out).code == 0
-    sentence = refused(capsys, "train", *TINY, "--data.generated.file", str(moved), "--out", str(tmp_path / "b"))
-    assert sentence.startswith(f"there are no generated images at {moved} or ")
+    message = refused(capsys, "train", *TINY, "--data.generated.file", str(moved), "--out", str(tmp_path / "b"))
+    assert message.startswith(f"there are no generated images at {moved} or ")
     assert not (tmp_path / "b").exists()
     share = ["--data.generated.original", "1.5", "--data.generated.file", str(file)]
-    sentence = refused(capsys, "train", *TINY, *share, "--out", str(tmp_path / "b"))
-    assert sentence == "data.generated.original is 1.5: give at least 0 and at most 1."
+    message = refused(capsys, "train", *TINY, *share, "--out", str(tmp_path / "b"))
+    assert message == "data.generated.original is 1.5: give at least 0 and at most 1."
 
 
 @pytest.mark.parametrize("part", ["image", "label"])

@@ -1,4 +1,4 @@
-"""A loss or gradient that is not finite never reaches the weights: the run stops, or the batch is left out."""
+"""A loss or gradient that is not finite never changes the weights: the run stops, or the batch is skipped."""
 
 import copy
 import json
@@ -47,7 +47,7 @@ def read(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
 
 
 def refused(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> str:
-    """Return the one sentence with which a run ends."""
+    """Return the error message with which a run ends."""
     return stopped(capsys, "train", "--resume", str(run.path), "--device", "cpu")
 
 
@@ -67,14 +67,14 @@ def test_a_run_stops_and_goes_on_once_the_cause_is_gone(
         kept.update({path.name: path.read_bytes() for path in run.path.glob("*[tms]")})
 
     with script(kind, (2, 3)), at_call("uiat.engine.loop.respond", 1, keep, before=True):
-        sentence = refused(run, capsys)
+        message = refused(run, capsys)
     file = run.path / "nonfinite-2-3.safetensors"
     for words in (f"{WHAT[kind]} is not finite in epoch 2, step 3", str(file), "--on-nonfinite skip"):
-        assert words in sentence
+        assert words in message
     assert {run.checkpoint.name, run.best.name, run.last.name} <= kept.keys()
     log, before_log = run.log.read_text(), kept.pop(run.log.name).decode()
     assert log.startswith(before_log)
-    assert log.endswith(f"the run stops: {sentence}\n")
+    assert log.endswith(f"the run stops: {message}\n")
     assert all((run.path / name).read_bytes() == before for name, before in kept.items())
 
     tensors, facts = read(file)
@@ -85,7 +85,7 @@ def test_a_run_stops_and_goes_on_once_the_cause_is_gone(
     rows = [ROW] if kind in LARGE else list(range(16))
     assert tensors["offending"].nonzero().flatten().tolist() == rows
     named = ", ".join(str(i) for i in tensors["index"][rows[:8]].tolist())
-    assert f"(training samples {named}{'' if kind in LARGE else ' and 8 more'})" in sentence
+    assert f"(training samples {named}{'' if kind in LARGE else ' and 8 more'})" in message
 
     file.unlink()
     with script():
@@ -123,7 +123,7 @@ PLACES = ((1, 1), (2, 3), (2, 4))
     ("method", "kind", "micro_batch"),
     [("uiat", "sample", None), ("uiat", "gradient", 5), ("n-fgsm-uiat", "sample", 5), ("sat", "overflow", None)],
 )
-def test_a_step_left_out_leaves_no_trace(method: str, kind: str, micro_batch: int | None, tmp_path: Path) -> None:
+def test_a_skipped_step_has_no_effect(method: str, kind: str, micro_batch: int | None, tmp_path: Path) -> None:
     settings = config(method, on_nonfinite="skip", micro_batch=micro_batch)
     with script(kind, *PLACES):
         run = begin(settings, tmp_path / "run")
@@ -134,8 +134,8 @@ def test_a_step_left_out_leaves_no_trace(method: str, kind: str, micro_batch: in
     assert {name for name in differing if "skipped" not in name and "passes" not in name} == set()
     assert [line["skipped"] for line in epochs(run)] == [1, 2, 0]
     log = run.log.read_text()
-    assert log.count("steps left out, their loss or gradient not finite") == 2
-    assert "epoch 2: 2 of 4 steps left out" in log
+    assert log.count("steps skipped, their loss or gradient not finite") == 2
+    assert "epoch 2: 2 of 4 steps skipped" in log
     assert not list(run.path.glob("nonfinite-*"))
     assert all(tensor.isfinite().all() for tensor in leaves(load_checkpoint(run)))
 
@@ -220,11 +220,11 @@ def test_a_run_that_stopped_may_leave_its_batch_out_from_now_on(
 def test_too_many_left_out(batch_size: int, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunFolder.create(tmp_path / "run", config(on_nonfinite="skip", batch_size=batch_size))
     with script("logits", *((2, k + 1) for k in range(steps))):
-        sentence = refused(run, capsys)
-    assert f"{steps} of the {-(-60 // batch_size)} steps of epoch 2 were not finite" in sentence
-    assert f"step {steps}, it was the part 'ce' of the loss" in sentence
+        message = refused(run, capsys)
+    assert f"{steps} of the {-(-60 // batch_size)} steps of epoch 2 were not finite" in message
+    assert f"step {steps}, it was the part 'ce' of the loss" in message
     assert (run.path / f"nonfinite-2-{steps}.safetensors").exists()
-    assert str(run.path / f"nonfinite-2-{steps}.safetensors") in sentence
+    assert str(run.path / f"nonfinite-2-{steps}.safetensors") in message
     assert load_checkpoint(run)["epoch"] == 2
     assert all(tensor.isfinite().all() for tensor in leaves(load_checkpoint(run)))
 
@@ -259,9 +259,9 @@ def test_two_processes_stop_together(tmp_path: Path) -> None:
     assert len(tensors["x"]) == len(tensors["x_adv"]) == 16  # the batch of both processes
     assert torch.equal(tensors["y"], splits(config().data).train.y[tensors["index"]])
     assert tensors["offending"].nonzero().flatten().tolist() == [8 + ROW]
-    sentence = said[0].splitlines()[-1]
-    assert f"step 3 (training samples {tensors['index'][8 + ROW]})" in sentence
-    assert str(file) in sentence
+    message = said[0].splitlines()[-1]
+    assert f"step 3 (training samples {tensors['index'][8 + ROW]})" in message
+    assert str(file) in message
     assert "nonfinite" not in said[1]  # of several processes one speaks
     with script():
         saved = load_checkpoint(run)

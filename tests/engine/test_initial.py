@@ -1,4 +1,4 @@
-"""Runs that begin with given weights: files, runs and exports; of bundled networks and of one's own."""
+"""Runs that begin with given weights: files, runs and exports; of bundled and custom networks."""
 
 import json
 from dataclasses import replace
@@ -73,7 +73,7 @@ def test_the_average_begins_with_them(natural: RunFolder, tmp_path: Path) -> Non
 
 
 def test_they_are_needed_once(natural: RunFolder, tmp_path: Path) -> None:
-    """A run goes on in the same bits when the file is gone, from the first moment on."""
+    """A run resumes in the same bits after the file is gone, from the first step."""
     file = tmp_path / "weights.safetensors"
     file.write_bytes(natural.best.read_bytes())
     config = replace(tiny("uiat", checkpoint_minutes=0.0), init=str(file))
@@ -164,17 +164,17 @@ def test_ones_own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("given", "message"),
     [
         ("nowhere.pt", "there are no weights at nowhere.pt: train first, or give the path of a weights file"),
         (".", "the folder . is neither a run nor an export: give one of these, or a weights file"),
     ],
 )
 def test_weights_that_are_not_there(
-    given: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    given: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert refused(capsys, "train", *TINY, "--init", given, "--out", "run") == f"{sentence}."
+    assert refused(capsys, "train", *TINY, "--init", given, "--out", "run") == f"{message}."
     assert not Path("run").exists()
 
 

@@ -1,4 +1,4 @@
-"""A run that ends after a step, or around something that it writes, resumes with the same bits."""
+"""A run that is killed after a step, or before or after a write, resumes in the same bits."""
 
 import contextlib
 import random
@@ -41,7 +41,7 @@ def interrupted(config: AnyConfig, path: Path, target: str, number: int, before:
     scope="module", params=["uiat-saved-by-step", *(pytest.param(name, marks=pytest.mark.faults) for name in OTHERS)]
 )
 def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
-    """Train a run that nobody interrupts, and count its writes."""
+    """Train a run without interruption, and count its writes."""
     config = CONFIGS[request.param]
     run = RunFolder.create(tmp_path_factory.mktemp("whole") / "run", config)
     with at_call(LINE, 0, die) as lines, at_call(RENAME, 0, die) as renames:
@@ -76,7 +76,7 @@ def test_within_a_line(case: Case, tmp_path: Path) -> None:
 
 
 def test_within_a_checkpoint(case: Case, tmp_path: Path) -> None:
-    """A file half written stays beside the whole one, under its temporary name, and disturbs nobody."""
+    """A partially written file keeps its temporary name, next to the complete one, and has no effect."""
     run = interrupted(case.config, tmp_path / "run", STEP, STEPS + 2, before=False)
     (run.path / ".checkpoint.pt.tmp").write_bytes(b"half")
     (run.path / ".last.safetensors.tmp").write_bytes(b"half")

@@ -1,4 +1,4 @@
-"""In fp16 a step may be left out while the scale settles; a gradient that no scale helps is a fault, as in float32."""
+"""fp16 may skip steps until the scale settles; a gradient that overflows at every scale is a fault, as in float32."""
 
 import copy
 from collections.abc import Iterator
@@ -132,7 +132,7 @@ def test_a_run_that_leaves_such_steps_out_counts_them(tmp_path: Path) -> None:
     epochs = [line for line in run.read_metrics() if line["kind"] == "epoch"]
     assert [line["skipped"] for line in epochs] == [1, 1, 1]
     assert load_checkpoint(run)["average"]["updates"] == 3 * STEPS - 3
-    with starting_at(4.0), script("gradient", *ALWAYS), pytest.raises(UserError, match="too many to leave out"):
+    with starting_at(4.0), script("gradient", *ALWAYS), pytest.raises(UserError, match="too many to skip"):
         begin(half(on_nonfinite="skip"), tmp_path / "other")
 
 
@@ -151,7 +151,7 @@ def test_a_kill_amid_overflows_changes_no_bit(tmp_path: Path) -> None:
 
 
 def test_two_processes_leave_a_step_out_together(tmp_path: Path) -> None:
-    """Only the second's gradient overflows; running statistics are each one's own until the step is settled."""
+    """Only the second's gradient overflows; running statistics differ between processes until the step is decided."""
     with script():
         run = RunFolder.create(tmp_path / "run", half())
     words = ["gradient", "1", "2-3", str(tmp_path / "end"), "train", "--resume", str(run.path), "--device", "cpu"]
@@ -159,7 +159,7 @@ def test_two_processes_leave_a_step_out_together(tmp_path: Path) -> None:
     assert [code for code, _ in ends] == [0, 0], ends
     one, other = (torch.load(f"{tmp_path / 'end'}.{rank}", weights_only=True) for rank in (0, 1))
     assert all(torch.equal(one[name], other[name]) for name in one)
-    assert "epoch 2: 1 of 4 steps left out" in run.log.read_text()
+    assert "epoch 2: 1 of 4 steps skipped" in run.log.read_text()
     with script():
         assert load_checkpoint(run)["average"]["updates"] == 3 * STEPS - 1
         assert load_checkpoint(run)["scaler"]["scale"] == 2.0**15

@@ -161,7 +161,7 @@ def test_a_first_layer_that_gives_a_tuple(build: type[nn.Module], name: str) -> 
     setting, expected = CASES[name]
     method = setting.method.build(SPEC)
     batch = Batch(torch.rand(N, *SPEC.shape), torch.arange(N) % 3, torch.arange(N))
-    method(model, batch, Clock(1, 0, EPOCHS))  # whoever looks for features has looked now
+    method(model, batch, Clock(1, 0, EPOCHS))  # the feature search is done now
     state = State(model, method, make_optimizer(model, 0.9, 0.0), PassCounter(model))
     assert counted(state, batch, 1, None, None) == expected
 

@@ -1,4 +1,4 @@
-"""Half precision and torch.compile: each step close to that of float32 as it is, and still exact to resume."""
+"""Half precision and torch.compile: each step is close to that of float32, and a resume is exact."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +45,7 @@ def norms(rows: Tensor) -> Tensor:
 
 
 def check_close(ours: Trace, theirs: Trace, bound: float, *, slopes: bool) -> None:
-    """Assert that two steps from the same state differ by rounding alone: at worst, all roundings add up."""
+    """Assert that two steps from the same state differ only by rounding: at worst, all roundings add up."""
     assert ours.losses.keys() == theirs.losses.keys()
     for name in theirs.losses.keys() - {"train_accuracy"}:  # a mean of many values, in which rounding averages out
         assert abs(ours.losses[name] - theirs.losses[name]) <= bound / 10 * abs(theirs.losses["loss"]), name
@@ -133,7 +133,7 @@ def test_every_method_keeps_what_matters_in_float32(method: str, precision: str)
     assert all(value.dtype == torch.float64 for value in state.meter.sums.values())
 
 
-def test_widening_is_for_half_precision_alone() -> None:
+def test_to_float32_changes_only_half_precision() -> None:
     for dtype, expected in {torch.bfloat16: torch.float32, torch.float16: torch.float32}.items():
         assert to_float32(torch.ones(2, dtype=dtype)).dtype == expected
     for dtype in (torch.float32, torch.float64):

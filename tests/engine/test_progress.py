@@ -1,4 +1,4 @@
-"""What a person sees of a run."""
+"""Progress output of a run."""
 
 import io
 import re

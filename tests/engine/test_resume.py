@@ -1,4 +1,4 @@
-"""Every method resumes with the same bits, from within an epoch and from its end."""
+"""Every method resumes in the same bits, within an epoch and at its end."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +17,7 @@ from uiat.types import DataSpec
 
 
 def stopped_and_resumed(config: AnyConfig, path: Path, *steps: int) -> RunFolder:
-    """Stop a run at a step, resume it, stop it so many steps later …, and let it end."""
+    """Stop a run at a step, resume it, stop it again after so many steps …, and let it finish."""
     run = RunFolder.create(path, config)
     for step in steps:
         with at_call(STEP, step, die), pytest.raises(Killed):

@@ -79,7 +79,7 @@ class Bomb:
 @pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "bomb", "no-schema"])
 def test_a_damaged_checkpoint(damage: str, run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     whole, trace = run_copy.checkpoint.read_bytes(), run_copy.path / "trace"
-    run_copy.previous.unlink()  # with it the run would resume from there
+    run_copy.previous.unlink()  # otherwise the run would resume from there
     if damage == "no-schema":
         torch.save({"model": {}}, run_copy.checkpoint)
     elif damage == "bomb":
@@ -89,13 +89,13 @@ def test_a_damaged_checkpoint(damage: str, run_copy: RunFolder, capsys: pytest.C
         run_copy.checkpoint.write_bytes(contents[damage])
     assert "is damaged or of another version" in stopped(capsys, "train", "--resume", str(run_copy.path))
     assert not trace.exists()
-    assert main(["evaluate", str(run_copy.path), "--attacks", "natural", "--n", "5"]) == 0  # what the message advises
+    assert main(["evaluate", str(run_copy.path), "--attacks", "natural", "--n", "5"]) == 0  # as the message advises
 
 
 @pytest.mark.parametrize("damage", ["missing", "cut"])
 def test_a_lost_table(damage: str, run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     table = run_copy.path / load_checkpoint(run_copy)["table_file"]
-    run_copy.previous.unlink()  # with it the run would resume from there
+    run_copy.previous.unlink()  # otherwise the run would resume from there
     if damage == "missing":
         table.unlink()
     else:

@@ -99,8 +99,8 @@ def test_the_best_weights_measure_what_the_card_says(run: RunFolder) -> None:
     card, model = read_json(run.result), build_model(CONFIG, splits().spec, CPU)
     load_weights(model, run.best)
     attack, seed = CONFIG.validate.attack(CONFIG.method), derive(CONFIG.seed, "validation")
-    for name, enemy in (("val_natural", None), ("val_robust", attack)):
-        found = accuracy(model, splits().validation, enemy, batch_size=CONFIG.validate.batch_size, seed=seed)
+    for name, attacker in (("val_natural", None), ("val_robust", attack)):
+        found = accuracy(model, splits().validation, attacker, batch_size=CONFIG.validate.batch_size, seed=seed)
         assert found.accuracy == card["best"][name]
 
 
@@ -121,7 +121,7 @@ def test_the_card(run: RunFolder) -> None:
     assert card["evaluations"] == []
 
 
-def test_a_finished_run_is_left_alone(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finished_run_is_not_changed(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     def files() -> dict[str, bytes]:
         others = ("lock", "data.json")  # a run of the time before data.json gets one
         return {path.name: path.read_bytes() for path in run.path.iterdir() if path.name not in others}

@@ -136,5 +136,5 @@ def test_a_run_follows_it_and_keeps_its_momentum(name: Any, tmp_path: Path, monk
     assert others == {(0.8, True, 1e-3, 0)}
 
 
-def test_a_rate_of_zero_leaves_the_momentum_alone() -> None:
+def test_a_rate_of_zero_does_not_change_the_momentum() -> None:
     assert Schedule(name="triangular", lr=0.0, low_momentum=0.8).momentum_at(3, 10, 0.9) == 0.9

@@ -1,4 +1,4 @@
-"""Configurations as JSON come back as the objects they were."""
+"""Round trip of configurations through JSON."""
 
 import json
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -57,7 +57,7 @@ def test_every_part_names_its_kind() -> None:
 
 @dataclass(frozen=True)
 class Flat:
-    """A model of one's own."""
+    """A custom model."""
 
     width: int = 3
 
@@ -65,7 +65,7 @@ class Flat:
         return nn.Sequential(nn.Flatten(), nn.Linear(data.numel, data.num_classes))
 
 
-def test_ones_own_model_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_custom_model_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
     config = replace(recipes.get_recipe(recipes.DEFAULT_RECIPE), model=Flat(4))
     with pytest.raises(UserError, match="unknown kind of configuration 'Flat'"):
         round_trip(config)

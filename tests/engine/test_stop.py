@@ -1,4 +1,4 @@
-"""A run that is asked to stop saves itself, says how to go on, and ends in the same bits."""
+"""A run that is asked to stop saves a checkpoint, says how to resume, and ends in the same bits."""
 
 import os
 import signal

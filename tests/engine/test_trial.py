@@ -1,4 +1,4 @@
-"""The trial of a network before a run: each mistake is one sentence, and a good network is left as it was."""
+"""The trial of a network before a run: each mistake is one message, and a good network is left as it was."""
 
 import random
 from types import SimpleNamespace
@@ -35,16 +35,16 @@ class Wrapped(nn.Module):
 
 MISTAKES: dict[str, tuple[nn.Module, str]] = {
     "logits": (good(5), "returns 5 logits a sample, but the data has 3 classes: give its last layer 3 outputs."),
-    "tuple": (Wrapped(lambda out: (out, out)), "returns a tuple of 2, not a tensor: return the logits alone."),
-    "dict": (Wrapped(lambda out: {"out": out}), "returns a dict of 1, not a tensor: return the logits alone."),
+    "tuple": (Wrapped(lambda out: (out, out)), "returns a tuple of 2, not a tensor: return only the logits."),
+    "dict": (Wrapped(lambda out: {"out": out}), "returns a dict of 1, not a tensor: return only the logits."),
     "object": (
         Wrapped(lambda out: SimpleNamespace(logits=out)),
-        "returns a SimpleNamespace, not a tensor: return the logits alone (its .logits, as uiat.logits_of does).",
+        "returns a SimpleNamespace, not a tensor: return only the logits (its .logits, as uiat.logits_of does).",
     ),
     "rows": (
         Wrapped(lambda out: out[:1]),
-        "returns a tensor of shape (1, 3) for 2 samples of 3 classes: return one row a sample and one logit a class, "
-        "(2, 3).",
+        "returns a tensor of shape (1, 3) for 2 samples of 3 classes: return one row per sample and one logit per "
+        "class, (2, 3).",
     ),
     "maps": (Wrapped(lambda out: out[..., None]), "returns a tensor of shape (2, 3, 1) for 2 samples of 3 classes"),
     "nan": (Wrapped(lambda out: out * float("nan")), "returns NaN or infinite logits before any training"),
@@ -61,15 +61,15 @@ MISTAKES: dict[str, tuple[nn.Module, str]] = {
 
 @pytest.mark.parametrize("kind", MISTAKES)
 def test_a_mistake(kind: str) -> None:
-    network, sentence = MISTAKES[kind]
+    network, message = MISTAKES[kind]
     with pytest.raises(UserError) as caught:
         try_network(network, CONFIG, DATA)
-    assert sentence in str(caught.value)
+    assert message in str(caught.value)
     assert "the network mine:build" in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
-def test_a_mistake_in_training_mode_alone() -> None:
+def test_a_mistake_only_in_training_mode() -> None:
     network = Wrapped(lambda out: out)
     network.change = lambda out: (out, out) if network.training else out
     with pytest.raises(UserError, match="mine:build, in training mode, returns a tuple of 2"):

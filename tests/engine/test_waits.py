@@ -57,7 +57,7 @@ def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_a_step(precision: str, rows: int) -> None:
-    for method in ("natural", "sat", "trades", "hat", "iat"):  # MART's one_hot looks at its labels, but on CPUs alone
+    for method in ("natural", "sat", "trades", "hat", "iat"):  # MART's one_hot checks its labels, but only on CPUs
         assert waits(method, precision=precision) == 1, method
     for epoch in (1, 3):  # without and with its momentum
         assert waits("uiat", epoch, precision=precision) == 1 + rows

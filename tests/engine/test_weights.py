@@ -1,4 +1,4 @@
-"""Weights files: everyone's sound ones load as they are, and of an unsound one a person learns what is wrong."""
+"""Weights files: valid ones of any origin are loaded, and invalid ones are refused with a reason."""
 
 from pathlib import Path
 from typing import Any

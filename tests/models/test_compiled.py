@@ -39,7 +39,7 @@ class Explodes(torch.autograd.Function):
 
 
 def on_other_shapes(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-    """Stands for a compiler that knows batches of 12 alone."""
+    """A compiler that supports only batches of 12."""
 
     def run(x: Tensor) -> Any:
         if len(x) != 12:
@@ -95,7 +95,7 @@ def test_whenever_compiling_fails_all_goes_on(
     plain = settled(make)
     quick = copy.deepcopy(plain)
     fast = speed_up(quick, noise(), compile=True)
-    uncompiled = speed_up(plain, noise())  # so that the two differ by the compiler alone
+    uncompiled = speed_up(plain, noise())  # so that the two differ only by the compiler
     for ours, theirs in zip(losses(fast), losses(uncompiled), strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
     said = capsys.readouterr().err.splitlines()

@@ -25,7 +25,7 @@ NETWORKS: dict[str, Callable[[], nn.Module]] = {
     "features of the head": lambda: ResNet(blocks=(1, 1), width=4, features="linear").build(SPEC),
     "preact": lambda: PreActResNet(blocks=(1, 1), width=4, activation="silu").build(SPEC),
     "wrn": lambda: WideResNet(depth=10, widen=1).build(SPEC),
-    "anyone's": lambda: nn.Sequential(
+    "custom": lambda: nn.Sequential(
         nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Flatten(), nn.Linear(144, 4)
     ),
 }
@@ -128,7 +128,7 @@ class Counting(nn.Module):
 
 
 def hooked() -> nn.Module:
-    model = NETWORKS["anyone's"]()
+    model = NETWORKS["custom"]()
     model.register_forward_hook(lambda module, args, output: None)
     return model
 
@@ -144,7 +144,7 @@ def test_what_cannot_be_folded_is_used_as_it_is(make: Callable[[], nn.Module]) -
     METHODS["uiat"].build(SPEC).double()(fast, batch(), Clock(1, 0, 2)).total.backward()
 
 
-def test_a_deep_copy_is_of_the_model_alone() -> None:
+def test_a_deep_copy_has_only_the_model() -> None:
     fast = speed_up(network("resnet"), batch().x)
     other = copy.deepcopy(fast)
     assert other.folds == 0

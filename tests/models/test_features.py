@@ -1,4 +1,4 @@
-"""Penultimate features of one's own and of anyone else's models."""
+"""Penultimate features of bundled and custom models."""
 
 from typing import Any, cast
 
@@ -179,8 +179,8 @@ def test_a_compiled_model() -> None:
         (cnn(), "6", "unknown layer '6'"),
         (AlexLike(), "clasifier.3", r"unknown layer 'clasifier.3': did you mean 'classifier.3'\?"),
         (AlexLike(), "unused", "the layer 'unused' did not run"),
-        (Reused(), "scalar", "'scalar' is not a tensor with one row a sample"),
-        (Reused(), "vector", "'vector' is not a tensor with one row a sample"),
+        (Reused(), "scalar", "'scalar' is not a tensor with one row per sample"),
+        (Reused(), "vector", "'vector' is not a tensor with one row per sample"),
     ],
 )
 def test_mistakes_are_explained(model: nn.Module, layer: str, message: str) -> None:

@@ -94,7 +94,7 @@ def test_a_copy_of_another_type_is_not_used(make: Any) -> None:
 
 
 def test_a_copy_on_another_device_is_not_used() -> None:
-    """With the device that computes shapes alone, which every machine has."""
+    """On the meta device, which every machine has."""
     fast = speed_up(settled(NormedLeNet), noise())
     fast.model.to("meta")
     with crafting(fast) as network:

@@ -1,4 +1,4 @@
-"""A network of one's own, named as `module:callable`."""
+"""Custom networks, named as `module:callable`."""
 
 import json
 import re
@@ -124,22 +124,22 @@ def test_a_callable(name: str, module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "sentence"),
+    ("name", "message"),
     [
         ("wrong", "MODULE:wrong returned str: it must return an nn.Module."),
         ("nobody", "MODULE:nobody returned NoneType: it must return an nn.Module."),
         ("broken", "MODULE:broken failed with RuntimeError (no such layer)."),
         ("mistaken", "MODULE:mistaken failed with TypeError (object of type 'int' has no len())."),
-        ("built", "MODULE:built is a network: name the class or the function that makes it."),
+        ("built", "MODULE:built is a network: name the class or the function that builds it."),
         ("missing", "'MODULE' has no callable 'missing' for --model MODULE:missing."),
         ("value", "'MODULE' has no callable 'value' for --model MODULE:value."),
         ("", "'MODULE' has no callable '' for --model MODULE:."),
     ],
 )
-def test_a_mistake(name: str, sentence: str, module: str) -> None:
+def test_a_mistake(name: str, message: str, module: str) -> None:
     with pytest.raises(UserError) as caught:
         Imported(f"{module}:{name}").build(DATA)
-    assert str(caught.value) == sentence.replace("MODULE", module)
+    assert str(caught.value) == message.replace("MODULE", module)
 
 
 @pytest.mark.parametrize("name", ["several", "positional"])

@@ -99,7 +99,7 @@ def test_activation_is_used_everywhere(config: Config) -> None:
     ],
 )
 @each
-def test_normalisation_is_inside_and_leaves_the_state_dict_alone(
+def test_normalisation_is_inside_and_not_in_the_state_dict(
     config: Config, options: dict[str, Any], means: tuple[float, ...], stds: tuple[float, ...]
 ) -> None:
     x = torch.rand(4, 3, 16, 16)

@@ -1,4 +1,4 @@
-"""Networks as people write them are trained and attacked on the fast path, or as they are; none of them fails."""
+"""Typical custom networks are trained and attacked, with or without the fast path; none of them fails."""
 
 import copy
 import random

@@ -1,4 +1,4 @@
-"""What must not be folded, and what cannot be traced, stays as it is."""
+"""Models that must not be folded or cannot be traced remain unchanged."""
 
 from typing import Any
 
@@ -80,7 +80,7 @@ def batch_statistics() -> nn.Module:
 
 
 def old_weight_norm() -> nn.Module:
-    """Its weight is made anew by a hook at each call."""
+    """Its weight is recomputed by a hook at each call."""
     with pytest.warns(FutureWarning):
         conv: nn.Conv2d = torch.nn.utils.weight_norm(nn.Conv2d(3, 4, 3))  # type: ignore[deprecated, unused-ignore]
     return stack(conv)

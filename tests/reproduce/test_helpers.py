@@ -90,7 +90,7 @@ def test_killed_and_started_again(step: int, in_hat: bool, tmp_path: Path) -> No
     assert code == 0, words
     names = [name.rpartition("-s0")[0] for name in begun(words)]
     assert names == (["digits-hat"] if in_hat else ["digits-natural", "digits-hat"])
-    assert "going on in epoch 2" in words
+    assert "resuming at epoch 2" in words
     assert {name: trained(out)[name] for name in kept} == kept
     helper = helper_store(Store(cell, out))
     assert helper is not None

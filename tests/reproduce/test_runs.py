@@ -72,7 +72,7 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     assert len(after) == 5
     assert {name: after[name] for name in kept} == kept
     assert len(begun(words)) == 3
-    assert "going on in epoch" in words
+    assert "resuming at epoch" in words
 
 
 def test_killed_in_a_measurement(tmp_path: Path) -> None:

@@ -124,7 +124,7 @@ def test_a_stopped_cell_is_a_temporary_failure(tmp_path: Path, capsys: pytest.Ca
     assert not (checkpoint.parent / "result.json").exists()
     code, words = fork(tmp_path / "2.txt", *command).end()
     assert code == 0, words
-    assert "going on in epoch 2, after step 1" in words
+    assert "resuming at epoch 2, after step 1" in words
 
 
 def test_a_stopped_plan_has_the_code_of_its_signal(tmp_path: Path) -> None:

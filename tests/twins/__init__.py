@@ -1,4 +1,4 @@
-"""Twins: slow, literal versions of every method, written from the paper alone, as oracles for tests.
+"""Twins: slow, literal versions of every method, written only from the paper, as oracles for tests.
 
 Nothing here imports `uiat`. Every twin has the signature
 

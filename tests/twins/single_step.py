@@ -1,4 +1,4 @@
-"""Twins of the single-step methods, alone and with the one-off universal inverse (Eq. S5)."""
+"""Twins of the single-step methods, with and without the one-off universal inverse (Eq. S5)."""
 
 from torch import Tensor
 
@@ -26,7 +26,7 @@ def zero_attack(s: Step) -> tuple[Tensor, Tensor]:
 
 def aligned(s: Step, g: Tensor, result: Result) -> Result:
     """Add lambda_align * (1 - mean cosine of the input gradients at x, FGSM's own, and at a random point near it)."""
-    if s.hp["crafting"] == "eval":  # FGSM used other statistics: take the gradient anew
+    if s.hp["crafting"] == "eval":  # FGSM used other statistics: compute the gradient again
         g = gradient_at(s.model, s.x, s.y, "train")
     point = (s.x + s.hp["eps"] * s.draws.uniform("align", s.x)).detach().requires_grad_()
     g_point = gradient(mean(cross_entropy(logits(s.model, point), s.y)), point, create_graph=True)

@@ -22,7 +22,7 @@ Y = torch.arange(N) % 3
 
 
 class Net(nn.Module):
-    """A linear classifier whose gradients have sizes of one's own, one for all samples or one for each."""
+    """A linear classifier with gradients of given sizes, one for all samples or one for each."""
 
     def __init__(self, *sizes: float):
         super().__init__()
@@ -107,7 +107,7 @@ def test_a_scale_is_kept_while_the_attack_lasts() -> None:
     model = Net(1e3)
     with autocast(CPU, "fp16"):
         PGD(steps=5)(model, X, Y)
-    assert model.passes == 5 + 1  # one step was made anew
+    assert model.passes == 5 + 1  # one step was repeated
     model.passes = 0
     PGD(steps=5)(model, X, Y)
     assert model.passes == 5

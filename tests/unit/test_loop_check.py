@@ -1,4 +1,4 @@
-"""What is seldom meant in a loop of one's own is said once, and never where it is meant."""
+"""Warnings about likely mistakes in a custom loop: given once, and not where the use is intended."""
 
 import copy
 import warnings
@@ -32,7 +32,7 @@ def sat() -> Method:
 
 @pytest.fixture(autouse=True)
 def every_warning() -> Iterator[None]:
-    """Let Python itself leave out no repetition."""
+    """Disable Python's own filter of repeated warnings."""
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         yield
@@ -121,7 +121,7 @@ def test_a_mode_that_is_meant_is_not_named(make: object) -> None:
     assert caught == []
 
 
-def test_a_loss_that_nobody_trains_with_is_not_named() -> None:
+def test_a_loss_without_gradients_is_not_reported() -> None:
     with warnings.catch_warnings(record=True) as caught, torch.no_grad():
         sat()(network(nn.BatchNorm2d(4)).eval(), BATCH, Clock(1, 0, 4))
     assert caught == []

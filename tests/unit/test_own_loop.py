@@ -1,4 +1,4 @@
-"""What a person gets wrong in a loop of her own: named at the first batch, or at the first batch that has it."""
+"""Mistakes in a custom training loop are reported at the first batch that has them."""
 
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +39,7 @@ class Pair(nn.Module):
 
 @pytest.mark.parametrize("name", ["natural", "sat", "trades", "uiat", "n-fgsm"])
 @pytest.mark.parametrize(
-    ("model", "sentence"),
+    ("model", "message"),
     [
         (network(5), "the model returns 5 logits a sample, but the data has 3 classes"),
         (network(2), "the model returns 2 logits a sample, but the data has 3 classes"),
@@ -48,13 +48,13 @@ class Pair(nn.Module):
     ],
     ids=["more", "fewer", "tuple", "flat"],
 )
-def test_logits_are_checked_in_the_first_batch(name: str, model: nn.Module, sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
+def test_logits_are_checked_in_the_first_batch(name: str, model: nn.Module, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         METHODS[name].build(DATA)(model, Batch(X, Y, INDEX), CLOCK)
 
 
 @pytest.mark.parametrize(
-    ("batch", "sentence"),
+    ("batch", "message"),
     [
         (Batch(X, Y, INDEX[:4]), r"sample indices are torch.int64 of shape \(4,\) for 6 samples"),
         (Batch(X, Y, INDEX.float()), "sample indices are torch.float32"),
@@ -64,8 +64,8 @@ def test_logits_are_checked_in_the_first_batch(name: str, model: nn.Module, sent
         (Batch(X, Y[:, None], INDEX), r"labels are torch.int64 of shape \(6, 1\)"),
     ],
 )
-def test_a_batch_that_does_not_fit(batch: Batch, sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
+def test_a_batch_that_does_not_fit(batch: Batch, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         UIAT().build(DATA)(network(), batch, CLOCK)
 
 
@@ -78,7 +78,7 @@ def test_inputs_that_leave_the_range_later(x: Tensor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("time", "sentence"),
+    ("time", "message"),
     [
         ((0, 0, 4), "in epoch 0 of 4: epochs count from 1"),
         ((5, 0, 4), "in epoch 5 of 4: epochs count from 1"),
@@ -86,13 +86,13 @@ def test_inputs_that_leave_the_range_later(x: Tensor) -> None:
         ((1, -1, 4), "at step -1: steps count from 0"),
     ],
 )
-def test_a_clock_that_shows_no_time(time: tuple[int, int, int], sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
+def test_a_clock_that_shows_no_time(time: tuple[int, int, int], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         Clock(*time)
 
 
 @pytest.mark.parametrize(
-    ("use", "sentence"),
+    ("use", "message"),
     [
         (lambda: PGD(eps=-1), r"PGD\.eps is -1: give at least 0"),
         (lambda: PGD(eps=8), r"PGD\.eps is 8, but pixels lie in \[0, 1\]: did you mean 8/255\?"),
@@ -101,13 +101,13 @@ def test_a_clock_that_shows_no_time(time: tuple[int, int, int], sentence: str) -
         (lambda: ANY_PGD(loss="hinge"), "unknown loss 'hinge': known are ce, kl, margin"),
         (lambda: ANY_PGD(start="zero"), "unknown start 'zero': known are gaussian, none, uniform"),
         (lambda: Weighted("mine", ce_adversarial, float("nan")), r"Weighted\.weight is nan: give a finite number"),
-        (lambda: Linf(X, -1), "ε is -1, but a radius is a number from 0 on"),
+        (lambda: Linf(X, -1), "ε is -1, but a radius is a finite number"),
         (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=0.1, steps=-1), "an attack has -1 steps"),
         (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=float("nan"), steps=1), "steps of length nan"),
     ],
 )
-def test_a_number_that_no_method_works_with(use: Callable[[], object], sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
+def test_a_number_that_no_method_works_with(use: Callable[[], object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         use()
 
 
@@ -118,5 +118,5 @@ def test_an_l2_radius_may_be_larger_than_1() -> None:
 
 
 def test_a_batch_without_samples_is_named() -> None:
-    with pytest.raises(UserError, match="the batch has no samples: leave it out"):
+    with pytest.raises(UserError, match="the batch has no samples"):
         SAT().build(DATA)(network(), Batch(X[:0], Y[:0], INDEX[:0]), CLOCK)

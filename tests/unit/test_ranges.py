@@ -1,4 +1,4 @@
-"""Numbers of configurations: each dataclass refuses what no run can be made with, and nobody else's is restricted."""
+"""Validation of numbers by the dataclasses of this package; custom ones are not restricted."""
 
 import json
 from dataclasses import dataclass, fields, replace

@@ -71,16 +71,16 @@ def test_mart_weighs_more_on_wide_networks() -> None:
 def test_without_the_file(
     tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The sentence says where the file belongs (here with digits, whose images are at hand)."""
+    """The message says where the file belongs (here with digits, which need no download)."""
     folder = tmp_path_factory.mktemp("data")
     monkeypatch.chdir(folder)
     words = ["cifar10-ddpm-preactresnet18-uiat", "--data", "digits", "--data-dir", str(folder), "--out", "run"]
-    sentence = refused(capsys, "train", *words)
-    assert f"there are no generated images at cifar10_ddpm.npz or {folder}/cifar10_ddpm.npz" in sentence
-    assert "--data.generated.file" in sentence
+    message = refused(capsys, "train", *words)
+    assert f"there are no generated images at cifar10_ddpm.npz or {folder}/cifar10_ddpm.npz" in message
+    assert "--data.generated.file" in message
 
 
-def test_uiat_plus_changes_its_weight_and_its_boosters_alone() -> None:
+def test_uiat_plus_changes_only_its_weight_and_its_boosters() -> None:
     plain = small.cifar10_small("uiat-oneoff")
     ours = plus.uiat_plus(plain)
     method: Any = ours.method

@@ -1,4 +1,4 @@
-"""Draws depend on their key alone, and a share of a batch gets its own rows of the whole batch's draw."""
+"""Draws depend only on their key, and a share of a batch gets its rows of the global draw."""
 
 import torch
 from hypothesis import given
@@ -30,7 +30,7 @@ def test_keys_are_independent_of_each_other() -> None:
     assert all(0 <= derive(*key) < 2**63 for key in keys)
 
 
-def test_the_global_generator_is_left_alone() -> None:
+def test_the_global_generator_is_not_used() -> None:
     state = torch.get_rng_state()
     Draws().normal("a", torch.empty(3))
     Draws().uniform("a", torch.empty(3))

@@ -63,8 +63,8 @@ def test_z_of_micro_batches_is_z_of_the_batch() -> None:
     torch.testing.assert_close(targets[0].z, targets[1].z, rtol=0, atol=1e-12)
 
 
-def test_processes_exchange_z_of_the_classes_at_hand_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process holds classes 0 and 2, another one class 4: nobody sends the 1,000 z."""
+def test_processes_exchange_only_z_of_the_classes_in_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """This process holds classes 0 and 2, another one class 4: the 1,000 z are not sent."""
     spec = replace(DATA, num_classes=1000)
     target = UniversalInverseTarget(UniversalInverse(beta=0), spec)
     before, sent = target.z.clone(), []

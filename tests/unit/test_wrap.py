@@ -1,4 +1,4 @@
-"""Other people's data sets and networks, made fit for the plug-in."""
+"""Wrappers for custom data sets and networks."""
 
 import copy
 import doctest
@@ -128,15 +128,15 @@ class Stream(IterableDataset[tuple[Tensor, Tensor]]):
 
 
 @pytest.mark.parametrize(
-    ("data", "sentence"),
+    ("data", "message"),
     [
-        (iter([(X[0], Y[0])]), "list_iterator is no map-style data set"),
-        (Stream(), "Stream is no map-style data set"),
-        (Dataset(), "Dataset is no map-style data set"),
+        (iter([(X[0], Y[0])]), "list_iterator is not a map-style data set"),
+        (Stream(), "Stream is not a map-style data set"),
+        (Dataset(), "Dataset is not a map-style data set"),
     ],
 )
-def test_what_has_no_positions_is_refused(data: object, sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
+def test_what_has_no_positions_is_refused(data: object, message: str) -> None:
+    with pytest.raises(UserError, match=message):
         indexed(data)
 
 
@@ -176,7 +176,7 @@ def test_the_fast_path_folds_a_normalised_network() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mean", "std", "sentence"),
+    ("mean", "std", "message"),
     [
         ([0.5], [0.0], "std is .*: give finite numbers, and a std above 0"),
         ([0.5], [-1.0], "a std above 0"),
@@ -186,8 +186,8 @@ def test_the_fast_path_folds_a_normalised_network() -> None:
         ([], [], "there are 0 means and 0 stds"),
     ],
 )
-def test_numbers_that_do_not_normalise(mean: list[float], std: list[float], sentence: str) -> None:
-    with pytest.raises(UserError, match=sentence):
+def test_numbers_that_do_not_normalise(mean: list[float], std: list[float], message: str) -> None:
+    with pytest.raises(UserError, match=message):
         Normalized(network(), mean, std)
 
 

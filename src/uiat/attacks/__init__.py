@@ -1,4 +1,4 @@
-"""Attacks find the enemy x̂ of a sample: `attack(model, x, y, draws) -> x_adv`, for x in [0, 1]."""
+"""Attacks generate adversarial examples x̂: `attack(model, x, y, draws) -> x_adv`, for x in [0, 1]."""
 
 from typing import Protocol
 
@@ -11,22 +11,22 @@ from uiat.rng import Draws
 
 
 class Attack(Protocol):
-    """Anything that turns samples into adversarial ones; its settings are its fields."""
+    """Protocol of attacks: callables that return adversarial examples, with their settings as fields."""
 
     @property
     def eps(self) -> float:
-        """ε: the radius that is trained for, or attacked with."""
+        """ε: the perturbation budget."""
 
     @property
     def radius(self) -> float:
-        """How far from x the result can be (more than ε for N-FGSM)."""
+        """Maximum distance of the result from x (more than ε for N-FGSM)."""
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
-        """Return x̂ for every x, against the model in the mode it is in."""
+        """Return an adversarial example for each sample of x; the model stays in its mode."""
 
 
 def norm_of(attack: Attack | None) -> Norm:
-    """Return the norm of an attack's ball: its `norm`, L∞ where it names none."""
+    """Return the norm of an attack's ball: its `norm` if it has one, else L∞."""
     norm: Norm = getattr(attack, "norm", "linf")
     return norm
 

@@ -1,4 +1,4 @@
-"""The only gradient loop: every attack climbs with it, every inverse attack descends."""
+"""The gradient loop of all attacks and inverse attacks."""
 
 from collections.abc import Callable
 from math import isfinite
@@ -16,13 +16,13 @@ Gradient = Callable[[Tensor], Tensor]
 
 
 def gradient_of(objective: Callable[[Tensor], Tensor], rows: Tensor | None = None) -> Gradient:
-    """Turn an objective into its gradient; no other gradient is computed or left behind.
+    """Return the gradient function of an objective; it computes and accumulates no other gradient.
 
     Args:
-        objective: returns one value per sample, which are summed here, or their sum.
-        rows: the row of `at` that each sample depends on; `None`: its own.
+        objective: returns one value per sample (they are summed here) or their sum.
+        rows: the row of `at` that each sample depends on; `None`: sample i depends on row i.
     """
-    half = HalfGradient(objective, rows)  # remembers its scales from one step of the attack to the next
+    half = HalfGradient(objective, rows)  # keeps its scales over the steps of the attack
 
     def gradient(at: Tensor) -> Tensor:
         with torch.enable_grad():
@@ -37,12 +37,12 @@ def gradient_of(objective: Callable[[Tensor], Tensor], rows: Tensor | None = Non
 def ascend(
     gradient: Gradient, start: Tensor, ball: Ball, *, step: float, steps: int, direction: Literal[1, -1] = 1
 ) -> Tensor:
-    """Take `steps` projected gradient steps from `start`: up for an adversary (+1), down for an inverse one (−1).
+    """Take `steps` projected gradient steps from `start`: ascent for an attack (+1), descent for an inverse one (−1).
 
-    The start itself need not lie in the ball; the result does.
+    The start may lie outside the ball; the result does not.
     """
     if steps < 0 or not isfinite(step):
-        raise UserError(f"an attack has {steps} steps of length {step}: give 0 or more, of a finite length.")
+        raise UserError(f"an attack has {steps} steps of size {step}: give 0 or more steps, of a finite size.")
     at = start.detach() if steps else ball.project(start.detach())
     for _ in range(steps):
         at = ball.move(at, gradient(at), direction * step)

@@ -1,4 +1,4 @@
-"""Gradients of an attack in fp16, whose range is small: each sample's loss has a scale of its own."""
+"""Attack gradients in fp16 with a loss scale per sample."""
 
 from collections.abc import Callable
 
@@ -10,17 +10,16 @@ from uiat.errors import UserError
 from uiat.precision import ATTACK_SCALE
 
 BACK_OFF = 2.0**6
-"""What a scale is divided by where the gradient overflowed."""
+"""Factor by which a scale is reduced when the gradient overflows."""
 SMALLEST = 2.0**-14
-"""A scale that is as small as this is not divided further: small gradients would become 0 in fp16."""
+"""A scale is not reduced below this: small gradients would become 0 in fp16."""
 
 
 class HalfGradient:
     """The gradient of Σ objective, computed in fp16 with scaled losses and returned unscaled.
 
-    A row whose gradient is not finite is computed anew with a smaller scale, which it keeps while the attack lasts; the
-    others keep theirs, so that one large gradient costs the small ones nothing. The check makes the host wait for
-    the device once for each gradient.
+    A row whose gradient is not finite is computed again with a smaller scale, which it keeps for the rest of the
+    attack; other rows keep their scales. The check synchronises the host with the device once per gradient.
     """
 
     def __init__(self, objective: Callable[[Tensor], Tensor], rows: Tensor | None):
@@ -28,7 +27,7 @@ class HalfGradient:
         self.scale: Tensor | None = None
 
     def __call__(self, at: Tensor) -> Tensor:
-        """Return the gradient in float32; a row that has none at any scale is not finite."""
+        """Return the gradient in float32; a row that overflows at every scale is not finite."""
         scale = at.new_full((len(at),), ATTACK_SCALE) if self.scale is None else self.scale
         gradient = self._scaled(at, scale)
         while True:
@@ -53,12 +52,12 @@ class HalfGradient:
 
 
 def input_gradient(value: Tensor, at: Tensor) -> Tensor:
-    """Return the gradient of a value for the input that it was computed from; no other is left behind."""
+    """Return the gradient of a value with respect to its input; no other gradient is accumulated."""
     gradient = torch.autograd.grad(value, at, allow_unused=True)[0] if value.requires_grad else None
     if gradient is None:
         raise UserError(
-            "no gradient of the loss reaches the input, so that no example can be crafted: the network detaches its "
-            "input, runs under torch.no_grad, or begins with an operation that has no derivative (rounding, argmax, "
-            "NumPy); let the gradient pass."
+            "no gradient of the loss reaches the input, so no example can be crafted: the network detaches its input, "
+            "runs under torch.no_grad, or begins with an operation that has no derivative (rounding, argmax, "
+            "NumPy); make it differentiable."
         )
     return gradient

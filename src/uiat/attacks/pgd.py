@@ -29,13 +29,13 @@ class PGD:
     eps: float = 8 / 255
     """ε: radius of the ball."""
     step: float | None = 2 / 255
-    """α: length of a step; `None` is ε/4."""
+    """α: step size; `None` is ε/4."""
     steps: int = 10
     """Number of gradient steps."""
     start: Start = "uniform"
-    """Where to start: `uniform` in the ball, `gaussian` 0.001·N(0, 1), or `none`."""
+    """Random start: `uniform` in the ball, `gaussian` 0.001·N(0, 1), or `none`."""
     loss: Literal["ce", "kl", "margin"] = "ce"
-    """What to climb: cross-entropy, KL(f(x) ‖ f(x̂)), or the margin of the best wrong class (CW)."""
+    """Objective: cross-entropy, KL(f(x) ‖ f(x̂)), or the margin of the best wrong class (CW)."""
     norm: Norm = "linf"
     """The ball's norm."""
 
@@ -44,18 +44,18 @@ class PGD:
 
     @property
     def radius(self) -> float:
-        """How far from x the result can be, in this attack's norm."""
+        """Maximum distance of the result from x, in this attack's norm."""
         return self.eps
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
-        """Return adversarial examples for x, against the model in the mode it is in (normally `eval`)."""
+        """Return adversarial examples for x; the model stays in its mode (normally `eval`)."""
         ball = BALLS[self.norm](x, self.eps)
         start = starting_point(self.start, ball, x, draws or Draws(), "attack")
         step = self.eps / 4 if self.step is None else self.step
         return ascend(gradient_of(self._objective(model, x, y)), start, ball, step=step, steps=self.steps)
 
     def _objective(self, model: nn.Module, x: Tensor, y: Tensor) -> Callable[[Tensor], Tensor]:
-        # Summed later, never averaged: a step must not depend on the batch size, nor underflow in half precision.
+        # Summed later, not averaged: a step must not depend on the batch size, nor underflow in half precision.
         if self.loss == "ce":
             return lambda x_adv: F.cross_entropy(to_float32(model(x_adv)), y, reduction="none")
         if self.loss == "margin":

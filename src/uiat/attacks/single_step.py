@@ -22,14 +22,14 @@ class FGSM:
     eps: float = 8 / 255
     """ε: radius of the ball."""
     alpha: float = 1.0
-    """Length of the step, as a multiple of ε; the result is projected to ε."""
+    """Step size, as a multiple of ε; the result is projected to ε."""
 
     def __post_init__(self) -> None:
         require(self, eps=RADIUS, alpha=WEIGHT)
 
     @property
     def radius(self) -> float:
-        """How far from x the result can be."""
+        """Maximum distance of the result from x."""
         return self.eps
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
@@ -37,7 +37,7 @@ class FGSM:
         return self.with_gradient(model, x, y)[0]
 
     def with_gradient(self, model: nn.Module, x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        """Return adversarial examples for x, and the gradient of the summed cross-entropy at x that led there."""
+        """Return adversarial examples for x, and the gradient of the summed cross-entropy at x."""
         gradient = _gradient(model, y)(x)
         step = self.alpha * self.eps
         return ascend(lambda at: gradient, x, Linf(x, self.radius), step=step, steps=1), gradient
@@ -53,14 +53,14 @@ class RSFGSM:
     eps: float = 8 / 255
     """ε: radius of the ball, and of the random start."""
     alpha: float = 1.25
-    """Length of the step, as a multiple of ε."""
+    """Step size, as a multiple of ε."""
 
     def __post_init__(self) -> None:
         require(self, eps=RADIUS, alpha=WEIGHT)
 
     @property
     def radius(self) -> float:
-        """How far from x the result can be."""
+        """Maximum distance of the result from x."""
         return self.eps
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
@@ -77,18 +77,18 @@ class NFGSM:
     """
 
     eps: float = 8 / 255
-    """ε: the radius that the model is trained for; the result may lie up to (noise + alpha)·ε from x."""
+    """ε: the perturbation budget; the result may lie up to (noise + alpha)·ε from x."""
     noise: float = 2.0
     """Half-width of the uniform noise, as a multiple of ε."""
     alpha: float = 1.0
-    """Length of the step, as a multiple of ε."""
+    """Step size, as a multiple of ε."""
 
     def __post_init__(self) -> None:
         require(self, eps=RADIUS, noise=WEIGHT, alpha=WEIGHT)
 
     @property
     def radius(self) -> float:
-        """How far from x the result can be: 3 ε by default, by design."""
+        """Maximum distance of the result from x: 3 ε by default, by design."""
         return (self.noise + self.alpha) * self.eps
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:

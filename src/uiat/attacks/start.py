@@ -1,4 +1,4 @@
-"""Where an attack or an inverse attack starts."""
+"""Starting points of attacks and inverse attacks."""
 
 from typing import Literal
 
@@ -15,7 +15,7 @@ GAUSSIAN = 0.001
 
 
 def starting_point(start: Start, ball: Ball, x: Tensor, draws: Draws, purpose: str) -> Tensor:
-    """Return the point where the first gradient is taken; a Gaussian one may lie slightly outside [0, 1]."""
+    """Return the starting point; a Gaussian one may lie slightly outside [0, 1]."""
     if start == "uniform":
         return ball.random(draws, purpose)
     if start == "gaussian":

@@ -64,6 +64,7 @@ def estimate_run(config: AnyConfig, splits: Splits, device: torch.device) -> Run
     setting = BenchSetting(config.model, spec, rows, device, plan)
     timed = timed_method(type(config.method).__name__, setting, config.method)
     assert timed.state is not None
+    timed.phases[0].step()  # allocates the optimiser's buffers, which are not part of a step's peak
     peak = max(peak_bytes(phase.step, device) for phase in timed.phases)
     memory = {**_kept_bytes(timed.state), "a step": peak * batch_size // rows, "images": splits.train.x.numel()}
     phases = [(phase.share, dict(phase.counts)) for phase in timed.phases]

@@ -20,14 +20,14 @@ class StepCost:
     seconds: float
     """Seconds of a step, averaged over the phases of a run."""
     spread: float | None
-    """By what share the third fastest step took longer; `None` for fewer than three rounds."""
+    """Relative difference of the third fastest step; `None` for fewer than three rounds."""
     bare_seconds: float | None
-    """Seconds of the bare passes that the step needs."""
+    """Seconds of the bare passes of the step."""
     over_bare: float | None
     """`seconds` divided by `bare_seconds`."""
     to_natural: float | None
     to_trades: float | None
-    """Its time divided by that of the literal reference."""
+    """`seconds` divided by those of the literal reference."""
     to_hat: float | None
     counts: list[dict[str, float]]
     """Passes of a step in each phase, in batches."""
@@ -62,7 +62,7 @@ def step_costs(methods: Sequence[TimedMethod], times: Times, peaks: Mapping[str,
 
 
 def to_content(costs: Sequence[StepCost], times: Times, facts: dict[str, Any]) -> dict[str, Any]:
-    """Return all of it as JSON: settings, costs, and the seconds of every round."""
+    """Return the results as JSON: settings, costs, and the seconds of every round."""
     rounds = {"steps": _seconds(times.steps), "bare_passes": _seconds(times.bare)}
     lines = [asdict(cost) for cost in costs]
     return {"schema": 3, **facts, "lines": lines, "rounds": rounds, "doubt": times.timing_warning()}
@@ -73,14 +73,14 @@ def _seconds(rounds: dict[str, Rounds]) -> dict[str, list[list[float]]]:
 
 
 def draw_costs(costs: Sequence[StepCost], title: str) -> "Figure":
-    """Return horizontal bars, literal references hatched; a mark shows what the bare passes alone would take."""
+    """Return horizontal bars, with hatched literal references and marks for the time of the bare passes."""
     unit = next((cost.seconds for cost in costs if cost.name == "literal trades"), costs[0].seconds)
     figure = new_figure(6.4, 0.9 + 0.32 * len(costs))
     axes = figure.add_subplot()
     for place, cost in enumerate(costs):
         literal, length = cost.bare_seconds is None, cost.seconds / unit
-        look = {"color": "white", "edgecolor": GREY, "hatch": "///"} if literal else {"color": BLUE}
-        axes.barh(place, length, height=0.62, **look)  # type: ignore[arg-type]
+        style = {"color": "white", "edgecolor": GREY, "hatch": "///"} if literal else {"color": BLUE}
+        axes.barh(place, length, height=0.62, **style)  # type: ignore[arg-type]
         axes.text(length + 0.015, place, f"{length:.2f}", va="center", fontsize=8)
         if cost.over_bare is not None:
             mark = length / cost.over_bare

@@ -1,6 +1,6 @@
-"""Interleaved timing: in every round each method takes a turn, right after the bare passes that its step needs.
+"""Interleaved timing: each round times every method once, right after the bare passes of its step.
 
-Other work on a machine only ever makes a step slower, so the fastest round counts.
+Other load on the machine can only slow a step down, so the fastest round counts.
 """
 
 import time
@@ -15,9 +15,9 @@ from uiat.engine.setup import cudnn_benchmark
 from uiat.progress import Ticker
 
 AGREEING = 3
-"""How many of the fastest rounds have to agree: a single fast one may be an accident."""
+"""Number of fastest rounds that have to agree: a single fast one may be an outlier."""
 TOLERANCE = 0.05
-"""By how much they may differ."""
+"""Relative tolerance of their agreement."""
 
 
 @dataclass
@@ -25,7 +25,7 @@ class Rounds:
     """Seconds of one method: a list for each round, with a value for each phase of a run."""
 
     shares: tuple[float, ...] = (1.0,)
-    """The share of the run that each phase has."""
+    """Share of the run of each phase."""
     seconds: list[list[float]] = field(default_factory=list)
 
     @property
@@ -35,11 +35,11 @@ class Rounds:
 
     @property
     def spread(self) -> float | None:
-        """By what share the third fastest took longer; `None` for fewer than three rounds."""
+        """Relative difference of the third fastest round; `None` for fewer than three rounds."""
         return self._ranked(AGREEING - 1) / self.fastest - 1 if len(self.seconds) >= AGREEING else None
 
     def turns(self, size: int) -> list[float]:
-        """Return the fastest of every `size` rounds, in their order."""
+        """Return the fastest of every `size` consecutive rounds."""
         starts = range(0, len(self.seconds), size)
         return [Rounds(self.shares, self.seconds[start : start + size]).fastest for start in starts]
 
@@ -54,7 +54,7 @@ def as_rounds(seconds: Sequence[float]) -> Rounds:
 
 
 def timing_warning(by_name: Mapping[str, Rounds]) -> str:
-    """Say why the fastest rounds cannot be trusted; empty if they agree."""
+    """Return why the fastest rounds are unreliable; empty if they agree."""
     spreads = {name: rounds.spread for name, rounds in by_name.items()}
     if None in spreads.values():
         return f"fewer than {AGREEING} rounds cannot show whether times agree: take more."
@@ -75,9 +75,9 @@ class Times:
 
     steps: dict[str, Rounds] = field(default_factory=dict)
     bare: dict[str, Rounds] = field(default_factory=dict)
-    """Rounds of the bare passes of a step, for methods that have some."""
+    """Rounds of the bare passes of a step, for methods that have any."""
     first: dict[str, float] = field(default_factory=dict)
-    """Seconds of each method's first steps, one for each phase, in which compiling happens; not part of the rounds."""
+    """Seconds of each method's first steps, one for each phase, which include compiling; not part of the rounds."""
 
     def ratio(self, name: str, other: str) -> float:
         """Return the time of one method's fastest step, divided by that of another."""
@@ -88,15 +88,15 @@ class Times:
         return self.steps[name].fastest / self.bare[name].fastest
 
     def timing_warning(self) -> str:
-        """Say why the times of steps and bare passes cannot be trusted; empty if their rounds agree."""
+        """Return why the times of steps and bare passes are unreliable; empty if their rounds agree."""
         return timing_warning({**self.steps, **{f"{name}'s bare passes": rounds for name, rounds in self.bare.items()}})
 
 
 def time_methods(methods: Sequence[TimedMethod], rounds: int, device: torch.device, *, warm_up: int = 1) -> Times:
-    """Time every method `rounds` times, in an order that turns from round to round.
+    """Time every method `rounds` times, in an order that rotates from round to round.
 
-    The bare passes of a step are as many as it needs, right before it: both take about as long, so that other work on
-    the machine disturbs both alike.
+    The bare passes of a step are made right before it and take about as long, so that other load on the machine affects
+    both in the same way.
     """
     times = Times()
     for method in methods:

@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile
 
 
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
-    """Return the most memory that one call holds at once, beyond what was allocated before."""
+    """Return the peak memory of a call, in addition to what was allocated before."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
         before = torch.cuda.memory_allocated(device)
@@ -32,7 +32,7 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Keep the profiler's own messages, which do not pass through Python, off the terminal."""
+    """Suppress the profiler's messages, which bypass Python's stderr."""
     sys.stderr.flush()
     kept = os.dup(2)
     try:

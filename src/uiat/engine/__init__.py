@@ -1,1 +1,1 @@
-"""The engine: training loop, training step, state, weight averaging, AWP, guards and signals."""
+"""The training engine: loop, step, state, weight averaging, AWP, guards and signals."""

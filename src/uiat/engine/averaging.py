@@ -1,4 +1,4 @@
-"""Weight averaging: a second set of weights that follows the trained ones, evaluated and saved beside them."""
+"""Weight averaging: a moving average of the weights, evaluated and saved with the trained ones."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,8 +14,8 @@ from uiat.config import Averaging
 class Average:
     """The averaged weights of one network.
 
-    Parameters and BatchNorm's running statistics are averaged; whatever else a network keeps is copied. The weights are
-    a plain state dict: no second network has to be built, and `swapped_in` puts them into the trained one.
+    Parameters and BatchNorm's running statistics are averaged; all other tensors are copied. The weights are kept as a
+    state dict: no second network is built, and `swapped_in` loads them into the trained one.
     """
 
     def __init__(self, model: nn.Module, plan: Averaging):
@@ -26,7 +26,7 @@ class Average:
 
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
-        """Take in the weights after a step."""
+        """Update the average with the weights after a step."""
         now, kept = model.state_dict(), self.plan.at(self.updates)
         ours, theirs = [self.weights[name] for name in self._averaged], [now[name] for name in self._averaged]
         torch._foreach_mul_(ours, kept)
@@ -37,7 +37,7 @@ class Average:
 
     @contextmanager
     def swapped_in(self, model: nn.Module) -> Iterator[nn.Module]:
-        """Within it, the network has the averaged weights; its own come back bit by bit."""
+        """Load the averaged weights within the context; the trained ones are restored bit by bit."""
         trained = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         try:
             model.load_state_dict(self.weights)
@@ -46,12 +46,12 @@ class Average:
             model.load_state_dict(trained)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all there is to go on from."""
+        """Return the state to resume from."""
         return {"updates": self.updates, "weights": self.weights}
 
     @torch.no_grad()
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         if saved["weights"].keys() != self.weights.keys():
             raise ValueError("the averaged weights are another network's")
         for name, tensor in saved["weights"].items():
@@ -60,9 +60,9 @@ class Average:
 
 
 def _averaged(model: nn.Module) -> list[str]:
-    """Name what is averaged: a buffer of another kind may be a mask of infinities, or a counter.
+    """Return the names of averaged tensors: other buffers may be masks with infinities, or counters.
 
-    A weight or a layer that is used under two names has both: the state dict has them, too, and the last one counts.
+    A weight or layer with two names appears under both, as in the state dict.
     """
     named = model.named_parameters(remove_duplicate=False)
     names = [name for name, parameter in named if parameter.is_floating_point()]

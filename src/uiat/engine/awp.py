@@ -1,4 +1,4 @@
-"""Adversarial weight perturbation (Wu et al., 2020): the gradient is taken where the loss is worst near the weights."""
+"""Adversarial weight perturbation (Wu et al., 2020)."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,10 +16,10 @@ from uiat.types import Clock, View
 
 @contextmanager
 def perturb_weights(state: State, views: Sequence[View], clock: Clock, awp: AWP) -> Iterator[None]:
-    """Within it, the network has the perturbed weights; its own come back bit by bit.
+    """Perturb the weights within the context; the original ones are restored bit by bit.
 
-    The views are those of all micro-batches, after `craft` and `prepare`. A p that no gradient flows through is taken
-    here, once, at the network's own weights, and stays in its view.
+    The views are those of all micro-batches, after `craft` and `prepare`. A p without a gradient is computed here
+    once, at the original weights, and kept in its view.
     """
     if not awp.acts(clock):
         yield
@@ -37,7 +37,7 @@ def perturb_weights(state: State, views: Sequence[View], clock: Clock, awp: AWP)
 
 
 def _layers(model: nn.Module) -> list[nn.Parameter]:
-    """Return matrices and convolutions: biases and BatchNorm's parameters stay, as in the authors' code."""
+    """Return matrices and convolutions: biases and BatchNorm are not perturbed, as in the authors' code."""
     return [parameter for parameter in model.parameters() if parameter.requires_grad and parameter.ndim > 1]
 
 
@@ -55,17 +55,17 @@ def _gradients(state: State, views: Sequence[View], clock: Clock, weights: Seque
                 summed += gradient
     if world() == 1:
         return sums
-    flat = all_reduce_sum(torch.cat([summed.flatten() for summed in sums]))  # one exchange for all layers
+    flat = all_reduce_sum(torch.cat([summed.flatten() for summed in sums]))  # one all-reduce for all layers
     return [
         part.view_as(weight) for part, weight in zip(flat.split([w.numel() for w in weights]), weights, strict=True)
     ]
 
 
 def _fork(state: State, view: View, clock: Clock) -> tuple[View, StepSnapshot]:
-    """Return a copy of a view to take the ascent's loss of, and what to restore when it was taken.
+    """Return a copy of a view for the loss of the ascent, and a snapshot to restore after it.
 
-    The ascent leaves no trace: BatchNorm's running statistics and the table of p are put back. But for a p that no
-    gradient flows through: it is the step's own p, so the view keeps it, and with it what its forward moved.
+    The ascent has no side effects: BatchNorm's running statistics and the table of p are restored. A p without a
+    gradient is an exception: it is the p of the step, so the view keeps it, with what its forward changed.
     """
     fork, before = replace(view), StepSnapshot(state, view.batch)
     target = state.method.target
@@ -79,9 +79,9 @@ def _fork(state: State, view: View, clock: Clock) -> tuple[View, StepSnapshot]:
 
 @torch.no_grad()
 def _ascend(weights: Sequence[Tensor], gradients: Sequence[Tensor], gamma: float) -> None:
-    """Move each layer by γ times its own norm along its gradient; one that is zero or not finite does not count.
+    """Move each layer by γ times its norm along its gradient; a gradient that is zero or not finite is ignored.
 
-    Where it is not finite, the loss's own gradient will not be either, and the step ends as it would without this.
+    If it is not finite, neither is the gradient of the loss, and the step is handled as without AWP.
     """
     for weight, gradient in zip(weights, gradients, strict=True):
         norm = gradient.norm()

@@ -1,6 +1,6 @@
-"""The callback of a run: one function, called with every line of metrics.jsonl while the run trains.
+"""Training callbacks: functions called with every line of metrics.jsonl.
 
-`uiat train --log tensorboard` uses it, and so does anyone's own logger: `uiat train --log my_log:make`.
+`uiat train --log tensorboard` is one; `uiat train --log my_log:make` is a custom one.
 """
 
 import inspect
@@ -25,30 +25,30 @@ from uiat.runs.run_folder import RunFolder
 from uiat.targets import InstanceInverse
 
 PICTURES = 8
-"""How many validation images an epoch's pictures show."""
+"""Number of validation images in the pictures of an epoch."""
 
 
 @dataclass(frozen=True)
 class LogEvent:
-    """A moment of a run: some steps, or an epoch, are done."""
+    """Event after some steps, or at the end of an epoch."""
 
     record: dict[str, Any]
     """The line of metrics.jsonl: `kind` is "step" or "epoch"; losses, accuracies, learning rate."""
     at: int
-    """Steps made since the run began."""
+    """Number of steps since the beginning of the run."""
     state: State
-    """The network and everything else that changes; to be looked at only."""
+    """The state of the run; read-only."""
     pictures: Callable[[], Tensor]
-    """Makes (3, images, C, H, W) in [0, 1]: validation images as inverse adversaries, natural, and as adversaries."""
+    """Returns (3, images, C, H, W) in [0, 1]: inverse adversarial, natural and adversarial validation images."""
 
 
 Callback = Callable[[LogEvent], None]
 
 
 def make_pictures(config: AnyConfig, splits: Splits, state: State) -> Tensor:
-    """Craft inverse adversaries (cross-entropy alone) and adversaries of a few validation images.
+    """Craft inverse adversarial (without the feature term) and adversarial examples of a few validation images.
 
-    Nothing of the run changes by it: its draws are keyed, statistics stand still, and passes are not counted.
+    The run is not affected: draws are keyed, statistics are not updated, and passes are not counted.
     """
     attack = replace(config.validate.attack(config.method), steps=10)
     inverse = InstanceInverse(attack.eps, attack.eps / 4, 10, beta=0.0, start="none", norm=attack.norm)
@@ -60,7 +60,7 @@ def make_pictures(config: AnyConfig, splits: Splits, state: State) -> Tensor:
 
 
 class TensorBoard:
-    """Writes scalars, and the pictures of each epoch, to `tensorboard` in the run's folder."""
+    """Writes scalars, and the pictures of each epoch, to the folder `tensorboard` of the run."""
 
     def __init__(self, folder: Path):
         try:
@@ -70,29 +70,29 @@ class TensorBoard:
         self.folder, self.make = folder / "tensorboard", SummaryWriter
         self.writer: SummaryWriter | None = None
 
-    def __call__(self, moment: LogEvent) -> None:
-        """Write a line, and its pictures if it ends an epoch."""
-        if self.writer is None:  # with the first line: a resumed run writes over what it repeats
-            self.writer = self.make(str(self.folder), purge_step=moment.at)
-        kind, writer = moment.record["kind"], self.writer
-        for name, value in moment.record.items():
+    def __call__(self, event: LogEvent) -> None:
+        """Write a line, and the pictures at the end of an epoch."""
+        if self.writer is None:  # at the first line: a resumed run overwrites what it repeats
+            self.writer = self.make(str(self.folder), purge_step=event.at)
+        kind, writer = event.record["kind"], self.writer
+        for name, value in event.record.items():
             if isinstance(value, int | float) and isfinite(value):
-                writer.add_scalar(f"{kind}/{name}", value, moment.at)
+                writer.add_scalar(f"{kind}/{name}", value, event.at)
         if kind == "epoch":
-            rows = torch.cat([torch.cat(list(row), dim=2) for row in moment.pictures()], dim=1)
-            writer.add_image("inverse, natural, adversarial", rows, moment.at)
+            rows = torch.cat([torch.cat(list(row), dim=2) for row in event.pictures()], dim=1)
+            writer.add_image("inverse, natural, adversarial", rows, event.at)
         writer.flush()
 
 
 def open_callback(log: str, run: RunFolder, config: AnyConfig) -> Callback | None:
-    """Return what `--log` names: `tensorboard`, or `module:function` called with the run's folder and configuration."""
+    """Return the callback that `--log` names: `tensorboard`, or the result of `module:function(folder, config)`."""
     if not log:
         return None
     if log == "tensorboard":
         return TensorBoard(run.path)
     module, colon, name = log.partition(":")
     if not colon:
-        raise UserError(f"--log {log!r} is not known: give tensorboard, or MODULE:FUNCTION of your own.")
+        raise UserError(f"--log {log!r} is not known: give tensorboard or MODULE:FUNCTION.")
     make = getattr(import_from(Path.cwd(), module, f"--log {log}"), name, None)
     if not callable(make):
         raise UserError(f"{module!r} has no function {name!r} for --log {log}.")
@@ -105,7 +105,7 @@ def open_callback(log: str, run: RunFolder, config: AnyConfig) -> Callback | Non
 
 
 def _takes(function: Callable[..., object], count: int) -> bool:
-    """Whether a function can be called with so many arguments; of some built-in ones that cannot be known."""
+    """Whether a function accepts this many arguments; `True` for built-in ones without a signature."""
     try:
         inspect.signature(function).bind(*[None] * count)
     except TypeError:

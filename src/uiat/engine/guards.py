@@ -1,4 +1,4 @@
-"""A step whose loss or gradients are not finite: found before the weights move, undone, or shown to a person."""
+"""Detection and handling of steps with a loss or gradient that is not finite."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -20,15 +20,15 @@ from uiat.types import Batch, Clock, Loss, View
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 MOST_SKIPPED = 0.1
-"""Share of an epoch's steps that may be left out; beyond it, and from `FEW_SKIPPED` steps on, the run stops."""
+"""Share of an epoch's steps that may be skipped; with more, and at least `FEW_SKIPPED`, the run stops."""
 FEW_SKIPPED = 3
 NAMED_SAMPLES = 8
-"""Samples that the sentence names; the saved batch holds all."""
+"""Samples listed in the error message; the saved batch has all of them."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What was not finite in a step, by its name, and the batch it happened with."""
+    """What was not finite in a step, and its batch."""
 
     what: str
     clock: Clock
@@ -39,13 +39,13 @@ class Fault:
 def find_fault(
     model: nn.Module, losses: Sequence[Loss], views: Sequence[View], clock: Clock, *, gradients: bool = True
 ) -> Fault | None:
-    """Return what is not finite after a backward, in any process; the host waits for the device once."""
+    """Return what is not finite after a backward, in any process; this synchronises the host with the device once."""
     values, tensors = list(_values(losses)), list(_tensors(model, gradients))
     norms = torch._foreach_norm([tensor for _, tensor in tensors]) if tensors else ()
     screen = torch.stack([*(value for _, value in values), *norms]).isfinite().all()
     if not bool(all_reduce_sum(1.0 - screen.float())):
         return None
-    # A norm may overflow where every entry is finite: now that time does not matter, look at the entries.
+    # A norm may overflow although every entry is finite: check the entries.
     named = [*values, *tensors]
     flags = ~torch.stack([tensor.isfinite().all() for _, tensor in named])
     counts = all_reduce_sum(flags.float()).tolist()
@@ -54,7 +54,7 @@ def find_fault(
 
 
 def _values(losses: Sequence[Loss]) -> Iterator[tuple[str, Tensor]]:
-    """Name the parts before the total: they say more."""
+    """Yield the parts before the total: they are more informative."""
     for loss in losses:
         for name, part in loss.parts.items():
             yield f"the part {name!r} of the loss", part
@@ -66,14 +66,14 @@ def _tensors(model: nn.Module, gradients: bool) -> Iterator[tuple[str, Tensor]]:
     for name, parameter in model.named_parameters():
         if gradients and parameter.grad is not None:
             yield f"the gradient of {name!r}", parameter.grad
-    # An overflow in BatchNorm's variance is invisible in training mode: the layer just gives a constant.
+    # An overflow in BatchNorm's variance is invisible in training mode: the layer returns a constant.
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and module.running_var is not None:
             yield f"the running variance of {name!r}", module.running_var
 
 
 class StepSnapshot:
-    """What a step changes before the optimiser moves: buffers of network and method, the batch's rows of large ones."""
+    """A copy of what a step changes before the update: buffers of network and method (of large ones, some rows)."""
 
     def __init__(self, state: State, batch: Batch):
         self.state = state
@@ -83,7 +83,7 @@ class StepSnapshot:
 
     @torch.no_grad()
     def restore(self) -> None:
-        """Undo the step."""
+        """Restore the copied values."""
         now = _small_buffers(self.state)
         for name, buffer in self.buffers.items():
             now[name].copy_(buffer)
@@ -102,7 +102,7 @@ def _large_targets(state: State) -> list[UniversalInverseTarget]:
 
 
 def _touched(state: State, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Name the rows of large buffers that a step may change: those of the samples and classes of all processes."""
+    """Yield large buffers with the rows that a step may change: those of the samples and classes of all processes."""
     tables, targets = _modules(state, PredictionTable), _large_targets(state)
     if tables and batch.index is not None:
         where = gather(batch.index[: batch.count])
@@ -120,48 +120,48 @@ def _small_buffers(state: State) -> dict[str, Tensor]:
 
 
 def respond(fault: Fault, state: State, steps: int, folder: Path, *, skip: bool) -> None:
-    """Count a step that was left out, or end the run: at once, or when an epoch of `steps` has too many of them.
+    """Count a skipped step, or stop the run: at once, or when too many of the epoch's `steps` are skipped.
 
-    All processes take part. Only the batch is saved: the last checkpoint stays the last good one.
+    All processes take part. Only the batch is saved: the last checkpoint remains the last good one.
     """
     clock = fault.clock
     if not skip:
         samples, file = _save(fault, folder)
         raise Resumable(
             f"{fault.what} is not finite in epoch {clock.epoch}, step {clock.step + 1} ({samples}), and the weights "
-            f"are as they were before it: look at the batch in {file}, lower --train.schedule.lr, "
-            f"or leave such batches out with `uiat train --resume {quoted(folder)} --on-nonfinite skip`."
+            f"were not updated: inspect the batch in {file}, lower --train.schedule.lr, "
+            f"or skip such batches with `uiat train --resume {quoted(folder)} --on-nonfinite skip`."
         )
     state.skipped += 1
     if state.skipped > MOST_SKIPPED * steps and (state.skipped >= FEW_SKIPPED or state.skipped == steps):
         samples, file = _save(fault, folder)
         raise Resumable(
-            f"{state.skipped} of the {steps} steps of epoch {clock.epoch} were not finite, too many to leave out; in "
-            f"the last, step {clock.step + 1}, it was {fault.what} ({samples}): look at its batch in {file}, "
+            f"{state.skipped} of the {steps} steps of epoch {clock.epoch} were not finite, too many to skip; in "
+            f"the last, step {clock.step + 1}, it was {fault.what} ({samples}): inspect its batch in {file}, "
             "or lower --train.schedule.lr."
         )
 
 
 def _save(fault: Fault, folder: Path) -> tuple[str, Path]:
-    """Write the whole batch, of all processes; return its offending samples in words, and the file."""
+    """Write the batch of all processes; return a list of its offending samples for a message, and the file."""
     batch = {name: gather(column) for name, column in _columns(fault.views).items()}
     offending = gather(_offending(fault.views).long()).bool()
     if not offending.any():
-        offending[:] = True  # no sample is at fault by itself
+        offending[:] = True  # no single sample is at fault
     file = folder / f"nonfinite-{fault.clock.epoch}-{fault.clock.step + 1}.safetensors"
     facts = {"what": fault.what, "epoch": str(fault.clock.epoch), "step": str(fault.clock.step + 1)}
     try:
         if is_main():
             write_tensors(file, {**batch, "offending": offending}, facts)
     finally:
-        wait()  # a process that ends may take the others with it
+        wait()  # a process that exits may end the others
     samples = batch["index"][offending].tolist()
     more = f" and {len(samples) - NAMED_SAMPLES} more" if len(samples) > NAMED_SAMPLES else ""
     return f"training samples {', '.join(map(str, samples[:NAMED_SAMPLES]))}{more}", file
 
 
 def _columns(views: Sequence[View]) -> dict[str, Tensor]:
-    """Return what a file of the batch holds, without the rows that count for nothing."""
+    """Return the columns of the saved batch, without padding rows."""
     rows: dict[str, list[Tensor]] = {"x": [], "y": [], "index": [], "x_adv": []}
     for view in views:
         batch, kept = view.batch, slice(view.batch.count)

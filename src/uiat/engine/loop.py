@@ -1,4 +1,4 @@
-"""The training loop: one visible function, in the order things happen."""
+"""The training loop."""
 
 import json
 import time
@@ -44,7 +44,7 @@ from uiat.types import Clock
 
 
 def dry_build(config: AnyConfig, splits: Splits, device: torch.device) -> None:
-    """Build the parts of a run, try the network, and discard them: a mistake shows before there is a run folder."""
+    """Build the parts of a run, try the network, and discard them: mistakes show before a run folder is created."""
     build_loader(config, splits.train, torch.device("cpu"), splits.generated)
     try_network(initial_model(config, splits.spec).to(device), config.model, splits.spec)
     if config.method.needs_helper and config.method.helper:
@@ -59,11 +59,11 @@ def train(
     callback: Callback | None = None,
     stop: StopSignal | None = None,
 ) -> bool:
-    """Train, or go on training, in a run folder. Return whether the run is finished (not stopped by a signal).
+    """Train in a run folder, or resume its training. Return whether the run is finished (not stopped by a signal).
 
-    `callback` is called with every line of metrics.jsonl: after some steps, and at the end of each epoch before that is
-    saved; on each process that is given one, and once more for what is repeated after a kill. `stop` is the caller's
-    `StopSignal`, entered already.
+    `callback` is called with every line of metrics.jsonl: after some steps, and at the end of each epoch before its
+    checkpoint is saved. It is called in each process that has one, and again for steps repeated after a kill. `stop` is
+    the caller's `StopSignal`, already entered.
     """
     lock, stopping = run.lock() if is_main() else nullcontext(), nullcontext(stop) if stop else StopSignal()
     with lock, stopping as signal:
@@ -80,8 +80,10 @@ def _train(
 ) -> bool:
     plan = config.train
     initial = keep_initial(config, run, splits.spec)
-    go_on, helper = get_helper(config, run, splits.spec, device, lambda c, r: train(c, r, splits, device, stop=stop))
-    if not go_on:
+    helper_is_ready, helper = get_helper(
+        config, run, splits.spec, device, lambda c, r: train(c, r, splits, device, stop=stop)
+    )
+    if not helper_is_ready:
         return False
     checkpoints = Checkpointer(run, Provenance.of(run, config, splits, device, helper) if is_main() else None)
     state = build_state(config, splits.spec, device, helper, initial)
@@ -104,11 +106,11 @@ def _train(
 
     with closing(state.parallel), Reporter(run.log, plan.epochs, steps, done) as report:
         if resumed and state.epoch <= plan.epochs:
-            report.say(f"going on in epoch {state.epoch}, after step {state.step} of {steps}")
+            report.say(f"resuming at epoch {state.epoch}, after step {state.step} of {steps}")
         if plan.fast and not resumed and state.attacks_unfolded:
-            report.say("attacks run through the network as it is: no BatchNorm in it can be folded")
+            report.say("attacks run through the unmodified network: no BatchNorm in it can be folded")
         if plan.in_channels_last and not resumed and not keeps_channels_last(state.model):
-            report.say("the network keeps its memory layout: it cannot be trained in channels_last")
+            report.say("the network keeps its memory format: it cannot be trained in channels_last")
         if not resumed and (share := small_share(state.model, plan.batch_size)) is not None:
             advice = "use fewer processes, or a larger --train.batch-size"
             report.say(f"each process has {share} images of a batch, which gives BatchNorm noisy statistics: {advice}")
@@ -147,9 +149,9 @@ def _train(
                 if saving:
                     save()
             if not folded_copy_is_valid(state, splits.spec):
-                report.say("attacks run through the network as it is from now on: its folded copy no longer follows it")
+                report.say("attacks now run through the unmodified network: its folded copy no longer follows it")
             record = _validate(config, state, splits, device)
-            # what was best before the first selectable epoch is not compared with it
+            # the first selectable epoch is not compared with earlier ones
             better = record[f"val_{plan.select}"] > state.best.get(f"val_{plan.select}", -1.0) or (
                 state.epoch == Clock(state.epoch, 0, plan.epochs).epoch_at(config.method.selectable_from)
             )
@@ -182,7 +184,7 @@ def _train(
 def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, Any]:
     """Return the epoch's record: means over the training batches, and accuracies on the validation split.
 
-    Where weights are averaged, these are the averaged network's; the raw one's are beside them, as `raw_val_…`.
+    With averaged weights, the accuracies are those of the averaged network; those of the raw one are `raw_val_…`.
     """
     record: dict[str, Any] = {"epoch": state.epoch, **state.meter.means()}
     if config.train.on_nonfinite == "skip":
@@ -197,22 +199,22 @@ def _validate(config: AnyConfig, state: State, splits: Splits, device: torch.dev
 
 
 def _accuracies(config: AnyConfig, state: State, splits: Splits, device: torch.device) -> dict[str, float]:
-    """Measure the network as it is on the validation split."""
+    """Evaluate the network with its current weights on the validation split."""
     attack = config.validate.attack(config.method)
-    enemies: dict[str, PGD | None] = {"val_natural": None, "val_robust": attack}
+    attacks: dict[str, PGD | None] = {"val_natural": None, "val_robust": attack}
     if is_single_step(config.method):
-        enemies["val_fgsm"] = one_step(attack)
+        attacks["val_fgsm"] = one_step(attack)
     seed, size = derive(config.seed, "validation"), config.validate.batch_size
     return {
-        name: accuracy(state.network, splits.validation, enemy, batch_size=size, seed=seed, device=device).accuracy
-        for name, enemy in enemies.items()
+        name: accuracy(state.network, splits.validation, attacker, batch_size=size, seed=seed, device=device).accuracy
+        for name, attacker in attacks.items()
     }
 
 
 def _warn(record: dict[str, Any], state: State, steps: int, report: Reporter) -> None:
-    """Say what went wrong in an epoch without ending the run."""
+    """Report problems of an epoch that do not end the run."""
     if state.skipped:
-        report.say(f"epoch {state.epoch}: {state.skipped} of {steps} steps left out, their loss or gradient not finite")
+        report.say(f"epoch {state.epoch}: {state.skipped} of {steps} steps skipped, their loss or gradient not finite")
     if "val_fgsm" not in record:
         return
     robust, fgsm, watch = record["val_robust"], record["val_fgsm"], state.overfitting
@@ -222,7 +224,7 @@ def _warn(record: dict[str, Any], state: State, steps: int, report: Reporter) ->
 
 
 def _keep(raw: Path, averaged: Path, state: State) -> None:
-    """Write the weights as they are, and their average beside them."""
+    """Write the weights, and their average if there is one."""
     if is_main():
         write_tensors(raw, state.model.state_dict())
         if state.average is not None:
@@ -230,6 +232,6 @@ def _keep(raw: Path, averaged: Path, state: State) -> None:
 
 
 def append_metrics(run: RunFolder, record: dict[str, Any]) -> None:
-    """Write one line of metrics; the main process alone does."""
+    """Append a line of metrics, in the main process only."""
     if is_main():
         append(run.metrics, json.dumps(record) + "\n")

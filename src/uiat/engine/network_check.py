@@ -1,4 +1,4 @@
-"""A trial of a network before a run: one forward and backward on two samples, which leave no trace."""
+"""Check of a network before a run: a forward and backward on two samples, without side effects."""
 
 import torch
 import torch.nn.functional as F
@@ -14,8 +14,8 @@ from uiat.types import DataSpec
 def try_network(model: nn.Module, config: ModelConfig, data: DataSpec) -> None:
     """Raise a `UserError` that names why a network cannot be trained on this data, if it cannot.
 
-    It runs in training and in evaluation mode, on two samples of noise of the shape of the data, on its own device. Its
-    weights, statistics and modes, and the global random streams, are as they were afterwards.
+    It is run in training and in evaluation mode, on two samples of noise of the shape of the data, on its device. Its
+    weights, statistics and modes, and the global random streams, are restored afterwards.
     """
     name = network_name(config)
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]

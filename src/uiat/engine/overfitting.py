@@ -1,4 +1,4 @@
-"""Catastrophic overfitting of single-step training: robust to its own one step, and to nothing else."""
+"""Catastrophic overfitting: single-step training that remains robust to FGSM but not to multi-step attacks."""
 
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -7,39 +7,39 @@ from uiat.attacks import FGSM, NFGSM, PGD, RSFGSM
 from uiat.methods import MethodConfig
 
 LEAST = 0.1
-"""A run whose best robust accuracy is below this has not learned enough to collapse."""
+"""Minimum of the best robust accuracy for a collapse to be reported."""
 FALL = 0.5
-"""Robust accuracy has collapsed when less than this share of its best is left …"""
+"""Robust accuracy has collapsed when it is below this share of its best …"""
 STAY = 0.8
-"""… while the network keeps at least this share of the accuracy it then had under FGSM."""
+"""… while the accuracy under FGSM is at least this share of that of the best epoch."""
 
 
 def is_single_step(method: MethodConfig) -> bool:
-    """Whether a method's configuration trains with one gradient step a sample."""
+    """Whether a method trains with one gradient step per sample."""
     attack = method.attack
     return isinstance(attack, FGSM | RSFGSM | NFGSM) or (isinstance(attack, PGD) and attack.steps == 1)
 
 
 def one_step(attack: PGD) -> PGD:
-    """Return FGSM at the radius, and in the norm, of the attack that watches the run."""
+    """Return FGSM with the radius and norm of the validation attack."""
     return replace(attack, step=attack.eps, steps=1, start="none")
 
 
 @dataclass
 class Overfitting:
-    """Watches the accuracies of a run's epochs."""
+    """Monitors the accuracies of a run's epochs."""
 
     epoch: int = 0
     """The epoch of the best robust accuracy so far, and its accuracies."""
     robust: float = 0.0
     fgsm: float = 0.0
     fallen: bool = False
-    """Whether robust accuracy has collapsed, and has not come back to `STAY` of its best since."""
+    """Whether robust accuracy has collapsed and not recovered to `STAY` of its best."""
     first: int = 0
     """The epoch of the first collapse; 0: none."""
 
     def begins(self, epoch: int, robust: float, fgsm: float) -> bool:
-        """Take in an epoch's accuracies under PGD and FGSM; return whether a collapse begins with it."""
+        """Update with an epoch's accuracies under PGD and FGSM; return whether a collapse begins."""
         low = self.robust >= LEAST and robust < FALL * self.robust
         begins = low and fgsm >= STAY * self.fgsm and not self.fallen
         self.fallen = begins or (self.fallen and robust < STAY * self.robust)
@@ -50,7 +50,7 @@ class Overfitting:
         return begins
 
     def warning(self, robust: float, fgsm: float, kept: int) -> str:
-        """Say what happened, and whose weights are best."""
+        """Return the warning, which names the best epoch."""
         return (
             f"catastrophic overfitting: accuracy under PGD fell from {self.robust:.1%} in epoch {self.epoch} to "
             f"{robust:.1%}, while it is {fgsm:.1%} under FGSM (then {self.fgsm:.1%}); "
@@ -58,5 +58,5 @@ class Overfitting:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all there is to go on from."""
+        """Return the state to resume from."""
         return asdict(self)

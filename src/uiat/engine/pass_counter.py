@@ -57,8 +57,8 @@ class PassCounter:
 
     def _leave(self, _network: nn.Module, _inputs: Any, output: Any) -> None:
         self._depth -= 1  # a compiled network may call the network itself
-        logits = _flat(output)[-1]  # after the features, where a network gives both
-        if self._depth == 0 and isinstance(logits, Tensor):  # None where the forward has raised something
+        logits = _flat(output)[-1]  # after the features, if a network returns both
+        if self._depth == 0 and isinstance(logits, Tensor):  # None if the forward has raised an exception
             self._count(logits)
 
     def _first_layer(self, _layer: nn.Module, _inputs: Any, output: Any) -> None:

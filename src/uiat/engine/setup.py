@@ -1,4 +1,4 @@
-"""From a configuration to the moving parts of a run: network, loader, first weights, HAT's helper, state."""
+"""Setup of a run from its configuration: network, loader, initial weights, HAT's helper, state."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,12 +29,12 @@ from uiat.runs.weights import EXPORTED, load_weights
 from uiat.types import DataSpec
 
 FEW_ROWS = 16
-"""A smaller share of a batch gives BatchNorm noisy statistics."""
+"""With a smaller share of a batch per process, BatchNorm's statistics are noisy."""
 
 
 @contextmanager
 def cudnn_benchmark(device: torch.device) -> Iterator[None]:
-    """Let cuDNN time its algorithms once for each shape, unless torch was asked for deterministic ones; not on CPUs."""
+    """Enable cuDNN's benchmark mode on GPUs, unless deterministic algorithms were requested."""
     cudnn = torch.backends.cudnn
     before, fixed = cudnn.benchmark, cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
     cudnn.benchmark = before or (device.type == "cuda" and not fixed)
@@ -45,20 +45,20 @@ def cudnn_benchmark(device: torch.device) -> Iterator[None]:
 
 
 def build_model(config: AnyConfig, data: DataSpec, device: torch.device) -> nn.Module:
-    """Return the network with the weights that the seed gives it."""
+    """Return the network with the initial weights of the seed."""
     torch.manual_seed(derive(config.seed, "weights"))
     return config.model.build(data).to(device)
 
 
 def small_share(model: nn.Module, batch_size: int) -> int | None:
-    """Return how many rows of a batch a process has where that is few for BatchNorm's statistics; else `None`."""
+    """Return the rows of a batch per process if they are too few for BatchNorm's statistics; else `None`."""
     share = batch_size // world()
     normalised = any(isinstance(m, _BatchNorm) and not isinstance(m, nn.SyncBatchNorm) for m in model.modules())
     return share if world() > 1 and share < FEW_ROWS and normalised else None
 
 
 def build_loader(config: AnyConfig, images: Images, device: torch.device, generated: Images | None = None) -> Loader:
-    """Return the training batches, in the order and with the augmentation that the configuration gives them."""
+    """Return the loader of training batches, with the order and augmentation of the configuration."""
     choice = config.data
     return Loader(
         images,
@@ -78,7 +78,7 @@ def build_loader(config: AnyConfig, images: Images, device: torch.device, genera
 def build_state(
     config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None, initial: Path | None = None
 ) -> State:
-    """Return the run's state before its first step; `initial` are weights to begin with."""
+    """Return the run's state before its first step; `initial` is a file of initial weights."""
     check_training(config.train)
     model = build_model(config, data, device)
     if initial is not None:
@@ -87,7 +87,7 @@ def build_state(
     if plan.in_channels_last:
         for network in (model,) if helper is None else (model, helper.eval()):
             to_channels_last(network, trial)
-    if plan.fast and helper is not None:  # it is never trained: its copy is made once
+    if plan.fast and helper is not None:  # it is not trained: its copy is made once
         helper = speed_up(helper.eval(), trial, channels_last=plan.in_channels_last).crafting_network()
     fast = speed_up(model, trial, fold=plan.fast, compile=plan.compile, channels_last=plan.in_channels_last)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
@@ -100,7 +100,7 @@ def build_state(
 
 
 def folded_copy_is_valid(state: State, data: DataSpec) -> bool:
-    """Return whether attacks can go on through the network's folded copy; no bit of the run is changed by the check."""
+    """Return whether the network's folded copy can still be used; the check does not affect the run."""
     if state.fast is None:
         return True
     with state.passes.paused():
@@ -108,7 +108,7 @@ def folded_copy_is_valid(state: State, data: DataSpec) -> bool:
 
 
 def initial_model(config: AnyConfig, data: DataSpec) -> nn.Module:
-    """Return the network, on the CPU, with the weights that `--init` names; a fresh head has those of the seed."""
+    """Return the network, on the CPU, with the weights of `--init`; a fresh head is initialised from the seed."""
     model = build_model(config, data, torch.device("cpu"))
     if config.train.fresh_head and not config.init:
         raise UserError("--train.fresh-head is given without --init: all layers are new then, omit it.")
@@ -124,9 +124,9 @@ def initial_model(config: AnyConfig, data: DataSpec) -> nn.Module:
 
 
 def keep_initial(config: AnyConfig, run: RunFolder, data: DataSpec) -> Path | None:
-    """Copy the weights that `--init` names into the run, which never reads them elsewhere again; return the copy.
+    """Copy the weights of `--init` into the run, which does not need the original again; return the copy.
 
-    `None` without such weights, and where there is a checkpoint.
+    Return `None` without such weights, or if there is a checkpoint.
     """
     if not config.init or run.has_checkpoint():
         return None
@@ -137,7 +137,7 @@ def keep_initial(config: AnyConfig, run: RunFolder, data: DataSpec) -> Path | No
 
 
 def weights_at(given: str) -> Path:
-    """Return the file of the weights: the one given, or the one of a run or an export, in a folder or on the Hub."""
+    """Return the weights file that is given directly, or by a run or an export in a folder or on the Hub."""
     place = locate(given)
     if not place.is_dir():
         return place
@@ -151,7 +151,7 @@ def weights_at(given: str) -> Path:
 
 
 def head_of(model: nn.Module, classes: int) -> tuple[str, ...]:
-    """Name the parameters of the last layer with an output for each class; nothing where there is none."""
+    """Return the parameter names of the last layer with an output for each class; empty if there is none."""
     head: tuple[str, ...] = ()
     for prefix, module in model.named_modules():
         parameters = dict(module.named_parameters(recurse=False))
@@ -161,9 +161,9 @@ def head_of(model: nn.Module, classes: int) -> tuple[str, ...]:
 
 
 def helper_config(config: AnyConfig, method: MethodConfig, run: RunFolder) -> AnyConfig:
-    """Return the run that trains a helper: the same network on the same data, from the same start, naturally."""
+    """Return the configuration of the helper's run: the same network, data and initial weights, trained naturally."""
     epochs = config.train.epochs if method.helper_epochs is None else method.helper_epochs
-    # As in HAT's code, the helper is trained plainly: only its labels are used, and boosters of robustness add nothing.
+    # As in HAT's code, the helper is trained without averaging and AWP: only its labels are used.
     train = replace(config.train, epochs=epochs, select="natural", averaging=Averaging(), awp=AWP(), fresh_head=False)
     return replace(config, method=Natural(), train=train, init=str(run.initial) if config.init else "")
 
@@ -175,10 +175,10 @@ def get_helper(
     device: torch.device,
     train: Callable[[AnyConfig, RunFolder], bool],
 ) -> tuple[bool, nn.Module | None]:
-    """Return whether to go on, and the helper if the method needs one.
+    """Return whether to continue, and the helper if the method needs one.
 
-    A helper that is not given is a run of its own in the run's folder `helper`, so it is trained once, can be stopped,
-    and goes on where it was. The folder may be a link to a finished run that several share.
+    A helper that is not given is trained in a run in the folder `helper` of this run, so that it is trained once and
+    can be stopped and resumed. The folder may be a link to a finished run that several runs share.
     """
     method = config.method
     if not method.needs_helper:
@@ -193,7 +193,7 @@ def get_helper(
     wait()
     if not helper_run.is_finished:
         saved = helper_run.read_config()
-        if saved.model != config.model:  # it may name code that nobody but the folder has named
+        if saved.model != config.model:  # it may name code that only the folder names
             raise UserError(f"{helper_run.config} has another network than {run.config}: move {run.helper} away.")
         if not train(saved, helper_run):
             return False, None

@@ -1,4 +1,4 @@
-"""A stop that a person, a scheduler or a parent process asks for, obeyed between two steps."""
+"""Graceful stop by a signal or by a file, between two steps."""
 
 import os
 import shutil
@@ -15,43 +15,43 @@ from types import FrameType, TracebackType
 from typing import Any
 
 STOP_FILE = "UIAT_STOP_FILE"
-"""Names a file whose appearance asks for a stop: how `uiat train --processes` reaches processes that torchrun owns."""
+"""Environment variable with the path of a file that requests a stop, for processes started through torchrun."""
 STOP_PREFIX = "uiat-stop-"
-"""How the folder of such a file begins its name, where a parent process has made it."""
+"""Prefix of the folder of such a file, if a parent process has created it."""
 GRACE_SECONDS = 120.0
-"""How long processes that were asked to stop may take for their step and their checkpoint."""
+"""Time limit for processes to finish their step and checkpoint after a stop request."""
 
 
 class StopSignal:
-    """Within it, Ctrl-C, SIGTERM and SIGHUP only raise a flag; a second Ctrl-C interrupts at once.
+    """Within the context, Ctrl-C, SIGTERM and SIGHUP set a flag; a second Ctrl-C interrupts at once.
 
-    A SIGHUP that is ignored, as `nohup` has it, stays ignored.
+    A SIGHUP that is ignored, as under `nohup`, stays ignored.
     """
 
     def __init__(self) -> None:
         self._first = 0
-        """The number of the first signal that came; 0: none."""
+        """Number of the first signal; 0: none."""
         self._file = os.environ.get(STOP_FILE)
         self._before: dict[signal.Signals, object] = {}
 
     @property
     def requested(self) -> bool:
-        """Whether a stop was asked for, by a signal or by the file."""
+        """Whether a stop was requested, by a signal or by the file."""
         return bool(self._first) or self._by_file()
 
     def _by_file(self) -> bool:
-        """Whether the file is there, or its folder is not: then the process that would make it has ended."""
+        """Whether the file exists, or its folder does not: then the parent process has ended."""
         return self._file is not None and (
             os.path.exists(self._file) or not os.path.exists(os.path.dirname(os.path.abspath(self._file)))
         )
 
     @property
     def exit_code(self) -> int:
-        """The exit code of a stopped command, as in shells: 128 + signal (130 after Ctrl-C), 143 by the file."""
+        """The exit code of a stopped command, as in shells: 128 + signal (130 after Ctrl-C), or 143 for the file."""
         return 128 + (self._first or signal.SIGTERM)
 
     def __enter__(self) -> "StopSignal":
-        # Python lets only the main thread set handlers; a loop run in another thread is stopped by its owner.
+        # Only the main thread may set handlers; a loop in another thread is stopped by its owner.
         if threading.current_thread() is threading.main_thread():
             for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 if name != signal.SIGHUP or signal.getsignal(name) is not signal.SIG_IGN:
@@ -72,7 +72,7 @@ class StopSignal:
 
 @contextmanager
 def stop_file() -> Iterator[Path]:
-    """Yield the path of a file, not there yet, whose appearance stops the processes that `start_child` starts."""
+    """Yield the path of a file that does not exist yet; creating it stops the processes started by `start_child`."""
     with TemporaryDirectory(prefix=STOP_PREFIX) as folder:
         yield Path(folder) / "stop"
 
@@ -83,31 +83,31 @@ def python_module(name: str, *args: str) -> list[str]:
 
 
 def start_child(command: list[str], file: Path, environment: dict[str, str], **options: Any) -> subprocess.Popen[bytes]:
-    """Start a process that stops when the file appears, and when this process ends, in whatever way.
+    """Start a process that stops when the file is created or when this process ends.
 
-    In a new session, Ctrl-C and the hang-up of a terminal reach this process alone. The child's stdin, which its own
-    children inherit, ends with this process: `stop_with_parent` notices that, also after a SIGKILL.
+    In a new session, Ctrl-C and the hang-up of a terminal reach only this process. The child's stdin, which its
+    children inherit, is closed when this process ends: `stop_with_parent` detects that, even after a SIGKILL.
     """
     environment = {**environment, STOP_FILE: str(file)}
     return subprocess.Popen(command, env=environment, stdin=subprocess.PIPE, start_new_session=True, **options)
 
 
 def stop_with_parent() -> None:
-    """In a process that `start_child` started, or in a child of it: stop when the process that called that has ended.
+    """In a process started by `start_child`, or in a child of it: stop when the parent process has ended.
 
-    The folder of the file is removed, which is a stop, and nobody else would do it.
+    The folder of the file is removed, which requests the stop.
     """
     folder = Path(os.environ.get(STOP_FILE, "")).parent
     if not folder.name.startswith(STOP_PREFIX):
         return
 
     def listen() -> None:
-        # Not sys.stdin: Python cannot end in order while another thread holds its lock.
+        # Not sys.stdin: Python cannot exit cleanly while another thread holds its lock.
         with suppress(OSError):
             while os.read(0, 1):
                 pass
         shutil.rmtree(folder, ignore_errors=True)
         time.sleep(GRACE_SECONDS)
-        os._exit(1)  # the last checkpoint or batch is on the disk
+        os._exit(1)  # the last checkpoint or batch has been written
 
     threading.Thread(target=listen, daemon=True).start()

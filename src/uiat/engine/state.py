@@ -1,4 +1,4 @@
-"""Everything of a run that changes: what a checkpoint must hold for the run to go on in the same bits."""
+"""The state of a run: everything that a checkpoint needs for a bit-exact resume."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -22,14 +22,14 @@ from uiat.types import Clock, Loss, View
 
 
 class Meter:
-    """Sums of loss, terms and right answers over the samples of an epoch; adding to them never waits for the device."""
+    """Running sums of loss, terms and correct predictions over an epoch; adding to them does not synchronise."""
 
     def __init__(self) -> None:
         self.sums: dict[str, Tensor] = {}
         self.samples = 0
 
     def add(self, loss: Loss, correct: Tensor, samples: int) -> None:
-        """Count one micro-batch: its mean loss and terms, and how many of its x̂ were classified right."""
+        """Add a micro-batch: its mean loss and terms, and its number of correctly classified x̂."""
         values = {"loss": loss.total.detach() * samples, "train_accuracy": correct if samples else correct * 0}
         values |= {f"loss_{name}": part * samples for name, part in loss.parts.items()}
         for name, value in values.items():
@@ -38,17 +38,17 @@ class Meter:
         self.samples += samples
 
     def means(self) -> dict[str, float]:
-        """Return the means so far, over all processes."""
+        """Return the current means over all processes."""
         sums, samples = self._everywhere()
         return {name: float(total) / max(1, samples) for name, total in sums.items()}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all there is to go on from, of all processes."""
+        """Return the state to resume from, of all processes."""
         sums, samples = self._everywhere()
         return {"sums": sums, "samples": samples}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from a saved state; the main process holds what all had counted."""
+        """Resume from a saved state; the main process takes over the sums of all processes."""
         self.sums, self.samples = dict(state["sums"]), int(state["samples"])
         if any(value.shape != () or value.dtype != torch.float64 for value in self.sums.values()):
             raise ValueError("the means are not numbers")
@@ -64,7 +64,7 @@ class Meter:
 
 
 class Parallel:
-    """The loss of one process's share, with gradients averaged over processes in its backward."""
+    """The loss of a process's share of the batch; gradients are averaged over processes in the backward."""
 
     def __init__(self, model: nn.Module, method: Method):
         self.model = model
@@ -75,32 +75,29 @@ class Parallel:
             self.loss = self._wrapped
 
     def no_sync(self, last: bool) -> AbstractContextManager[None]:
-        """Exchange gradients only in the last micro-batch's backward."""
+        """Return a context in which gradients are exchanged only in the backward of the last micro-batch."""
         return nullcontext() if last or self._wrapped is None else self._wrapped.no_sync()
 
     def close(self) -> None:
-        """Let go of what DistributedDataParallel holds of the process group, lest it be the group's last owner.
+        """Release the process group from DistributedDataParallel, which must not be its last owner.
 
-        The last owner waits for gloo's threads; a reducer does so with Python's lock held, for which one of them may
-        wait (pytorch#56297).
+        The last owner waits for gloo's threads; a reducer would do so while holding the GIL, for which one of them may
+        be waiting (pytorch#56297).
         """
         if self._wrapped is not None:
             for name in ("reducer", "logger"):
                 vars(self._wrapped).pop(name, None)
 
     def average_buffers(self) -> None:
-        """Average BatchNorm's running statistics: then all processes are equal again, at every step.
-
-        A checkpoint made at any moment therefore belongs to no process, and examples are crafted against one network.
-        """
+        """Average BatchNorm's running statistics over processes, so that all have the same network after every step."""
         average(list(self.model.buffers()))
 
 
 def _without_buffers(module: nn.Module) -> DistributedDataParallel:
-    """Wrap a module for several processes; its forward does not broadcast buffers, since `average_buffers` does more.
+    """Wrap a module for several processes; its forward does not broadcast buffers, because `average_buffers` is used.
 
-    torch 2.13 has renamed the argument, and warns of the old name. Under the old name, buffers are not broadcast at the
-    start either: there they are equal already, made from one seed or read from one checkpoint.
+    torch 2.13 renamed the argument and warns about the old name. With the old name, buffers are not broadcast at the
+    start either; they are equal then, from the same seed or checkpoint.
     """
     renamed = "forward_sync_buffers" in signature(DistributedDataParallel).parameters
     options: dict[str, Any] = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
@@ -109,35 +106,35 @@ def _without_buffers(module: nn.Module) -> DistributedDataParallel:
 
 @dataclass
 class State:
-    """The moving parts of a run, and the place it is at."""
+    """Network, method, optimiser and progress of a run."""
 
     model: nn.Module
     method: Method
     optimizer: torch.optim.Optimizer
     passes: PassCounter
     average: Average | None = None
-    """The averaged weights, if the run keeps any."""
+    """The averaged weights, if enabled."""
     parallel: Parallel = field(init=False)
     """The loss, on one process or on several."""
     precision: Precision = "fp32"
     fast: AcceleratedModel | None = None
-    """The network with what makes its attacks faster; `None`: attacks run through the network itself."""
+    """The network with faster networks for its attacks; `None`: attacks run through the network itself."""
     scaler: torch.amp.GradScaler = field(init=False)
-    """Scales the loss in fp16, whose small gradients would be lost; else it does nothing."""
+    """Scales the loss in fp16, where small gradients would underflow; disabled otherwise."""
     epoch: int = 1
-    """The epoch at hand, from 1."""
+    """The current epoch, from 1."""
     step: int = 0
     """The next step of that epoch, from 0."""
     meter: Meter = field(default_factory=Meter)
     best: dict[str, float] = field(default_factory=dict)
     """The best epoch so far: its number and its validation accuracies."""
     skipped: int = 0
-    """Steps of the epoch at hand that were left out."""
+    """Skipped steps of the current epoch."""
     overflows: int = 0
-    """Steps in a row that fp16's scaler has left out."""
+    """Consecutive steps skipped by the gradient scaler (fp16)."""
     overfitting: Overfitting = field(default_factory=Overfitting)
     seconds: float = 0.0
-    """Time spent on the run up to its last checkpoint."""
+    """Duration of the run up to its last checkpoint."""
 
     def __post_init__(self) -> None:
         self.parallel = Parallel(self.model, self.method)
@@ -145,26 +142,26 @@ class State:
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
+        """The device of the network."""
         return next(self.model.parameters()).device
 
     @property
     def network(self) -> nn.Module:
-        """What is given to the method as its model."""
+        """The network that is passed to the method."""
         return self.model if self.fast is None else self.fast
 
     @property
     def attacks_unfolded(self) -> bool:
-        """Whether there are attacks with running statistics, and no folded copy for them to run through."""
+        """Whether attacks use running statistics, but there is no folded copy for them."""
         crafts = self.method.attack is not None and self.method.crafting == "eval"
         return crafts and (self.fast is None or not self.fast.folds)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Within it, the network computes in the run's precision."""
+        """Return a context in which the network computes in the run's precision."""
         return autocast(self.device, self.precision)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all but the method's state, which may be large and is saved by itself."""
+        """Return everything but the method's state, which may be large and is saved separately."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -184,7 +181,7 @@ class State:
         }
 
     def _load_optimizer(self, saved: dict[str, Any]) -> None:
-        """Load what the optimizer has gathered, and the rate and momentum of its last step; the rest is configured."""
+        """Load the optimiser's buffers and its last learning rate and momentum; other options are configured."""
         moving = ("params", "lr", "momentum")
         options = [{k: v for k, v in group.items() if k not in moving} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(saved)
@@ -194,10 +191,10 @@ class State:
         for parameter, gathered in self.optimizer.state.items():
             buffer = gathered.get("momentum_buffer")
             if buffer is not None and (buffer.shape != parameter.shape or buffer.dtype != parameter.dtype):
-                raise ValueError("the momentum is another network's")
+                raise ValueError("the momentum buffers do not match the network")
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         self.model.load_state_dict(saved["model"])
         self._load_optimizer(saved["optimizer"])
         if self.average is not None:

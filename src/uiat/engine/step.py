@@ -1,4 +1,4 @@
-"""One step of the optimiser, whole or in micro-batches."""
+"""A training step, in one batch or in micro-batches."""
 
 import torch
 from torch import nn
@@ -13,10 +13,10 @@ from uiat.evaluation.cascade import is_correct
 from uiat.types import Batch, Clock, Loss
 
 SETTLING = 20
-"""Steps in a row that fp16's scaler may leave out: from its first scale, 2¹⁶, it takes 16 halvings to 1."""
+"""Consecutive steps that the fp16 scaler may skip: from its first scale, 2¹⁶, it takes 16 halvings to 1."""
 
 NORM_LAYERS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
-"""Layers that normalise: BatchNorm and InstanceNorm are the first."""
+"""Normalisation layers; `_NormBase` is the base of BatchNorm and InstanceNorm."""
 
 
 def train_step(
@@ -30,15 +30,15 @@ def train_step(
     undo: bool = False,
     awp: AWP | None = None,
 ) -> Fault | None:
-    """Update the weights from one batch, or from this process's share of one.
+    """Update the weights from a batch, or from this process's share of one.
 
-    With `micro_batch` the batch goes through the network in parts, and still equals one step: every x̂ is crafted and z
-    is updated from all parts before the first p is taken, and the gradients add up to the whole batch's mean. With
-    `awp` they are taken at perturbed weights, and move the weights themselves.
+    With `micro_batch` the batch is processed in parts, and the result is still that of one step: every x̂ is crafted and
+    z is updated from all parts before the first p is computed, and the gradients add up to that of the batch's mean
+    loss. With `awp` the gradients are computed at perturbed weights and applied to the original ones.
 
-    A loss or gradient that is not finite is returned, and the weights stay. The forwards have moved running statistics,
-    z and the table of p by then; with `undo`, these are put back. In fp16 a gradient that overflows is no fault, but
-    counted in `state.skipped`, until the scale cannot be its cause any more.
+    If a loss or gradient is not finite, a `Fault` is returned and the weights are not updated. By then, the forwards
+    have changed running statistics, z and the table of p; with `undo` these are restored. In fp16 an overflowing
+    gradient is not a fault but counted in `state.skipped`, unless the scale can no longer be the cause.
     """
     model, method, parallel = state.model, state.method, state.parallel
     before = StepSnapshot(state, batch) if undo else None
@@ -59,11 +59,11 @@ def train_step(
             losses.append(Loss(loss.total.detach(), loss.parts))
             correct.append(is_correct(logits.detach(), part.y).sum())
     fault = find_fault(model, losses, views, clock, gradients=not state.scaler.is_enabled())
-    moved = fault is None and _update(state, lr, momentum)
-    if fault is None and not moved:
+    updated = fault is None and _update(state, lr, momentum)
+    if fault is None and not updated:
         fault = find_fault(model, losses, views, clock) if _is_stuck(state) else None
         state.skipped += fault is None  # `respond` counts a fault
-    if moved:
+    if updated:
         for part, part_loss, right in zip(parts, losses, correct, strict=True):
             state.meter.add(part_loss, right, part.count)
         parallel.average_buffers()
@@ -72,15 +72,15 @@ def train_step(
     elif before is not None:
         before.restore()
     elif fault is None:
-        parallel.average_buffers()  # the forwards have moved each process's own statistics
+        parallel.average_buffers()  # the forwards have changed the statistics of each process
     state.optimizer.zero_grad(set_to_none=True)
     return fault
 
 
 def _update(state: State, lr: float, momentum: float | None) -> bool:
-    """Move the weights, with SGD's momentum as it is unless one is given; return whether they moved.
+    """Update the weights, with SGD's current momentum unless one is given; return whether they were updated.
 
-    In fp16 a gradient may well be infinite: the scaler leaves the step out, and scales less from then on.
+    In fp16 a gradient may be infinite: the scaler then skips the step and reduces its scale.
     """
     for group in state.optimizer.param_groups:
         group["lr"] = lr
@@ -95,14 +95,14 @@ def _update(state: State, lr: float, momentum: float | None) -> bool:
 
 
 def _is_stuck(state: State) -> bool:
-    """Whether fp16's scale has been lowered so far, or so often, that it cannot be the cause of what is not finite."""
+    """Whether the fp16 scale is so low, or was reduced so often, that it cannot be the cause of an overflow."""
     return state.scaler.get_scale() < 1 or state.overflows > SETTLING
 
 
 def make_optimizer(
     model: nn.Module, momentum: float, weight_decay: float, *, nesterov: bool = True, decay_norm: bool = True
 ) -> torch.optim.SGD:
-    """Return SGD, with Nesterov momentum as in A.2 unless told otherwise; its rate is set at every step."""
+    """Return SGD, by default with Nesterov momentum as in A.2; the learning rate is set at every step."""
     norms = {p for m in model.modules() if isinstance(m, NORM_LAYERS) for p in m.parameters(recurse=False)}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [{"params": trained}]

@@ -1,4 +1,4 @@
-"""Methods: every row is attack × target × terms, with its hyper-parameters in a frozen dataclass."""
+"""Training methods: attack × target × terms, with hyper-parameters in frozen dataclasses."""
 
 from uiat.attacks import NFGSM, RSFGSM
 from uiat.errors import UserError, unknown
@@ -47,7 +47,7 @@ DESCRIPTIONS: dict[str, str] = {
 
 
 def get_method(name: str) -> MethodConfig:
-    """Return a method's default configuration by its name."""
+    """Return the default configuration of a registered method."""
     if name not in METHODS:
         raise unknown("method", name, METHODS)
     check_method(name, METHODS[name])
@@ -55,11 +55,11 @@ def get_method(name: str) -> MethodConfig:
 
 
 def check_method(name: str, method: object) -> None:
-    """Refuse a registered object that is no `MethodConfig`: commands would ask it for what it does not have."""
+    """Raise a `UserError` if a registered object is not a `MethodConfig`."""
     if not isinstance(method, MethodConfig):
         raise UserError(
             f"the method {name!r} is not a MethodConfig: derive its dataclass from uiat.methods.MethodConfig, "
-            "which has a default for everything but `build`."
+            "which has defaults for everything except `build`."
         )
 
 

@@ -16,7 +16,7 @@ from uiat.types import DataSpec
 
 @dataclass(frozen=True)
 class HAT(MethodConfig):
-    """HAT: TRADES' terms + γ·CE(f(x + h·(x̂ − x)), helper(x̂)), the helper a naturally trained network.
+    """HAT: TRADES' terms + γ·CE(f(x + h·(x̂ − x)), helper(x̂)), with a naturally trained helper network.
 
     >>> loss = HAT(beta=2.5).build(data, helper=helper)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
     """
@@ -26,15 +26,15 @@ class HAT(MethodConfig):
     gamma: float = 0.5
     """Weight of the helper's term."""
     extrapolation: float = 2.0
-    """h: how far beyond x̂ the helper's example lies."""
+    """h: extrapolation factor of the example that the helper labels."""
     helper: str = ""
-    """The helper: a run folder or a weights file of the same network; empty: one is trained first, within the run."""
+    """The helper: a run folder or a weights file of the same network; empty: a helper is trained first, in the run."""
     helper_epochs: int | None = None
-    """Epochs of a helper that is trained first; as many as the run's own if not given."""
+    """Epochs of a helper that is trained first; `None`: as many as the run has."""
     attack: PGD = PGD(loss="kl", start="gaussian")
-    """How x̂ is found."""
+    """The attack that generates x̂."""
     label_smoothing: float = 0.0
-    """Mass spread over all classes in the natural term."""
+    """Label smoothing of the natural term."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
     needs_helper = True
@@ -43,7 +43,7 @@ class HAT(MethodConfig):
         require(self, beta=WEIGHT, gamma=WEIGHT, extrapolation=WEIGHT, helper_epochs=COUNT, label_smoothing=SHARE)
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
-        """Return the method for this data; `helper` is used in eval mode and never trained."""
+        """Return the method for this data; `helper` is used in eval mode and not trained."""
         if helper is None:
             raise UserError("HAT needs a naturally trained helper: HAT().build(data, helper=network).")
         return Method(

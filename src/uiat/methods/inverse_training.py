@@ -68,7 +68,7 @@ class TargetOptions(MethodConfig):
     crafting: Crafting = "eval"
     """BatchNorm while crafting x̂ and inverse adversarial examples."""
     label_smoothing: float = optional_in_key(0.0)
-    """Mass spread over all classes in CE(f(x̂), y)."""
+    """Label smoothing of CE(f(x̂), y)."""
     target_statistics: Statistics = optional_in_key("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
 

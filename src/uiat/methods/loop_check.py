@@ -1,4 +1,4 @@
-"""What is no error but seldom meant in a loop of one's own: a clock that stands still, a model left in eval mode."""
+"""Warnings about likely mistakes in a custom training loop: a clock that does not advance, a model in eval mode."""
 
 import warnings
 
@@ -11,11 +11,11 @@ from uiat.crafting import AcceleratedNetwork
 from uiat.types import Batch, Clock
 
 SAME_CLOCKS = 20
-"""Whole batches in a row with the same clock after which it is said to stand still."""
+"""Consecutive batches with the same clock after which a warning is given."""
 
 
 class LoopCheck:
-    """Warns of each mistake once, at the line that calls the method; it changes nothing, and is in no state dict."""
+    """Warns about each mistake once, at the line that calls the method; it has no state in the state dict."""
 
     def __init__(self) -> None:
         self._warned: set[str] = set()
@@ -23,12 +23,12 @@ class LoopCheck:
         self._count = 0
 
     def __call__(self, model: nn.Module, batch: Batch, clock: Clock) -> None:
-        """Look at one call of a method."""
-        self._look_at_clock(batch, clock)
-        if torch.is_grad_enabled():  # a loss that nobody trains with may be in any mode
-            self._look_at_mode(model.original if isinstance(model, AcceleratedNetwork) else model)
+        """Check one call of a method."""
+        self._check_clock(batch, clock)
+        if torch.is_grad_enabled():  # without gradients, any mode is fine
+            self._check_mode(model.original if isinstance(model, AcceleratedNetwork) else model)
 
-    def _look_at_clock(self, batch: Batch, clock: Clock) -> None:
+    def _check_clock(self, batch: Batch, clock: Clock) -> None:
         if clock != self._clock:
             self._clock, self._count = clock, 0
         self._count += batch.start == 0 and not batch.padding  # micro-batches of one batch share its clock
@@ -36,22 +36,22 @@ class LoopCheck:
             self._warn(
                 "clock",
                 f"the clock has shown epoch {clock.epoch}, step {clock.step} in {SAME_CLOCKS} calls in a row: give it "
-                "the epoch, from 1, and the step within the epoch. A clock that stands still repeats the random starts "
-                "of attacks, and never comes to the epochs of momentum and of the one-off strategy.",
+                "the epoch, from 1, and the step within the epoch. A constant clock repeats the random starts of "
+                "attacks, and never reaches the epochs of momentum and of the one-off strategy.",
             )
 
-    def _look_at_mode(self, model: nn.Module) -> None:
+    def _check_mode(self, model: nn.Module) -> None:
         if model.training:
             return
         layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm | _DropoutNd)]
         if layers and not any(layer.training for layer in layers):
             self._warn(
                 "mode",
-                "the model is in eval mode while its loss is computed, so that BatchNorm's running statistics stand "
-                "still and nothing is dropped out: call model.train() before the steps of each epoch.",
+                "the model is in eval mode while its loss is computed, so that BatchNorm's running statistics are "
+                "not updated and dropout is inactive: call model.train() before the steps of each epoch.",
             )
 
-    def _warn(self, about: str, sentence: str) -> None:
+    def _warn(self, about: str, message: str) -> None:
         if about not in self._warned:
             self._warned.add(about)
-            warnings.warn(sentence, UserWarning, stacklevel=7)
+            warnings.warn(message, UserWarning, stacklevel=7)

@@ -23,11 +23,11 @@ class MART(MethodConfig):
     beta: float = 5.0
     """Weight of the KL term."""
     attack: PGD = PGD(start="gaussian")
-    """How x̂ is found."""
+    """The attack that generates x̂."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
     label_smoothing: float = optional_in_key(0.0)
-    """Mass spread over all classes in the cross-entropy of the boosted term."""
+    """Label smoothing of the boosted cross-entropy."""
 
     def __post_init__(self) -> None:
         require(self, beta=WEIGHT, label_smoothing=SHARE)

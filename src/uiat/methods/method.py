@@ -1,4 +1,4 @@
-"""A method is attack × target × terms; this runs any of them."""
+"""The base class of method configurations, and the module that computes a method's loss."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
@@ -19,29 +19,28 @@ from uiat.targets import InstanceInverse, OneOff, Target, UniversalInverse
 from uiat.types import Batch, Clock, DataSpec, Loss, View, check_logits
 
 CHECK_EVERY = 100
-"""Steps between two checks of a batch on a GPU, for which the host waits; on a CPU, where a check takes almost no time,
-every batch is checked."""
+"""Steps between two checks of a batch on a GPU, where a check makes the host wait; on a CPU every batch is checked."""
 
 
 class MethodConfig(ABC):
-    """The base of every method's configuration: a frozen dataclass of hyper-parameters that builds the method.
+    """Base class of method configurations: frozen dataclasses of hyper-parameters that build the method.
 
-    Only `build` has to be written. What follows is what commands ask a method for; a field of the same name, or a
-    property, takes the place of the default.
+    Subclasses must define `build`. The attributes below are used by the commands; a field or property of the same name
+    overrides the default.
     """
 
     attack: Attack | None = None
-    """How x̂ is found; `None`: there is no x̂."""
+    """The attack that generates x̂; `None`: there is no x̂."""
     inverse: InstanceInverse | UniversalInverse | None = None
-    """How inverse examples are found, which `uiat inverse` then uses, too; `None`: the method makes none."""
+    """The inverse attack, which `uiat inverse` uses too; `None`: there are no inverse adversarial examples."""
     one_off: OneOff | None = None
-    """The one epoch T' in which inverse examples are made; `None`: all epochs are alike."""
+    """The single epoch T' with inverse adversarial examples; `None`: all epochs are treated the same."""
     selectable_from: float = 1.0
-    """The first epoch, or fraction of the run, whose weights may be selected as the best."""
+    """The first epoch, or fraction of the run, that may be selected as the best."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
     needs_helper: bool = False
-    """Whether `build` needs a naturally trained network: the one `helper` names, or one that is trained first."""
+    """Whether `build` needs a naturally trained network: `helper`, or one that is trained first."""
     helper: str = ""
     """A run folder or a weights file; empty: the helper is trained first, for `helper_epochs`."""
     helper_epochs: int | None = None
@@ -49,17 +48,17 @@ class MethodConfig(ABC):
 
     @abstractmethod
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> "Method":
-        """Return the method for this data; `helper` is the naturally trained network, where the method needs one."""
+        """Return the method for this data; `helper` is the naturally trained network, if the method needs one."""
 
 
 class Method(nn.Module):
     """Computes a training loss: `method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total.backward()`.
 
-    Its state (z, the table of p) is in `state_dict`. The model is left in the mode, and its parameters with the
-    `requires_grad`, that they came with; the loss is computed in that mode, so call `model.train()` as usual.
+    Its state (z, the table of p) is in `state_dict`; a helper (HAT) is a submodule whose weights are not. The mode of
+    the model and `requires_grad` of its parameters are preserved; the loss is computed in that mode, so call
+    `model.train()` first.
 
-    A step in micro-batches (gradient accumulation) makes the three calls itself: `craft` for each micro-batch,
-    `prepare` once for all of them, `loss` for each.
+    With gradient accumulation, call `craft` for each micro-batch, `prepare` once for all of them, then `loss` for each.
     """
 
     def __init__(
@@ -105,7 +104,7 @@ class Method(nn.Module):
         return self.loss(view, clock)
 
     def craft(self, model: nn.Module, batch: Batch, clock: Clock) -> View:
-        """Find the adversarial examples x̂ of a (micro-)batch."""
+        """Generate the adversarial examples x̂ of a (micro-)batch."""
         first = not self._checked
         batch = replace(batch, x=batch.x.detach()) if batch.x.requires_grad else batch
         if first or batch.x.device.type == "cpu" or clock.step % CHECK_EVERY == 0:
@@ -123,14 +122,14 @@ class Method(nn.Module):
         return View(model, batch, x_adv, draws, self.crafting, gradient, classes=self.data.num_classes)
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
-        """Do once, for all micro-batches of a batch, what must come before p: the update of z."""
+        """Prepare the target, once for all micro-batches of a batch and before p is computed: update z."""
         if self.target is not None:
             self.target.prepare(model, views, clock)
 
     def loss(self, view: View, clock: Clock) -> Loss:
-        """Take p, then the terms, in this order: each forward updates BatchNorm's running statistics.
+        """Compute p, then the terms, in this order: each forward updates BatchNorm's running statistics.
 
-        A view that has its p already keeps it.
+        A view that already has its p keeps it.
         """
         if self.target is not None and view.log_p is None:
             view.log_p = self.target(view, clock)
@@ -140,7 +139,7 @@ class Method(nn.Module):
 
     @contextmanager
     def _watched(self, network: nn.Module) -> Iterator[None]:
-        """Within it, each output of the network is checked to be logits, before a loss is made of it."""
+        """Check each output of the network to be logits before a loss is computed from it."""
 
         def check(_: nn.Module, args: tuple[Tensor, ...], output: object) -> None:
             if args:
@@ -150,14 +149,14 @@ class Method(nn.Module):
             yield
 
     def _check(self, batch: Batch) -> None:
-        """Raise a `UserError` that names what is wrong with a batch, if anything is."""
+        """Raise a `UserError` that says what is wrong with a batch, if anything is."""
         x, y, index = batch.x, batch.y, batch.index
         if x.shape[1:] != self.data.shape:
             raise UserError(
                 f"a sample has shape {tuple(x.shape[1:])}, but DataSpec says {self.data.shape}: make them agree."
             )
         if not len(x):
-            raise UserError("the batch has no samples: leave it out.")
+            raise UserError("the batch has no samples: skip it.")
         if not _within(x, 0, 1):
             raise UserError(
                 "pixels lie outside [0, 1] or are NaN: give images in [0, 1] and put normalisation inside the model "
@@ -165,7 +164,7 @@ class Method(nn.Module):
             )
         if y.shape != x.shape[:1] or y.dtype != torch.int64:
             raise UserError(
-                f"labels are {y.dtype} of shape {tuple(y.shape)} for {len(x)} samples: give one int64 label a sample."
+                f"labels are {y.dtype} of shape {tuple(y.shape)} for {len(x)} samples: give one int64 label per sample."
             )
         if not _within(y, 0, self.data.num_classes - 1):
             raise UserError(
@@ -173,27 +172,27 @@ class Method(nn.Module):
             )
         if self.remembers and index is None:
             raise UserError(
-                "this method remembers a prediction for every sample, but the batch has no sample indices: "
-                "give Batch(x, y, index), with the indices that uiat.indexed(dataset) gives, or switch the memory off "
-                "(such as momentum=Momentum(enabled=False))."
+                "this method keeps a prediction for every sample, but the batch has no sample indices: "
+                "give Batch(x, y, index), with the indices that uiat.indexed(dataset) gives, or disable momentum "
+                "(momentum=Momentum(enabled=False))."
             )
         if index is not None and (index.shape != x.shape[:1] or index.dtype not in (torch.int64, torch.int32)):
             raise UserError(
                 f"sample indices are {index.dtype} of shape {tuple(index.shape)} for {len(x)} samples: "
-                "give one int64 index a sample."
+                "give one int64 index per sample."
             )
         if index is not None and not _within(index, 0, self.data.num_samples - 1):
             raise UserError(f"a sample index lies outside 0 … {self.data.num_samples - 1}: check DataSpec.num_samples.")
 
 
 class LossOf(nn.Module):
-    """Computes a method's loss as one forward, which is what DistributedDataParallel can wrap.
+    """Computes a method's loss in a single forward, so that DistributedDataParallel can wrap it.
 
-    It wraps the loss, not the network: several forwards of a wrapped network before one backward would each be prepared
-    for a backward of their own. The method is no part of the module, so that its state is not broadcast.
+    Wrap this module, not the network: DistributedDataParallel expects one backward for each forward of what it wraps,
+    but an attack calls the network many times. The method is not a submodule, so that its state is not broadcast.
 
     >>> method, clock = UIAT().build(data), Clock(epoch=1, step=0, epochs=30)
-    >>> loss_of = LossOf(model, method)  # this is what DistributedDataParallel, or Accelerate, wraps
+    >>> loss_of = LossOf(model, method)  # wrap this with DistributedDataParallel or Accelerate
     >>> view = method.craft(model, batch, clock)
     >>> method.prepare(model, [view], clock)
     >>> loss_of(view, clock).total.backward()
@@ -215,11 +214,14 @@ def _remove_helper(_method: nn.Module, state: dict[str, Any], prefix: str, _meta
         del state[name]
 
 
-def _ignore_missing_helper(_method: nn.Module, incompatible: Any) -> None:
-    missing = [name for name in incompatible.missing_keys if "helper" not in name.split(".")]
-    incompatible.missing_keys[:] = missing
+def _ignore_missing_helper(method: nn.Module, incompatible: Any) -> None:
+    """Accept a state dict without the helper, also in the state dict of a module around the method."""
+    if isinstance(method.helper, nn.Module):
+        names = tuple(f"helper.{name}" for name in method.helper.state_dict())
+        missing = incompatible.missing_keys
+        missing[:] = [name for name in missing if not name.endswith(names)]
 
 
 def _within(values: Tensor, low: float, high: float) -> bool:
-    least, most = values.aminmax()  # NaN, where there is one
+    least, most = values.aminmax()  # NaN if there is any
     return bool((least >= low) & (most <= high))

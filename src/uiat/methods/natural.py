@@ -1,4 +1,4 @@
-"""Natural training: no enemy at all."""
+"""Natural training: no adversarial examples."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ class Natural(MethodConfig):
     """
 
     label_smoothing: float = 0.0
-    """Mass spread over all classes."""
+    """Label smoothing."""
 
     def __post_init__(self) -> None:
         require(self, label_smoothing=SHARE)

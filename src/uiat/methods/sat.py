@@ -24,7 +24,7 @@ class SAT(MethodConfig):
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
     label_smoothing: float = optional_in_key(0.0)
-    """Mass spread over all classes in the cross-entropy."""
+    """Label smoothing of the cross-entropy."""
 
     def __post_init__(self) -> None:
         require(self, label_smoothing=SHARE)

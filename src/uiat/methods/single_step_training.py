@@ -1,4 +1,4 @@
-"""Single-step adversarial training (Table 5), each with UIAT as a plug-in that can be switched on (Eq. S5)."""
+"""Single-step adversarial training (Table 5), with UIAT as an optional plug-in (Eq. S5)."""
 
 from dataclasses import dataclass
 
@@ -23,9 +23,9 @@ class UIATPlugIn:
     lam: float = 3.5
     """λ of Eq. S5."""
     inverse: UniversalInverse = UniversalInverse(beta=0.0)
-    """How z is found in epoch T'."""
+    """The inverse attack that updates z in epoch T'."""
     one_off: OneOff = OneOff()
-    """The epoch T' in which inverse adversaries are made, and what p is before it."""
+    """The epoch T' in which inverse adversarial examples are generated, and p before it."""
     detach_target: bool = True
     """Whether no gradient flows through p in epoch T'."""
 
@@ -34,19 +34,19 @@ class UIATPlugIn:
 
 
 class WithPlugIn(MethodConfig):
-    """A single-step method whose target, if it has one, is the plug-in's."""
+    """Base of single-step methods; the target, if any, comes from the plug-in."""
 
     attack: Attack
     uiat: UIATPlugIn
 
     @property
     def inverse(self) -> UniversalInverse | None:  # type: ignore[override]  # read-only, as all fields of its children
-        """The plug-in's, where it is on."""
+        """That of the plug-in, if enabled."""
         return self.uiat.inverse if self.uiat.enabled else None
 
     @property
     def one_off(self) -> OneOff | None:  # type: ignore[override]
-        """The plug-in's, where it is on."""
+        """That of the plug-in, if enabled."""
         return self.uiat.one_off if self.uiat.enabled else None
 
 
@@ -58,7 +58,7 @@ class SingleStep(WithPlugIn):
     """
 
     attack: RSFGSM | NFGSM | FGSM = NFGSM()
-    """How x̂ is found, with one gradient."""
+    """The single-step attack that generates x̂."""
     uiat: UIATPlugIn = UIATPlugIn()
     """The plug-in of B.3."""
     crafting: Crafting = "train"
@@ -79,7 +79,7 @@ class GradAlign(WithPlugIn):
     lam_align: float = 0.2
     """Weight of the alignment term: 0.112, 0.2 and 0.356 at ε = 6, 8 and 10/255 in its authors' code."""
     attack: FGSM = FGSM(alpha=1.25)
-    """How x̂ is found; its ε is the alignment's too."""
+    """The attack that generates x̂; the alignment uses the same ε."""
     uiat: UIATPlugIn = UIATPlugIn()
     """The plug-in of B.3."""
     crafting: Crafting = "train"
@@ -91,7 +91,7 @@ class GradAlign(WithPlugIn):
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
         alignment = Weighted("align", GradientAlignment(self.attack.eps), self.lam_align)
-        # With running statistics the gradient would be another network's than the one that it is compared with.
+        # Crafted with running statistics, the gradient could not be compared with one from batch statistics.
         reuse = self.crafting != "eval"
         return _single_step(self.attack, [alignment], self.uiat, self.crafting, data, seed, keep_gradient=reuse)
 

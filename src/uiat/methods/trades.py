@@ -15,17 +15,17 @@ from uiat.types import DataSpec
 
 @dataclass(frozen=True)
 class TRADES(MethodConfig):
-    """TRADES: CE(f(x), y) + ω·KL(f(x) ‖ f(x̂)), x̂ found on the same KL.
+    """TRADES: CE(f(x), y) + ω·KL(f(x) ‖ f(x̂)), with x̂ generated on the same KL.
 
     >>> loss = TRADES(omega=6).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
     """
 
     omega: float = 6.0
-    """ω of Eq. 2: robustness against natural accuracy."""
+    """ω of Eq. 2: weight of the robust term."""
     attack: PGD = PGD(loss="kl", start="gaussian")
     """The inner maximisation of Eq. 2."""
     label_smoothing: float = 0.0
-    """Mass spread over all classes in the natural term."""
+    """Label smoothing of the natural term."""
     crafting: Crafting = "eval"
     """BatchNorm while crafting."""
 

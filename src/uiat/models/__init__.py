@@ -1,7 +1,7 @@
-"""Classifiers by name, and their options. Any other `nn.Module` from [0, 1] to logits does as well.
+"""Bundled classifiers and their options. Any other `nn.Module` from [0, 1] to logits can be used as well.
 
-A new network: its `nn.Module` in `networks.py`, a frozen dataclass of its options here, and a line in `MODELS` and one
-in `DESCRIPTIONS`.
+To add a network, write its `nn.Module` in `networks.py`, a frozen dataclass of its options here, and a line in `MODELS`
+and in `DESCRIPTIONS`.
 """
 
 from collections.abc import Callable, Hashable
@@ -36,45 +36,45 @@ __all__ = [
 
 
 class ModelConfig(Hashable, Protocol):
-    """What describes a model: hyper-parameters that build it once the data is known."""
+    """Protocol of model configurations: hyper-parameters that build a model for given data."""
 
     def build(self, data: DataSpec) -> nn.Module:
-        """Make the model for data of this shape and number of classes."""
+        """Return the model for data of this shape and number of classes."""
         ...
 
 
 @dataclass(frozen=True, kw_only=True)
 class NetworkOptions:
-    """The options that every bundled network has."""
+    """Options of all bundled networks."""
 
     module: ClassVar[Callable[..., nn.Module]]
-    """The class of the network; it takes the number of classes, the number of channels, and every option by name."""
+    """The class of the network; its arguments are the numbers of classes and channels, and the options by name."""
 
     activation: Literal["relu", "silu"] = "relu"
-    """The non-linearity, everywhere in the network."""
+    """The activation function."""
     normalize: bool = False
     """Whether inputs in [0, 1] are normalised inside the model."""
     features: str = ""
-    """The layer whose input is taken as the features; empty for what the last layer sees."""
+    """The layer whose input is the feature vector; empty: the last layer."""
     norm_momentum: float = optional_in_key(0.1)
-    """How much of a batch's statistics BatchNorm's running ones take in at each forward."""
+    """Momentum of BatchNorm's running statistics."""
     statistics: Literal["cifar10", "cifar100"] = optional_in_key("cifar10")
-    """Whose mean and standard deviation normalise images with 3 channels, where `normalize` is on."""
+    """The data set whose mean and standard deviation normalise images with 3 channels, if `normalize` is on."""
 
     def build(self, data: DataSpec) -> nn.Module:
-        """Make the network for data of this shape and number of classes."""
+        """Return the network for data of this shape and number of classes."""
         self.check(data)
         return self.module(data.num_classes, data.shape[0], **asdict(self))
 
     def check(self, data: DataSpec) -> None:
-        """Raise a `UserError` where there is no such network for this data."""
+        """Raise a `UserError` if the network cannot be built for this data."""
         if len(data.shape) != 3:
             raise UserError(
                 f"this model needs images of shape (channels, height, width), but a sample has {data.shape}."
             )
         if self.normalize and data.shape[0] not in (1, 3):
             raise UserError(
-                f"normalisation is known for images with 1 or 3 channels, not {data.shape[0]}: leave `normalize` off."
+                f"normalisation is known for images with 1 or 3 channels, not {data.shape[0]}: turn `normalize` off."
             )
         for field in fields(self):
             value, choices = getattr(self, field.name), get_args(field.type)
@@ -84,7 +84,7 @@ class NetworkOptions:
 
 @dataclass(frozen=True)
 class StageOptions(NetworkOptions):
-    """The options of a network whose stages double the channels and halve the resolution."""
+    """Options of networks whose stages double the channels and halve the resolution."""
 
     blocks: tuple[int, ...] = (2, 2, 2, 2)
     """Residual blocks in each stage; every stage after the first halves the resolution."""
@@ -92,7 +92,7 @@ class StageOptions(NetworkOptions):
     """Channels of the first stage; each further stage has twice as many."""
 
     def check(self, data: DataSpec) -> None:
-        """Raise a `UserError` where there is no such network for this data."""
+        """Raise a `UserError` if the network cannot be built for this data."""
         if not self.blocks or min(self.blocks) < 1 or self.width < 1:
             raise UserError(f"`blocks` and `width` must be positive, not {self.blocks} and {self.width}.")
         super().check(data)
@@ -112,9 +112,9 @@ class PreActResNet(StageOptions):
     module = networks.PreActResNetModule
 
     shortcut: Literal["activated", "raw", "raw-3x3"] = "activated"
-    """What a shortcut's convolution sees: the activated input (Rice et al.) or the raw one (Wong et al.). Names and
-    shapes are the same in both, so a checkpoint does not tell which it needs. `raw-3x3`: a 3×3 convolution of the raw
-    input (Rebuffi et al.)."""
+    """Input of a shortcut's convolution: the activated input (Rice et al.) or the raw one (Wong et al.). Names and
+    shapes are the same in both, so a checkpoint does not show which one it needs. `raw-3x3`: a 3×3 convolution of the
+    raw input (Rebuffi et al.)."""
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class WideResNet(NetworkOptions):
     """Width, as a multiple of the 16, 32 and 64 channels of the plain network's stages."""
 
     def check(self, data: DataSpec) -> None:
-        """Raise a `UserError` where there is no such network for this data."""
+        """Raise a `UserError` if the network cannot be built for this data."""
         if self.depth < 10 or (self.depth - 4) % 6:
             raise UserError(f"the depth of a wide ResNet must be 6n + 4 (16, 22, 28, …), not {self.depth}.")
         if self.widen < 1:
@@ -138,7 +138,7 @@ class WideResNet(NetworkOptions):
 
 
 LARGEST = 10_000
-"""No option of a bundled network in a file, such as its width or all its blocks together, is larger."""
+"""Upper limit for an option of a bundled network in a file, such as its width or its total number of blocks."""
 
 MODELS: dict[str, ModelConfig] = {
     "resnet18": ResNet(),
@@ -148,21 +148,21 @@ MODELS: dict[str, ModelConfig] = {
     "resnet8": ResNet(blocks=(1, 1, 1), width=16),
     "wrn-10-1": WideResNet(depth=10, widen=1),
 }
-"""Every bundled model by its name."""
+"""Registered models by name."""
 
 DESCRIPTIONS: dict[str, str] = {
     "resnet18": "ResNet-18 for CIFAR, 11.2M parameters",
     "preactresnet18": "pre-activation ResNet-18, 11.2M parameters",
     "wrn-28-10": "wide ResNet-28-10, 36.5M parameters",
     "wrn-34-10": "wide ResNet-34-10, 46.2M parameters",
-    "resnet8": "three stages of one block: ResNet-18's relative for a CPU, 78k parameters",
-    "wrn-10-1": "wide ResNet-10-1: the pre-activation relative for a CPU, 78k parameters",
+    "resnet8": "small ResNet for a CPU, three stages of one block, 78k parameters",
+    "wrn-10-1": "small wide ResNet-10-1 for a CPU, 78k parameters",
 }
-"""One line for each model."""
+"""A line about each model."""
 
 
 def check_options(model: ModelConfig) -> None:
-    """Refuse a bundled network, described in a file, with an option that is too large to be built."""
+    """Raise a `UserError` if an option of a bundled network, read from a file, is too large to be built."""
     for field in fields(model) if isinstance(model, NetworkOptions) else ():
         value = getattr(model, field.name)
         size = sum(map(abs, value)) if isinstance(value, tuple) else value
@@ -171,7 +171,7 @@ def check_options(model: ModelConfig) -> None:
 
 
 def get_model(name: str) -> ModelConfig:
-    """Return the model of this name, or one's own for `module:callable`."""
+    """Return the registered model of this name, or a custom one for `module:callable`."""
     if ":" in name:
         return Imported(name)
     if name not in MODELS:

@@ -1,4 +1,4 @@
-"""torch.compile around a network, with a way back to the network itself."""
+"""torch.compile with a fallback to the uncompiled network."""
 
 import warnings
 from collections.abc import Callable, Hashable
@@ -12,11 +12,11 @@ from uiat.progress import PipeSafeConsole
 
 
 class Compiled(nn.Module):
-    """Runs a network's forward compiled; once compiling has failed, runs the network itself, and says so once.
+    """Runs a network's forward compiled; if compiling fails, prints a message and runs the network itself from then on.
 
-    torch compiles anew for other shapes, modes and flags, and a backward only when it is first asked for, where nothing
-    could catch a failure. So each new kind of call is tried first, with its backward, which leaves no trace. The
-    network's own hooks run only where compiling has failed.
+    torch recompiles for other shapes, modes and flags, and compiles a backward at its first use, where a failure could
+    not be caught. Each new kind of call is therefore tried first, with its backward and without side effects. Hooks of
+    the network run only after compiling has failed.
     """
 
     def __init__(self, network: nn.Module, what: str):
@@ -29,24 +29,24 @@ class Compiled(nn.Module):
             self._compiled: Callable[[Tensor], Any] | None = torch.compile(network.forward)
 
     def forward(self, x: Tensor) -> Any:
-        """Return what the network returns."""
+        """Return the output of the network."""
         if self._compiled is not None:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
                     self._try(self._compiled, x)
                     return self._compiled(x)
-            except Exception as error:  # no compiler, an operation it does not know: anything may be raised
+            except Exception as error:  # no compiler, an unsupported operation: any exception is possible
                 self._give_up(error)
         return self._network[0](x)
 
     def _try(self, compiled: Callable[[Tensor], Any], x: Tensor) -> None:
-        """Compile forward and backward for an x of this kind, if it is the first."""
+        """Compile forward and backward at the first x of its kind."""
         (network,) = self._network
         trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
         with_graph = torch.is_grad_enabled() and (x.requires_grad or bool(trained))
-        lowered = torch.is_autocast_enabled(x.device.type) and torch.get_autocast_dtype(x.device.type)
-        kind = (x.shape, x.dtype, x.device, x.requires_grad, with_graph, len(trained), network.training, lowered)
+        autocast_dtype = torch.is_autocast_enabled(x.device.type) and torch.get_autocast_dtype(x.device.type)
+        kind = (x.shape, x.dtype, x.device, x.requires_grad, with_graph, len(trained), network.training, autocast_dtype)
         if with_graph and kind not in self._tried:
             with untouched(network):
                 at = x.detach().clone().requires_grad_(x.requires_grad)

@@ -1,4 +1,4 @@
-"""The fast path: a model together with a faster network for attacks, and a compiled forward for the loss."""
+"""The fast path: a model with a faster network for attacks and a compiled forward for the loss."""
 
 from contextlib import suppress
 from copy import deepcopy
@@ -18,21 +18,21 @@ from uiat.models.probe import close, full_precision, untouched
 __all__ = ["AcceleratedModel", "speed_up", "to_channels_last"]
 
 DRIFT = 1e-2
-"""How far the copy's logits may be from the model's when it is checked again, relative to the largest: training can
-leave weights that round worse than fresh ones, but a copy that no longer follows is another function."""
+"""Tolerance of the copy's logits in later checks, relative to the largest: trained weights may round worse than initial
+ones, but a copy that no longer follows the model computes another function."""
 
 
 class AcceleratedModel(AcceleratedNetwork):
-    """A model with the faster networks made for it (see `speed_up`); give it to a method in the place of the model.
+    """A model with faster networks for attacks and the loss (see `speed_up`); pass it to a method in the model's place.
 
-    Called as a network, it is the model itself: `crafting` asks it for the network to craft with, and a loss for the
-    logits. The model is its only submodule; a copy of it (`copy.deepcopy`) is of the model alone.
+    Its forward is the model's; `crafting` uses `crafting_network`, and a loss `loss_logits`. The model is its only
+    submodule; `copy.deepcopy` copies the model without the faster networks.
 
     Args:
         model: the classifier.
-        features: how to take the model's features.
-        folded: the model's copy with BatchNorm folded, for attacks in eval mode; `None`: there is none.
-        compiled: the model, compiled, for the loss, and for attacks where there is no copy; `None`: it is not.
+        features: extracts the model's features.
+        folded: a copy of the model with BatchNorm folded, for attacks in eval mode.
+        compiled: the compiled model, for the loss, and for attacks if there is no copy.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class AcceleratedModel(AcceleratedNetwork):
 
     @property
     def folds(self) -> int:
-        """How many BatchNorms are folded away in the network that attacks run through."""
+        """Number of BatchNorm layers folded in the network that attacks use."""
         (folded,) = self._folded
         return 0 if folded is None else len(folded.pairs)
 
     @property
     def networks(self) -> list[nn.Module]:
-        """The networks that forwards may run through: the model, and what was made for it."""
+        """All networks that a forward may use: the model, its folded copy, the compiled model."""
         return [network for network in (self.model, *self._folded, *self._compiled) if network is not None]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -70,15 +70,15 @@ class AcceleratedModel(AcceleratedNetwork):
         return self if compiled is None else AcceleratedCopy(self.model, compiled, self._features)
 
     def loss_logits(self, x: Tensor) -> Tensor:
-        """Return the logits that a training loss is made of."""
+        """Return the logits that a training loss is computed from."""
         (compiled,) = self._compiled
         return self.model(x) if compiled is None else compiled(x)  # type: ignore[no-any-return]
 
     def folded_copy_is_valid(self, x: Tensor) -> bool:
-        """Return whether the folded copy, if there is one, computes what the model does now; if not, drop it.
+        """Return whether the folded copy, if any, still computes the same as the model; if not, drop it.
 
-        The copy follows the model's tensors, but not other changes, such as of a number that the forward uses: whether
-        there was one shows on two samples. Nothing else is changed by the check.
+        The copy follows the model's tensors, but no other changes, such as of a number that the forward uses; they are
+        detected on two samples. The check has no other side effects.
         """
         if not self.folds:
             return True
@@ -124,7 +124,7 @@ def speed_up(
     if isinstance(model, AcceleratedNetwork):
         model = model.original
     features, layer = Features(), None
-    with suppress(UserError):  # only a method that uses features must know where they are
+    with suppress(UserError):  # only methods that use features need them
         layer = features.layer(model, x)
     tried = x[:2].detach()
     folded = folded_copy(model, tried, features, layer or "", channels_last=channels_last) if fold else None

@@ -1,4 +1,4 @@
-"""Penultimate features of any classifier: the input of a layer that is searched for, or named."""
+"""Penultimate features of any classifier: the input of its last layer, found automatically or given by name."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -14,12 +14,12 @@ from uiat.models.probe import untouched
 
 
 class Features:
-    """Takes the features of a model; the layer is searched for at the first call, and kept while the model is the same.
+    """Extracts the features of a model; the layer is searched for at the first call with a model, then cached.
 
     The features are the input of the layer called `name` (a dotted name; by default the model's own
-    `penultimate_layer`, if it has one). With no name they are `model.features(x)` where `model.head` turns that into
-    the logits, and otherwise the input of the final `nn.Linear`. The search runs the model in evaluation mode on two
-    samples, without a change to its statistics or to any random stream. A compiled model runs uncompiled here.
+    `penultimate_layer`, if it has one). Without a name they are `model.features(x)` if `model.head` turns that into
+    the logits, otherwise the input of the final `nn.Linear`. The search runs the model in evaluation mode on two
+    samples and changes neither statistics nor random streams. A compiled model runs uncompiled here.
     """
 
     def __init__(self, name: str = ""):
@@ -33,7 +33,7 @@ class Features:
             if not self.name:
                 return model.penultimate(x)
             model = model.original
-        model = getattr(model, "_orig_mod", model)  # compiled code does not see hooks that come later
+        model = getattr(model, "_orig_mod", model)  # compiled code ignores hooks registered later
         layer = self.layer(model, x)
         if layer is not None:
             return _input_of(layer, model, x)
@@ -50,11 +50,11 @@ class Features:
         return self._layer
 
     def __reduce__(self) -> tuple[type["Features"], tuple[str]]:
-        return Features, (self.name,)  # a copy searches for itself, since it may be used with a copy of the model
+        return Features, (self.name,)  # a copy may be used with a copy of the model: it searches again
 
 
 def penultimate(model: nn.Module, x: Tensor, features: str = "") -> tuple[Tensor, Tensor]:
-    """Return the features (N, D) and the logits of x as `Features` does, which is faster for more than one call.
+    """Return the features (N, D) and the logits of x; for repeated calls, `Features` is faster.
 
     Example:
         f, logits = penultimate(model, x)
@@ -64,11 +64,11 @@ def penultimate(model: nn.Module, x: Tensor, features: str = "") -> tuple[Tensor
 
 
 Call = tuple[nn.Module, Any, Any]
-"""A module that ran, the first value it was given, and what it returned."""
+"""A module that ran, its first argument, and its output."""
 
 
 def _search(model: nn.Module, x: Tensor) -> str | None:
-    """Return the layer whose input is the features, or `None` where they are known only as `model.features(x)`."""
+    """Return the layer whose input is the features, or `None` if only `model.features(x)` gives them."""
     logits, calls = _try(model, lambda: model(x))
     features = _features_of_halves(model, x, logits, calls)
     heads = [
@@ -88,23 +88,23 @@ def _search(model: nn.Module, x: Tensor) -> str | None:
 
 
 def _features_of_halves(model: nn.Module, x: Tensor, logits: Any, calls: list[Call]) -> Any:
-    """Return `features(x)` where `head(features(x))` gives the same logits as the model, through the same modules.
+    """Return `features(x)` if `head(features(x))` gives the same logits as the model, through the same modules.
 
-    Equal numbers alone would not do: dropout or a fresh BatchNorm between the halves shows only in training.
+    Equal numbers are not enough: dropout or a new BatchNorm between the halves has an effect in training only.
     """
     features, head = getattr(model, "features", None), getattr(model, "head", None)
     if not (callable(features) and callable(head)):
         return None
     try:
         (f, head_logits), halves = _try(model, lambda: (f := features(x), head(f)))
-    except Exception:  # attributes of the same names with another meaning may fail in any way
+    except Exception:  # attributes of these names may mean something else
         return None
     same = [layer for layer, *_ in halves] == [layer for layer, *_ in calls if layer is not model]
     return f if same and _equal(head_logits, logits) else None
 
 
 def _try(model: nn.Module, run: Callable[[], Any]) -> tuple[Any, list[Call]]:
-    """Run in evaluation mode, and leave no trace; return the result and the calls in the order of their ends."""
+    """Run in evaluation mode without side effects; return the result and the calls in the order of completion."""
     calls: list[Call] = []
 
     def record(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -124,7 +124,7 @@ def _kept(value: Any) -> Any:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Return whether two results are the same; a diverged model's NaNs are equal, too."""
+    """Return whether two results are equal; NaNs of a diverged model count as equal."""
     if not (isinstance(a, Tensor) and isinstance(b, Tensor) and a.shape == b.shape and a.dtype == b.dtype):
         return False
     return torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)
@@ -146,5 +146,5 @@ def _input_of(name: str, model: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
         raise UserError(f"the layer {name!r} did not run when the model was called: name another one.")
     f = seen[-1]  # the last, should the layer run more than once
     if not isinstance(f, Tensor) or f.ndim < 2 or len(f) != len(x):
-        raise UserError(f"the input of {name!r} is not a tensor with one row a sample: name another layer.")
+        raise UserError(f"the input of {name!r} is not a tensor with one row per sample: name another layer.")
     return f.flatten(1), logits

@@ -1,7 +1,7 @@
 """BatchNorm folded into the convolutions before it: the same function, with fewer passes over memory.
 
 With running statistics, BatchNorm after a convolution is a scale and a shift of each channel, which the convolution
-can do itself. While weights stand still (an evaluation, or the steps of one attack) that spares every BatchNorm.
+can do itself. While the weights are fixed (in an evaluation, or during an attack) BatchNorm then costs nothing.
 """
 
 import operator
@@ -20,11 +20,11 @@ from uiat.models.probe import agree, close, full_precision, logits_and_gradients
 ADDITIONS = (operator.add, torch.add)
 RELUS = (torch.relu, nn.functional.relu)
 CALLS = 3
-"""How often the model is run to compare: one that decides by chance, or counts its calls, gives other results."""
+"""Runs of the model in a comparison: a random forward, or one that counts its calls, gives different results."""
 
 
 class Pair(NamedTuple):
-    """A convolution and the BatchNorm that follows it, and the convolution of the copy that does the work of both."""
+    """A convolution, the BatchNorm that follows it, and the convolution of the copy that replaces both."""
 
     conv: nn.Conv2d
     norm: nn.BatchNorm2d
@@ -32,17 +32,17 @@ class Pair(NamedTuple):
 
 
 class AcceleratedCopy(AcceleratedNetwork):
-    """Computes what a model does in eval mode, up to rounding: with BatchNorm folded, or compiled, or both.
+    """Computes a model's eval-mode outputs, up to rounding, with BatchNorm folded, compiled, or both.
 
-    It uses the model's own weights, but for those of folded convolutions; the model's mode has no effect on it.
+    It shares the model's tensors, except those of folded convolutions; the model's mode has no effect on it.
 
     Args:
         model: the model.
         run: the network that computes the logits, or a pair of features and logits.
-        features: how to take features from the model, where `run` gives none.
-        gives_features: whether `run` gives features.
-        layers: layers of `run`, each with the layer of the model whose tensors it uses.
-        pairs: what is folded.
+        features: extracts features from the model if `run` does not return them.
+        gives_features: whether `run` returns features.
+        layers: pairs of a layer of `run` and the layer of the model with which it shares tensors.
+        pairs: the folded layers.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class AcceleratedCopy(AcceleratedNetwork):
 
     def forward(self, x: Tensor, *, with_features: bool = False) -> Any:
         """Return the model's logits, or its features and its logits."""
-        # A call of a traced network, unlike its forward, prints a traceback where it fails.
+        # Calling a traced network, unlike calling its forward, prints a traceback if it fails.
         output = self.run.forward(x) if isinstance(self.run, fx.GraphModule) else self.run(x)
         return output[1] if self.gives_features and not with_features else output
 
@@ -70,9 +70,9 @@ class AcceleratedCopy(AcceleratedNetwork):
 
     @torch.no_grad()
     def refresh(self) -> bool:
-        """Take over the model's present weights and running statistics.
+        """Update to the model's current weights and running statistics.
 
-        Return whether that was possible: a model that was moved to another device or type is not followed.
+        Return whether that was possible: a model that was moved to another device or data type is not followed.
         """
         for ours, theirs in self._layers:
             tables: Any = ((ours._parameters, theirs._parameters), (ours._buffers, theirs._buffers))
@@ -94,26 +94,26 @@ class AcceleratedCopy(AcceleratedNetwork):
 def folded_copy(
     model: nn.Module, x: Tensor, features: Features, layer: str = "", *, channels_last: bool = True
 ) -> AcceleratedCopy | None:
-    """Return a copy of the model with every foldable BatchNorm folded, in the memory layout it can run in.
+    """Return a copy of the model with every foldable BatchNorm folded, in a memory format it can run in.
 
-    It is `None` where there is nothing to fold, or where the copy does not compute the same on x: logits and the
-    gradient that an attack follows are compared, and the model is run more than once. A forward that depends on the
-    values it computes, draws random numbers or reads tensors that are neither parameters nor buffers is not folded, nor
-    is a model with hooks, which a trace does not see. The model and every random stream stay as they are.
+    Return `None` if there is nothing to fold, or if the copy does not compute the same on x: logits and input gradients
+    are compared, and the model is run more than once. A model is not folded if its forward depends on the values it
+    computes, draws random numbers or reads tensors that are neither parameters nor buffers, or if it has hooks, which a
+    trace does not see. The model and all random streams remain unchanged.
 
     Args:
         model: the classifier.
         x: two or more samples.
-        features: how to take the model's features.
-        layer: the layer whose input is the features; empty: the copy has to take them from the model.
-        channels_last: whether the copy's convolutions may be in that memory layout; it is tried first.
+        features: extracts the model's features.
+        layer: the layer whose input is the features; empty: they are extracted from the model.
+        channels_last: whether the copy's convolutions may be in that memory format; it is tried first.
     """
     if any(map(_hooked, model.modules())):
         return None
     with untouched(model) as streams, full_precision(x.device):
         try:
             copy = _copy(model.eval().requires_grad_(False), features, layer)
-        except Exception:  # anyone's own forward may raise anything when it is traced
+        except Exception:  # a custom forward may raise anything when it is traced
             return None
         for memory in (torch.channels_last, torch.contiguous_format)[0 if channels_last else 1 :]:
             if copy is not None and _same(model, copy, x, memory) and not streams.moved():
@@ -127,7 +127,7 @@ def _hooked(module: nn.Module) -> bool:
 
 
 def _same(model: nn.Module, copy: AcceleratedCopy, x: Tensor, memory: torch.memory_format) -> bool:
-    """Return whether the copy computes what the model does, with its folded convolutions in this memory layout."""
+    """Return whether the copy, with its folded convolutions in this memory format, computes the same as the model."""
     for pair in copy.pairs:
         pair.folded.to(memory_format=memory)  # type: ignore[call-overload]
     copy.refresh()
@@ -136,18 +136,18 @@ def _same(model: nn.Module, copy: AcceleratedCopy, x: Tensor, memory: torch.memo
         with torch.no_grad():
             again = [*(model(x) for _ in range(CALLS - 1)), copy(x)]
         return agree(logits_and_gradients(copy, x), expected) and all(close(other, expected[0]) for other in again)
-    except Exception:  # a layout, or an operation in place, with which the forward fails
+    except Exception:  # a memory format, or an operation in place, with which the forward fails
         return False
 
 
 class Tracer(fx.Tracer):
-    """Follows buffers as it does parameters: what a forward computes from them is no constant."""
+    """Traces buffers like parameters, so that values computed from them are not constants."""
 
     proxy_buffer_attributes = True
 
 
 def _copy(model: nn.Module, features: Features, layer: str) -> AcceleratedCopy | None:
-    """Return a folded copy of the model, or `None` where a trace finds nothing to fold."""
+    """Return a folded copy of the model, or `None` if a trace finds nothing to fold."""
     modules, copied = dict(model.named_modules()), deepcopy(model)
     traced = fx.GraphModule(copied, Tracer().trace(copied))
     gives_features = _give_features(traced.graph, layer)
@@ -170,11 +170,11 @@ def _is_plain_tensor(node: fx.Node, modules: Mapping[str, nn.Module]) -> bool:
 
 
 def _give_features(graph: fx.Graph, layer: str) -> bool:
-    """Let a trace give the input of a layer beside the logits; return whether it has a call of the layer."""
+    """Make a trace return the input of a layer with the logits; return whether it calls the layer."""
     calls = [node for node in graph.nodes if node.op == "call_module" and node.target == layer and node.args]
     if not calls or not isinstance(calls[-1].args[0], fx.Node):
         return False
-    with graph.inserting_before(calls[-1]):  # the last, should the layer run more than once
+    with graph.inserting_before(calls[-1]):  # the last, if the layer runs more than once
         kept = graph.call_method("clone", (calls[-1].args[0],))  # a layer may work in place
         flat = graph.call_method("flatten", (kept, 1))
     (output,) = (node for node in graph.nodes if node.op == "output")
@@ -183,7 +183,7 @@ def _give_features(graph: fx.Graph, layer: str) -> bool:
 
 
 def _fold_pairs(traced: fx.GraphModule, modules: Mapping[str, nn.Module]) -> list[Pair]:
-    """Let every convolution that only a BatchNorm reads do the work of both; `modules` are the model's own."""
+    """Replace each convolution whose only user is a BatchNorm, and that BatchNorm, by one convolution."""
     calls = Counter(node.target for node in traced.graph.nodes if node.op == "call_module")
     pairs = []
     for node in list(traced.graph.nodes):
@@ -196,7 +196,7 @@ def _fold_pairs(traced: fx.GraphModule, modules: Mapping[str, nn.Module]) -> lis
         if calls[source.target] > 1 or calls[node.target] > 1:  # a layer that runs twice has two different neighbours
             continue
         folded = cast(nn.Conv2d, traced.get_submodule(str(source.target)))
-        folded.weight = nn.Parameter(torch.empty_like(conv.weight), requires_grad=False)  # others may share the old
+        folded.weight = nn.Parameter(torch.empty_like(conv.weight), requires_grad=False)  # the old may be shared
         folded.bias = nn.Parameter(conv.weight.new_empty(conv.out_channels), requires_grad=False)
         _take_stride(source, folded)
         node.replace_all_uses_with(source)
@@ -206,9 +206,9 @@ def _fold_pairs(traced: fx.GraphModule, modules: Mapping[str, nn.Module]) -> lis
 
 
 def _take_stride(call: fx.Node, conv: nn.Conv2d) -> None:
-    """Let a 1×1 convolution that reads `x[:, :, ::s, ::s]` have the stride s and read x.
+    """Give a 1×1 convolution that reads `x[:, :, ::s, ::s]` the stride s and the input x.
 
-    With frozen weights that is safe, and faster (see `subsampled`, where the bundled networks avoid it in training).
+    With frozen weights that is safe and faster (see `subsampled`, where the bundled networks avoid it in training).
     """
     sliced = call.args[0] if call.args else None
     if (conv.kernel_size, conv.stride, conv.padding) != ((1, 1), (1, 1), (0, 0)) or not isinstance(sliced, fx.Node):
@@ -223,7 +223,7 @@ def _take_stride(call: fx.Node, conv: nn.Conv2d) -> None:
 
 
 def _use_inplace(traced: fx.GraphModule) -> None:
-    """Add and rectify in place what a convolution or an addition has just made and nothing else reads.
+    """Use in-place additions and ReLUs on results of convolutions and additions that nothing else reads.
 
     Neither a convolution nor an addition needs its own result for its gradient, and ReLU needs no more than its output.
     """
@@ -243,6 +243,6 @@ def _use_inplace(traced: fx.GraphModule) -> None:
 
 
 def add_into(fresh: Any, other: Any) -> Any:
-    """Return the sum, written into `fresh` where shape and type allow: a sum may broadcast, or be of plain numbers."""
+    """Return the sum, written into `fresh` if shape and type allow: a sum may broadcast, or be of plain numbers."""
     tensors = isinstance(fresh, Tensor) and isinstance(other, Tensor)
     return fresh.add_(other) if tensors and (fresh.shape, fresh.dtype) == (other.shape, other.dtype) else fresh + other

@@ -1,4 +1,4 @@
-"""Anyone's own classifier, named as `module:callable`."""
+"""Custom classifiers, named as `module:callable`."""
 
 import inspect
 from dataclasses import dataclass
@@ -14,26 +14,26 @@ from uiat.types import DataSpec
 
 @dataclass(frozen=True)
 class Imported:
-    """A network of one's own: a callable that returns an `nn.Module` from [0, 1] to logits."""
+    """A custom network: a callable that returns an `nn.Module` from [0, 1] to logits."""
 
     target: str = ""
-    """`module:callable`, found from the current folder; it is given `num_classes` or a DataSpec if it asks."""
+    """`module:callable`, imported from the current folder; it may take `num_classes`, `in_channels` or a DataSpec."""
     features: str = ""
-    """The layer whose input is taken as the features; empty for what the last layer sees."""
+    """The layer whose input is the feature vector; empty: the last layer."""
 
     def build(self, data: DataSpec) -> nn.Module:
-        """Import the callable and call it."""
+        """Import the callable, call it and return the network."""
         function = self.find()
         given = self.arguments(function, data)
         try:
             model = function(**given)
         except UserError:
             raise
-        except Exception as error:  # anyone's own code may raise anything; the cause stays for a debugger
+        except Exception as error:  # custom code may raise anything; the cause is kept for a debugger
             raise UserError(f"{self.target} failed with {type(error).__name__} ({error}).") from error
         if not isinstance(model, nn.Module):
             raise UserError(f"{self.target} returned {type(model).__name__}: it must return an nn.Module.")
-        if self.features:  # else the network's own `penultimate_layer` stays, if it has one
+        if self.features:  # else the network keeps its `penultimate_layer`, if it has one
             model.penultimate_layer = self.features  # type: ignore[assignment]
         return model
 
@@ -42,13 +42,13 @@ class Imported:
         module, _, name = self.target.partition(":")
         function = getattr(import_from(Path.cwd(), module, f"--model {self.target}"), name, None)
         if isinstance(function, nn.Module):
-            raise UserError(f"{self.target} is a network: name the class or the function that makes it.")
+            raise UserError(f"{self.target} is a network: name the class or the function that builds it.")
         if not callable(function):
             raise UserError(f"{module!r} has no callable {name!r} for --model {self.target}.")
         return function
 
     def arguments(self, function: Any, data: DataSpec) -> dict[str, Any]:
-        """Return what is asked for by name: `num_classes`, `in_channels`; a DataSpec for one other that is required."""
+        """Return the arguments: `num_classes` and `in_channels` by name, a DataSpec for one other required argument."""
         known = {"num_classes": data.num_classes, "in_channels": data.shape[0], "data": data}
         try:
             signature = inspect.signature(function)

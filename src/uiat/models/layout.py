@@ -45,13 +45,13 @@ def keeps_channels_last(model: nn.Module) -> bool:
 
 
 def _convolutions(model: nn.Module) -> list[nn.Conv2d]:
-    """Return the convolutions whose weights are their own; parametrised ones compute theirs."""
+    """Return the convolutions whose weight is a parameter, not computed by a parametrization."""
     convs = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     return [conv for conv in convs if isinstance(conv._parameters.get("weight"), Tensor) and conv.weight.ndim == 4]
 
 
 def _computes(model: nn.Module, x: Tensor, expected: list[Tensor] | None) -> bool:
-    """Return whether the model computes what is expected in evaluation, and can be trained."""
+    """Return whether the model computes the expected values in eval mode and can be trained."""
     computed = _try(model, x, training=False)
     if expected is None or computed is None or not agree(computed, expected):
         return False
@@ -59,10 +59,10 @@ def _computes(model: nn.Module, x: Tensor, expected: list[Tensor] | None) -> boo
 
 
 def _try(model: nn.Module, x: Tensor, *, training: bool) -> list[Tensor] | None:
-    """Return logits and gradients for x and the parameters; `None` where the model fails."""
+    """Return logits and gradients for x and the parameters; `None` if the model fails."""
     with untouched(model), full_precision(x.device):
         try:
             model.train(training)
             return logits_and_gradients(model, x, [p for p in model.parameters() if p.requires_grad])
-        except Exception:  # anyone's own forward may raise anything
+        except Exception:  # a custom forward may raise anything
             return None

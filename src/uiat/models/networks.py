@@ -13,21 +13,21 @@ import torch
 from torch import Tensor, nn
 
 NormLayer = Callable[[int], nn.Module]
-"""Makes a normalisation layer for this many channels."""
+"""Returns a normalisation layer for this many channels."""
 Activation = Callable[[], nn.Module]
-"""Makes a non-linearity."""
+"""Returns an activation layer."""
 Block = Callable[[int, int, int], nn.Module]
-"""Makes a residual block from (channels in, channels out, stride)."""
+"""Returns a residual block for (channels in, channels out, stride)."""
 
 ACTIVATIONS: dict[str, Activation] = {"relu": nn.ReLU, "silu": nn.SiLU}
-"""Non-linearities by name."""
+"""Activations by name."""
 
 STATISTICS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "grey": ((0.5,), (0.5,)),
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
 }
-"""Mean and standard deviation of the channels, by name; images with one channel have `grey`."""
+"""Mean and standard deviation of the channels, by name; images with one channel use `grey`."""
 
 STEM = 16
 """Channels of a wide ResNet's first convolution, whatever the width of the rest."""
@@ -41,7 +41,7 @@ class Normalize(nn.Module):
 
     def __init__(self, mean: Sequence[float], std: Sequence[float], *, persistent: bool = False) -> None:
         super().__init__()
-        # Not persistent in the bundled networks: state dicts keep the names of the public ones.
+        # Not persistent in the bundled networks, so that state dicts have the names of public checkpoints.
         self.register_buffer("mean", torch.tensor(mean).view(-1, 1, 1), persistent=persistent)
         self.register_buffer("std", torch.tensor(std).view(-1, 1, 1), persistent=persistent)
 
@@ -73,7 +73,7 @@ class Network(nn.Module):
         self.normalize = Normalize(*known) if normalize else nn.Identity()
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the features (N, D) that the last layer sees."""
+        """Return the features (N, D): the input of the last layer."""
         raise NotImplementedError
 
     def head(self, f: Tensor) -> Tensor:
@@ -92,7 +92,7 @@ class StagedNetwork(Network):
     layers: tuple[str, ...]
 
     def add_stages(self, block: Block, blocks: Sequence[int], width: int) -> int:
-        """Make the stages and return the channels of the last one; every stage but the first halves the resolution."""
+        """Add the stages and return the channels of the last one; all but the first halve the resolution."""
         self.layers = tuple(f"layer{k + 1}" for k in range(len(blocks)))
         fan_in = fan_out = width
         for k, count in enumerate(blocks):
@@ -115,20 +115,20 @@ def stage(block: Block, count: int, fan_in: int, fan_out: int, stride: int) -> n
 
 
 def conv3x3(fan_in: int, fan_out: int, stride: int = 1) -> nn.Conv2d:
-    """Make a 3×3 convolution without bias, which keeps the size at stride 1."""
+    """Return a 3×3 convolution without bias, which keeps the size at stride 1."""
     return nn.Conv2d(fan_in, fan_out, 3, stride, padding=1, bias=False)
 
 
 def conv1x1(fan_in: int, fan_out: int) -> nn.Conv2d:
-    """Make the 1×1 convolution of a shortcut, whose input is `subsampled` where the shortcut has a stride."""
+    """Return the 1×1 convolution of a shortcut, whose input is `subsampled` if the shortcut has a stride."""
     return nn.Conv2d(fan_in, fan_out, 1, bias=False)
 
 
 def subsampled(maps: Tensor, stride: int) -> Tensor:
-    """Return every stride-th position: a 1×1 convolution with that stride sees no other.
+    """Return every stride-th position, the only ones that a 1×1 convolution with that stride reads.
 
-    The stride is not left to the convolution: oneDNN's gradient for the weights of a strided 1×1 convolution with few
-    channels is wrong in channels_last memory, or writes where it must not (its issue 6035).
+    The convolution itself has no stride: oneDNN's gradient for the weights of a strided 1×1 convolution with few
+    channels is wrong in channels_last memory, or written out of bounds (oneDNN's issue 6035).
     """
     return maps if stride == 1 else maps[:, :, ::stride, ::stride]
 
@@ -175,7 +175,7 @@ class ResNetModule(StagedNetwork):
         self.linear = nn.Linear(last, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the features (N, D) that the last layer sees."""
+        """Return the features (N, D): the input of the last layer."""
         out: Tensor = self.act(self.bn1(self.conv1(self.normalize(x))))
         return pool(self.run_stages(out))
 
@@ -224,7 +224,7 @@ class PreActResNetModule(StagedNetwork):
         self.linear = nn.Linear(last, num_classes)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the features (N, D) that the last layer sees."""
+        """Return the features (N, D): the input of the last layer."""
         out = self.run_stages(self.conv1(self.normalize(x)))
         return pool(self.act(self.bn(out)))
 
@@ -243,7 +243,7 @@ class WideBlock(nn.Module):
         self.stride = stride
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return residual + shortcut; only a shortcut that changes the width sees the activated input."""
+        """Return residual + shortcut; only a shortcut that changes the width uses the activated input."""
         active: Tensor = self.act(self.bn1(x))
         short: Tensor = x if self.convShortcut is None else self.convShortcut(subsampled(active, self.stride))
         out: Tensor = self.conv2(self.act(self.bn2(self.conv1(active))))
@@ -269,18 +269,18 @@ class WideResNetModule(Network):
         self.apply(_initialise)
 
     def features(self, x: Tensor) -> Tensor:
-        """Return the features (N, D) that the last layer sees."""
+        """Return the features (N, D): the input of the last layer."""
         out = self.block3(self.block2(self.block1(self.conv1(self.normalize(x)))))
         return pool(self.act(self.bn1(out)))
 
 
 def _named(blocks: nn.Sequential) -> nn.Sequential:
-    """Put the blocks under `layer`, where public checkpoints have them."""
+    """Name the blocks `layer`, as in public checkpoints."""
     return nn.Sequential(OrderedDict(layer=blocks))
 
 
 def _initialise(module: nn.Module) -> None:
-    """Initialise a layer as the TRADES code does; BatchNorm starts at 1 and 0 by itself."""
+    """Initialise a layer as the TRADES code does; BatchNorm starts at 1 and 0 by default."""
     if isinstance(module, nn.Conv2d):
         nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
     elif isinstance(module, nn.Linear):

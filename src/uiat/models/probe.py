@@ -1,4 +1,4 @@
-"""Trying a network without leaving a trace, and comparing what two networks compute."""
+"""Trial runs of a network without side effects, and comparison of two networks."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -14,9 +14,9 @@ from uiat.rng import generator
 from uiat.types import DataSpec
 
 LOGITS = 1e-4
-"""How far logits may be from others that compute the same, relative to the largest."""
+"""Tolerance for equal logits, relative to the largest."""
 GRADIENTS = 1e-2
-"""How far a gradient may be from another that computes the same, relative to its norm."""
+"""Tolerance for equal gradients, relative to the norm."""
 
 
 class Streams:
@@ -29,7 +29,7 @@ class Streams:
         self.numpy: Any = np.random.get_state()
 
     def restore(self) -> None:
-        """Set the streams back to these states."""
+        """Restore these states."""
         torch.set_rng_state(self.torch)
         if self.cuda:
             torch.cuda.set_rng_state_all(self.cuda)
@@ -37,7 +37,7 @@ class Streams:
         np.random.set_state(self.numpy)
 
     def moved(self) -> bool:
-        """Return whether a random number was drawn from any of them since."""
+        """Return whether a random number has been drawn from any of them since."""
         now = Streams()
         before, after = [self.torch, *self.cuda, *self.numpy], [now.torch, *now.cuda, *now.numpy]
         same = len(before) == len(after) and all(map(np.array_equal, before, after))
@@ -46,10 +46,10 @@ class Streams:
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[Streams]:
-    """Restore what forwards and backwards may change: streams, modes, flags, weights, statistics, attributes.
+    """Restore on exit what forwards and backwards may change: random streams, modes, flags, tensors, attributes.
 
-    It yields the random streams as they were. Tensors keep their identity and their gradients. What the model keeps
-    outside its modules, or within a list of its own, is not restored.
+    It yields the states of the random streams at entry. Tensors keep their identity and their gradients. State outside
+    the modules, or within lists, is not restored.
     """
     streams = Streams()
     tables: list[dict[str, Any]] = [t for m in model.modules() for t in (m.__dict__, m._parameters, m._buffers)]
@@ -72,7 +72,7 @@ def untouched(model: nn.Module) -> Iterator[Streams]:
 
 
 def full_precision(device: torch.device) -> AbstractContextManager[None]:
-    """Return a context in which a GPU's convolutions do not round to TF32: two ways to compute the same then agree."""
+    """Return a context without TF32 in convolutions on a GPU, so that equivalent computations agree."""
     cudnn = torch.backends.cudnn
     if device.type != "cuda":
         return nullcontext()
@@ -93,12 +93,12 @@ def logits_and_gradients(network: nn.Module, x: Tensor, parameters: Sequence[Ten
 
 
 def close(ours: Tensor, theirs: Tensor, tolerance: float = LOGITS) -> bool:
-    """Return whether logits are the same up to rounding."""
+    """Return whether logits are equal up to rounding."""
     return bool((ours - theirs).abs().max() <= tolerance * theirs.abs().max().clamp(min=1e-12))
 
 
 def agree(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
-    """Return whether logits and gradients of two networks are the same up to rounding."""
+    """Return whether logits and gradients of two networks are equal up to rounding."""
     largest = max(float(gradient.norm()) for gradient in theirs[1:])
     pairs = zip(ours[1:], theirs[1:], strict=True)
     steep = all(float((a - b).norm()) <= GRADIENTS * (float(b.norm()) + GRADIENTS * largest) for a, b in pairs)

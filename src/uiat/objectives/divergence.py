@@ -1,4 +1,4 @@
-"""Losses on logits and log-probabilities that attacks and terms share."""
+"""Divergence and margin on logits and log-probabilities, shared by attacks and loss terms."""
 
 import torch
 import torch.nn.functional as F

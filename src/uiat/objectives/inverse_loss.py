@@ -1,4 +1,4 @@
-"""The inverse adversarial loss of Eq. 4: what an inverse adversary descends."""
+"""The inverse adversarial loss of Eq. 4, which inverse attacks minimise."""
 
 from collections.abc import Callable
 from typing import Literal
@@ -25,16 +25,16 @@ def inverse_loss(
 ) -> Callable[[Tensor], Tensor]:
     """Return x̌ ↦ CE(f(x̌), y) + β·[L1(F(x̌), F(x)) − L1(F(x̌), F(x̂))], a value for each sample.
 
-    The features of x and x̂ are constants of the descent and are computed once, here; β = 0 needs none.
+    The features of x and x̂ are constants and are computed once, here; with β = 0 they are not computed.
 
     Args:
-        model: the classifier f, in the mode that crafting wants.
+        model: the classifier f, in its crafting mode.
         x: natural samples.
         y: their labels.
         x_adv: their adversarial examples x̂.
         beta: β, weight of the feature-level term.
         reduction: whether L1 is a mean or a sum over features.
-        penultimate: takes the features; one that is kept from batch to batch searches for the layer only once.
+        penultimate: extracts the features; a reused one searches for the layer only once.
     """
     if beta == 0:
         return lambda x_inv: F.cross_entropy(to_float32(model(x_inv)), y, reduction="none")

@@ -1,4 +1,4 @@
-"""The terms that losses are made of. Each maps a view of the batch to a scalar, a mean over its samples."""
+"""Terms of the training losses: each maps a view of the batch to a scalar, a mean over its samples."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class Weighted:
 
 @dataclass(frozen=True)
 class AdversarialCrossEntropy:
-    """CE(f(x̂), y), with label smoothing if asked for."""
+    """CE(f(x̂), y), with optional label smoothing."""
 
     label_smoothing: float = 0.0
 
@@ -48,7 +48,7 @@ ce_adversarial = AdversarialCrossEntropy()
 
 @dataclass(frozen=True)
 class CleanCrossEntropy:
-    """CE(f(x), y), with label smoothing if asked for."""
+    """CE(f(x), y), with optional label smoothing."""
 
     label_smoothing: float = 0.0
 
@@ -61,7 +61,7 @@ class CleanCrossEntropy:
 
 
 def kl_to_target(view: View) -> Tensor:
-    """KL(p ‖ f(x̂)), where p is what the method's target gave."""
+    """KL(p ‖ f(x̂)), where p is the distribution given by the method's target."""
     return _kl(view).mean()
 
 
@@ -88,7 +88,7 @@ def mart_weighted_kl(view: View) -> Tensor:
 
 @dataclass(frozen=True)
 class HelperCrossEntropy:
-    """HAT's CE(f(x + h·(x̂ − x)), helper(x̂)): a naturally trained network labels the extrapolated point."""
+    """HAT's CE(f(x + h·(x̂ − x)), helper(x̂)): the label of the extrapolated point is a naturally trained network's."""
 
     helper: nn.Module
     extrapolation: float
@@ -108,7 +108,7 @@ class HelperCrossEntropy:
 class GradientAlignment:
     """GradAlign's 1 − cos(∇ℓ(x), ∇ℓ(x + U(−ε, ε))), with a double backward through the second gradient.
 
-    The first gradient is the one that FGSM took in the view's crafting, if that used batch statistics and float32.
+    The first gradient is reused from FGSM if the view was crafted with batch statistics and in float32.
     """
 
     eps: float
@@ -117,7 +117,7 @@ class GradientAlignment:
         require(self, eps=RADIUS)
 
     def __call__(self, view: View) -> Tensor:
-        """Return the mean over the samples whose gradients are both non-zero; in float32, never compiled."""
+        """Return the mean over the samples where both gradients are non-zero; computed in float32, never compiled."""
         device = view.batch.x.device
         at_x = None if torch.is_autocast_enabled(device.type) else view.gradient
         with full(device):

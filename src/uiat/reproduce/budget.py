@@ -17,7 +17,7 @@ from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import Attacked, Curve, Measure
 
 TYPICAL = 0.5
-"""The share of images that the first attack of a cascade leaves to the others, at a robust accuracy of about a half."""
+"""Typical share of images that are still correctly classified after the first attack of a cascade."""
 
 
 def cell_passes(config: AnyConfig) -> Passes:
@@ -26,9 +26,9 @@ def cell_passes(config: AnyConfig) -> Passes:
 
 
 def measuring_passes(measure: Measure, config: AnyConfig, share: float = 1.0) -> float:
-    """Return how many (forward + input-backward) passes a measurement takes, at most.
+    """Return the maximum number of (forward + input-backward) passes of a measurement.
 
-    `share` is that of the images that a cascade such as AutoAttack still attacks after its first component.
+    `share` is the share of images that a cascade such as AutoAttack still attacks after its first component.
     """
     size = split_sizes(config.data)
     n, classes = measure.n or size.test, size.spec.num_classes
@@ -47,7 +47,7 @@ def seconds(cell: Cell, device: torch.device, share: float = 1.0) -> tuple[float
     config, size = cell.config, split_sizes(cell.config.data)
     model: Any = config.model
     training = training_seconds(config, cell_passes(config), size.validation, size.spec, device)
-    step = sum(pace(model, size.spec, device)[:2])  # measurements are made in float32
+    step = sum(pace(model, size.spec, device)[:2])  # evaluation runs in float32
     if cell.watch is not None:
         watched = (cell.watch.train or size.train) + (cell.watch.test or size.test)
         training += config.train.epochs * watched * cell.watch.steps * step
@@ -55,13 +55,13 @@ def seconds(cell: Cell, device: torch.device, share: float = 1.0) -> tuple[float
 
 
 def seconds_left(cells: Sequence[Cell], out: Path, device: torch.device, share: float = 1.0) -> float:
-    """Estimate the seconds that are left to one process."""
+    """Estimate the remaining seconds for one process."""
     costs = [(Store(cell, out), seconds(cell, device, share)) for cell in cells]
     return sum(sum(cost) - work_done(store, cost) for store, cost in costs)
 
 
 class PlanProgress(Ticker):
-    """Shows how much of a plan is done, read from its folders, so that the work of all processes counts."""
+    """Progress bar of a plan, read from its folders, so that it includes the work of all processes."""
 
     def __init__(self, cells: Sequence[Cell], out: Path, device: torch.device):
         costs = [seconds(cell, device) for cell in cells]
@@ -71,7 +71,7 @@ class PlanProgress(Ticker):
         self.look(free=True)
 
     def look(self, *, free: bool = False) -> None:
-        """Count what was done since the last look; `free` is what was there before."""
+        """Update the progress; `free`: what has been done before does not count for the remaining time."""
         gained = 0.0
         for store, cost in self.stores.items():
             if self.known[store] < sum(cost):
@@ -83,7 +83,7 @@ class PlanProgress(Ticker):
 
 
 def work_done(store: Store, cost: tuple[float, float]) -> float:
-    """Return how much of a cell's cost (training, measuring) is done."""
+    """Return the completed part of a cell's cost (training, measuring)."""
     if store.finished:
         return sum(cost)
     if store.trained:

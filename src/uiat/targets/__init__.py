@@ -1,4 +1,4 @@
-"""Targets name the distribution p that the prediction on x̂ is pulled towards."""
+"""Targets: the distribution p that the prediction on x̂ is pulled towards."""
 
 from uiat.targets.clean import CleanTarget
 from uiat.targets.instance import InstanceInverse, InstanceInverseTarget

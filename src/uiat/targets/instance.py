@@ -1,4 +1,4 @@
-"""Instance-wise inverse adversaries (Eq. 3, Alg. S1): each sample descends the inverse loss on its own."""
+"""Instance-wise inverse adversarial examples (Eq. 3, Alg. S1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from uiat.types import Clock, View
 
 @dataclass(frozen=True)
 class InstanceInverse:
-    """x̌ ← Π(x̌ − α'·sign ∇L_Inv(x̌, y)), n times, for every sample of its own.
+    """x̌ ← Π(x̌ − α'·sign ∇L_Inv(x̌, y)), n times for each sample.
 
     >>> IAT(inverse=InstanceInverse(eps=4 / 255, steps=5)).inverse.steps
     5
@@ -28,13 +28,13 @@ class InstanceInverse:
     eps: float = 4 / 255
     """ε': radius of the inverse ball."""
     step: float = 2 / 255
-    """α': length of a step."""
+    """α': step size."""
     steps: int = 5
     """n: number of steps."""
     beta: float = 1.0
-    """β of Eq. 4: weight of the feature-level term; 0 leaves cross-entropy alone."""
+    """β of Eq. 4: weight of the feature-level term; with 0 the loss is cross-entropy."""
     start: Start = "gaussian"
-    """Where to start: 0.001·N(0, 1) a sample (Alg. S1), `uniform` or `none`."""
+    """Random start: `gaussian` 0.001·N(0, 1) per sample (Alg. S1), `uniform` or `none`."""
     reduction: Reduction = "mean"
     """Whether L1 in Eq. 4 is a mean or a sum over features."""
     norm: Norm = "linf"
@@ -52,7 +52,7 @@ class InstanceInverse:
         draws: Draws | None = None,
         penultimate: Features | None = None,
     ) -> Tensor:
-        """Return the inverse adversaries x̌ of x, against the model in the mode it is in (normally `eval`)."""
+        """Return inverse adversarial examples x̌ for x; the model stays in its mode (normally `eval`)."""
         ball = BALLS[self.norm](x, self.eps)
         loss = inverse_loss(model, x, y, x_adv, beta=self.beta, reduction=self.reduction, penultimate=penultimate)
         start = ball.project(starting_point(self.start, ball, x, draws or Draws(), "inverse"))
@@ -61,7 +61,7 @@ class InstanceInverse:
 
 
 class InstanceInverseTarget(Target):
-    """p = f(x̌) with an x̌ for each sample."""
+    """p = f(x̌), with an x̌ for each sample."""
 
     def __init__(self, inverse: InstanceInverse, detach: bool = True, running: bool = False):
         super().__init__()
@@ -69,7 +69,7 @@ class InstanceInverseTarget(Target):
         self.penultimate = Features()
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
-        """Craft x̌ for the whole batch before a prediction moves BatchNorm's running statistics."""
+        """Craft x̌ for the whole batch before predictions change BatchNorm's running statistics."""
         for view in views:
             with crafting(model, view.mode) as network:
                 batch = view.batch

@@ -1,4 +1,4 @@
-"""The table of p: the last target distribution of every training sample."""
+"""Table of the last target distribution p of each training sample."""
 
 from typing import Literal
 
@@ -10,11 +10,11 @@ from uiat.errors import UserError
 from uiat.types import DataSpec, View
 
 TablePrecision = Literal["float32", "float16"]
-"""How a table keeps log p: 4 or 2 bytes a number."""
+"""Data type of the table: 4 or 2 bytes per number."""
 
 
 class PredictionTable(nn.Module):
-    """log p for every training sample (samples × classes), and which samples have one."""
+    """log p of each training sample (samples × classes), and a mask of the samples that have one."""
 
     log_p: Tensor
     """Stored log-probabilities: (samples, classes); rows of samples not seen yet are meaningless."""
@@ -27,20 +27,20 @@ class PredictionTable(nn.Module):
         self.register_buffer("log_p", torch.zeros(data.num_samples, data.num_classes, dtype=dtype))
         self.register_buffer("seen", torch.zeros(data.num_samples, dtype=torch.bool))
         self.version = 0
-        """Counts the writes, so that a checkpoint need not save again what did not change."""
+        """Number of writes; a checkpoint saves the table only if it has changed."""
 
     def recall(self, view: View) -> tuple[Tensor, Tensor]:
         """Return the stored log p of the view's samples, and a (batch, 1) mask of those that have one."""
         index = _index(view)
         log_p = self.log_p[index]
-        if log_p.dtype == torch.float16:  # rounding has left a sum that is not quite 1
+        if log_p.dtype == torch.float16:  # after rounding, probabilities do not quite sum to 1
             log_p = log_p.float().log_softmax(dim=1)
         return log_p, self.seen[index, None]
 
     def store(self, view: View, log_p: Tensor) -> None:
-        """Keep log p for the samples of the view in every process: a sample changes hands between epochs."""
+        """Store log p for the samples of the view, in every process: another one may have them in the next epoch."""
         index = gather(_index(view)[: view.batch.count])
-        # A probability that half precision cannot hold is as good as 0, but its logarithm must stay finite.
+        # A probability too small for half precision counts as 0, but its logarithm must stay finite.
         kept = log_p.detach()[: view.batch.count].clamp(min=torch.finfo(self.log_p.dtype).min)
         self.log_p[index] = gather(kept.to(self.log_p.dtype))
         self.seen[index] = True
@@ -50,7 +50,7 @@ class PredictionTable(nn.Module):
 def _index(view: View) -> Tensor:
     if view.batch.index is None:
         raise UserError(
-            "this target remembers a prediction for every sample, but the batch has no sample indices: "
-            "give Batch(x, y, index), or switch the memory off (momentum=Momentum(enabled=False))."
+            "this target keeps a prediction for every sample, but the batch has no sample indices: "
+            "give Batch(x, y, index), or disable momentum (momentum=Momentum(enabled=False))."
         )
     return view.batch.index

@@ -1,4 +1,4 @@
-"""Inverse adversary momentum (Eq. 8): p is averaged over epochs, sample by sample, from epoch T on."""
+"""Inverse adversary momentum (Eq. 8): p is averaged over epochs for each sample, from epoch T."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,27 +15,27 @@ from uiat.types import Clock, DataSpec, View
 
 @dataclass(frozen=True)
 class Momentum:
-    """p⁽ᵗ⁾ = γ·p⁽ᵗ⁻¹⁾ + (1 − γ)·f(x̌) from epoch T on; before, f(x̌).
+    """p⁽ᵗ⁾ = γ·p⁽ᵗ⁻¹⁾ + (1 − γ)·f(x̌) from epoch T; before it, p = f(x̌).
 
     >>> UIAT(momentum=Momentum(enabled=False)).momentum.enabled
     False
     """
 
     enabled: bool = True
-    """Whether to average at all (IAM of Table 6)."""
+    """Whether to average p (IAM of Table 6)."""
     gamma: float = 0.9
-    """γ: weight of the past."""
+    """γ: weight of the previous p."""
     start: float = 0.75
-    """T: the first epoch that averages; below 1, a fraction of the epochs."""
+    """T: first epoch with momentum; below 1, a fraction of the epochs."""
     precision: TablePrecision = "float32"
-    """How the table keeps log p; `float16` is half the memory."""
+    """Data type of the table of log p; `float16` needs half the memory."""
 
     def __post_init__(self) -> None:
         require(self, gamma=SHARE, start=WEIGHT)
 
 
 class MomentumTarget(Target):
-    """Averages another target's predictions over epochs."""
+    """Averages the predictions of another target over epochs."""
 
     def __init__(self, inner: Target, momentum: Momentum, data: DataSpec):
         super().__init__()
@@ -44,15 +44,15 @@ class MomentumTarget(Target):
 
     @property
     def remembers(self) -> bool:
-        """Needs sample indices: stores p per sample."""
+        """Whether sample indices are needed: p is stored per sample."""
         return True
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
-        """Leave it to the target that is averaged."""
+        """Prepare the averaged target."""
         self.inner.prepare(model, views, clock)
 
     def forward(self, view: View, clock: Clock) -> Tensor:
-        """Return log p⁽ᵗ⁾ (Eq. 8); a sample never seen before gets its fresh prediction."""
+        """Return log p⁽ᵗ⁾ (Eq. 8); a sample without a stored p gets its current prediction."""
         log_p: Tensor = self.inner(view, clock)
         begin = clock.epoch_at(self.momentum.start)
         if clock.epoch < begin - 1:

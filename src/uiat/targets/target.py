@@ -1,4 +1,4 @@
-"""The base class of all targets."""
+"""Base class of targets."""
 
 from collections.abc import Sequence
 
@@ -8,20 +8,20 @@ from uiat.types import Clock, View
 
 
 class Target(nn.Module):
-    """Names the distribution p that the prediction on x̂ is pulled towards, as log-probabilities.
+    """Returns log p, where p is the distribution that the prediction on x̂ is pulled towards.
 
-    A step calls `prepare` once with all the micro-batches of the batch (in each process, with those of its share), then
-    the target itself for each of them. State lives in buffers, so `state_dict` is complete.
+    A step calls `prepare` once with all micro-batches of the batch (in each process, with those of its share), then the
+    target for each of them. State is kept in buffers, so that `state_dict` is complete.
     """
 
     @property
     def remembers(self) -> bool:
-        """Whether it keeps a prediction for every sample, and so needs sample indices."""
+        """Whether the target keeps a prediction for every sample and therefore needs sample indices."""
         return False
 
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
-        """Do what must happen for the whole batch before any p is taken (such as the update of z)."""
+        """Prepare the whole batch before any p is computed, for example update z."""
 
     def forward(self, view: View, clock: Clock) -> Tensor:
         """Return log p for each sample of the view."""
-        raise TypeError(f"{type(self).__name__} is a target without a distribution: it must define forward")
+        raise TypeError(f"{type(self).__name__} does not define forward, which returns log p")

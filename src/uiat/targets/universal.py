@@ -1,4 +1,4 @@
-"""Class-specific universal inverse adversaries (Eq. 5 and 6, Alg. 1): one perturbation z_c for each class."""
+"""Class-specific universal inverse perturbations (Eq. 5 and 6, Alg. 1): one z_c for each class c."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,12 +20,12 @@ from uiat.targets.target import Target
 from uiat.types import Clock, DataSpec, View
 
 FEW_CLASSES = 128
-"""Up to so many classes, all rows of z are computed: that costs less than to wait for the classes of the batch."""
+"""With at most this many classes, all rows of z are computed: faster than waiting for the classes of the batch."""
 
 
 @dataclass(frozen=True)
 class UniversalInverse:
-    """z_c ← Π(z_c − α'·sign ∇Σ L_Inv(x + z_c, c)), one step a batch, and x̌ = clip(x + z_y).
+    """z_c ← Π(z_c − α'·sign ∇Σ L_Inv(x + z_c, c)), one step per batch, and x̌ = clip(x + z_y).
 
     >>> UIAT(inverse=UniversalInverse(eps=2 / 255, beta=0)).inverse.beta
     0
@@ -34,9 +34,9 @@ class UniversalInverse:
     eps: float = 4 / 255
     """ε': radius of the inverse ball."""
     step: float = 4 / 255
-    """α': length of a step."""
+    """α': step size."""
     beta: float = 1.0
-    """β of Eq. 4: weight of the feature-level term; 0 leaves cross-entropy alone."""
+    """β of Eq. 4: weight of the feature-level term; with 0 the loss is cross-entropy."""
     reduction: Reduction = "mean"
     """Whether L1 in Eq. 4 is a mean or a sum over features."""
     norm: Norm = "linf"
@@ -47,7 +47,7 @@ class UniversalInverse:
 
 
 class UniversalInverseTarget(Target):
-    """p = f(clip(x + z_y)), with z updated first, from the whole batch."""
+    """p = f(clip(x + z_y)), after an update of z from the whole batch."""
 
     z: Tensor
     """The universal inverse perturbation of each class: (classes, *shape of a sample)."""
@@ -64,9 +64,9 @@ class UniversalInverseTarget(Target):
     def prepare(self, model: nn.Module, views: Sequence[View], clock: Clock) -> None:
         """Take one descent step on z from the gradient summed over the whole batch (Alg. 1, lines 4 to 12).
 
-        A class absent from the batch keeps its z. Where classes are few, all rows are computed and those of the batch
-        are taken, so that the host does not wait for a GPU; else only these are computed, and the cost does not grow
-        with the number of classes.
+        A class absent from the batch keeps its z. With few classes all rows are computed and those of the batch are
+        selected, so that the host does not wait for a GPU; otherwise only the rows of the batch are computed, and the
+        cost does not grow with the number of classes.
         """
         here = self._present(views)
         if self.has_few_classes:
@@ -77,24 +77,24 @@ class UniversalInverseTarget(Target):
             self.z[present] = self._descend(model, views, self.z[present], [positions[view.batch.y] for view in views])
 
     def forward(self, view: View, clock: Clock) -> Tensor:
-        """Return log f(x̌) for the z at hand."""
+        """Return log f(x̌) with the current z."""
         view.x_inv = add_clipped(view.batch.x, self.z, view.batch.y)
         return view.predict(view.x_inv, detach=self.detach, running=self.running)
 
     @property
     def has_few_classes(self) -> bool:
-        """Whether z is so small that all of its rows are computed, or copied, at once."""
+        """Whether all rows of z are computed, or copied, at once."""
         return len(self.z) <= FEW_CLASSES
 
     def _present(self, views: Sequence[View]) -> Tensor:
-        """Return whether each class is in the batch, in the shares of other processes too."""
+        """Return whether each class is in the global batch."""
         seen = torch.zeros(len(self.z), device=self.z.device)
         for view in views:
             seen[view.batch.y[: view.batch.count]] = 1
         return all_reduce_sum(seen) > 0
 
     def _descend(self, model: nn.Module, views: Sequence[View], z: Tensor, rows: Sequence[Tensor]) -> Tensor:
-        """Return z after the step; `rows` are, for each view, the row of z that each sample has."""
+        """Return z after the step; `rows` has, for each view, the row of z of each sample."""
         with crafting(model, views[0].mode) as network:
             shares = [self._gradient(network, view, where) for view, where in zip(views, rows, strict=True)]
             return ascend(
@@ -125,5 +125,5 @@ class UniversalInverseTarget(Target):
 
 
 def add_clipped(x: Tensor, z: Tensor, which: Tensor) -> Tensor:
-    """Return x̌ = clip(x + z[which], 0, 1) in the dtype of x; a pixel that the clip holds passes no gradient to z."""
+    """Return x̌ = clip(x + z[which], 0, 1) in the dtype of x; clipped pixels pass no gradient to z."""
     return (x + z.index_select(0, which)).clamp(*PIXELS).to(x.dtype)
