@@ -1,15 +1,15 @@
-"""Adversarial training with inverse adversaries: IAT, UIAT, one-off UIAT, and what they are compared with.
+"""Inverse adversarial training (IAT, UIAT and one-off UIAT), with the baselines it is compared with.
 
-The plug-in use, in anyone's own loop:
+In your training loop:
 
     method = UIAT(lam=3.5).build(DataSpec(num_classes=10, num_samples=50_000, shape=(3, 32, 32)))
     loss = method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total
 
-and a card of what a network stands up to:
+Evaluation of natural and robust accuracy:
 
     card = evaluate(model, x, y, attacks=("natural", "pgd-20", "autoattack"), eps=8 / 255)
 
-and a trained network, from a run, an export, or a name on the Hub:
+A trained network from a run, an export, or a name on the Hub:
 
     model = load("runs/b")
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import a public name when it is first asked for: the command line starts without waiting for torch."""
+        """Import a public name on first access, so that the command line starts without waiting for torch."""
         from importlib import import_module
 
         if name not in __all__:

@@ -152,7 +152,7 @@ def test_the_command_says_what_is_unlike(capsys: pytest.CaptureFixture[str], mon
     assert found.code == 0, found.err
     text = " ".join(found.out.split())
     assert "bf16, literal references in fp32, not compiled" in text
-    assert "attacks of sat, uiat-oneoff ran through the network as it is" in found.err  # natural training has none
+    assert "attacks of sat, uiat-oneoff ran unfolded" in found.err  # natural training has none
     (line,) = [line for line in found.out.splitlines() if line.startswith("│uiat-oneoff")]
     assert line.rstrip("│").split("│")[-1].strip() == "9"
 
