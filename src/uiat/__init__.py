@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 else:
 
     def __getattr__(name: str) -> object:
-        """Import a public name at its first use: the command line starts without waiting for torch."""
+        """Import a public name on first access, so that the command line starts without waiting for torch."""
         from importlib import import_module
 
         if name not in __all__:

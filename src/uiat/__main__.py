@@ -1,4 +1,4 @@
-"""`python -m uiat` is `uiat`."""
+"""Entry point of `python -m uiat`, the same as `uiat`."""
 
 import sys
 

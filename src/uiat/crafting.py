@@ -13,15 +13,19 @@ batch statistics are used and the running ones updated, as in the code of the si
 statistics without updating the running ones, as in the code of Rebuffi et al. and HAT for generated images."""
 
 
+FeatureExtractor = Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]
+"""Returns a model's features (N, D) and logits of x from one forward (`uiat.models.features`)."""
+
+
 class AcceleratedNetwork(nn.Module):
     """The base of networks that compute what a model does, faster; a method takes one in the model's place.
 
     Args:
         model: the model.
-        features: returns features (N, D) and logits of x from one forward of the model (`uiat.models.features`).
+        features: extracts the features of the model.
     """
 
-    def __init__(self, model: nn.Module, features: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]]):
+    def __init__(self, model: nn.Module, features: FeatureExtractor):
         super().__init__()
         self._original, self._features = (model,), features  # in a tuple, it is no submodule
 

@@ -72,7 +72,7 @@ def test_pack_to_a_folder_that_trains_the_same(capsys: pytest.CaptureFixture[str
         assert np.array_equal(one.x, other.x)
         assert np.array_equal(one.y, other.y)
     assert call(capsys, "data", "info", "mine-packed").code == 0
-    assert "is there already" in refused(capsys, "data", "pack", "mine")
+    assert "mine-packed exists" in refused(capsys, "data", "pack", "mine")
     assert "is packed already" in refused(capsys, "data", "pack", "mine-packed")
 
 
@@ -83,9 +83,9 @@ def test_pack_to_npz(capsys: pytest.CaptureFixture[str]) -> None:
     assert splits.test.classes == CLASSES
     assert np.array_equal(splits.test.x, read(Path("mine"), Path("store")).test.x)
     assert sorted(path.name for path in Path().iterdir() if path.name.startswith(".")) == []
-    assert "is there already" in refused(capsys, "data", "pack", "mine", "--out", "all.npz")
+    assert "all.npz exists" in refused(capsys, "data", "pack", "mine", "--out", "all.npz")
     Path("all.npz").unlink()
-    assert "all-test.npz is there already" in refused(capsys, "data", "pack", "mine", "--out", "all.npz")
+    assert "all-test.npz" in refused(capsys, "data", "pack", "mine", "--out", "all.npz")
 
 
 def test_what_an_npz_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,9 +105,9 @@ def test_a_damaged_pack_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert "cannot be read as the manifest" in refused(capsys, "data", "info", "mine-packed")
 
 
-def test_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments(capsys: pytest.CaptureFixture[str]) -> None:
     assert "there is no folder nowhere" in refused(capsys, "data", "pack", "nowhere")
-    assert refused(capsys, "data", "inof", "mine") == "unknown data command 'inof': did you mean 'info'?"
+    assert "'info'" in refused(capsys, "data", "inof", "mine")
     assert "unknown data set 'cifar'" in refused(capsys, "data", "fetch", "cifar")
     assert "there is no such folder" in refused(capsys, "data", "pack", "mine", "--out", "no/where.npz")
     assert "--data.test-fraction is 2.0" in refused(capsys, "data", "pack", "mine", "--test-fraction", "2")

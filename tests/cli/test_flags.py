@@ -9,8 +9,10 @@ import pytest
 
 from tests.support.calls import call, refused_flag
 from uiat import recipes
+from uiat.cli.options import parse_number
 from uiat.cli.train import _choose, parse_recipe
 from uiat.config import AnyConfig
+from uiat.fields import show_number
 from uiat.methods import METHODS
 
 NAMES = [*(f"digits-resnet8-{m}" for m in METHODS), "cifar10-wrn-28-10-uiat", "cifar10-preactresnet18-n-fgsm-uiat"]
@@ -123,3 +125,26 @@ def test_no_flags_change_nothing() -> None:
 )
 def test_a_flag_that_makes_no_sense(words: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert sentence in refused_flag(capsys, "train", "digits-resnet8-uiat", *words.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("8/255", 8 / 255), ("0.03", 0.03), ("1e-3", 1e-3), ("-1/2", -0.5), ("7/2", 3.5), ("1.5/3", 0.5), ("3", 3.0)],
+)
+def test_a_number_is_parsed(text: str, value: float) -> None:
+    assert parse_number(text) == value
+
+
+@pytest.mark.parametrize("text", ["", "x", "8/", "/255", "8/0", "1/2/3", "8 of 255"])
+def test_an_invalid_number(text: str) -> None:
+    with pytest.raises(ValueError, match="8/255"):
+        parse_number(text)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(8 / 255, "8/255"), (0.5, "0.5"), (0.2, "0.2"), (3.5, "3.5"), (0.0, "0.0"), (-4 / 255, "-4/255")],
+)
+def test_a_number_is_shown(value: float, text: str) -> None:
+    assert show_number(value) == text
+    assert parse_number(text) == value

@@ -1,4 +1,4 @@
-"""The exit codes of `uiat train --processes`, with a script in torchrun's place."""
+"""Exit codes and error messages of `uiat train --processes`, with a script in place of torchrun."""
 
 import errno
 import signal
@@ -39,7 +39,7 @@ def test_the_exit_code(script: str, code: int, tmp_path: Path, monkeypatch: pyte
         signal.signal(signal.SIGHUP, before)
 
 
-def test_a_mistake_of_a_process_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_worker_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     torchrun = tmp_path / "torchrun"
     torchrun.write_text('#!/bin/sh\nprintf "\\nno such thing: mend it." > "$UIAT_STOP_FILE.refused"\n')
     torchrun.chmod(0o755)
@@ -48,14 +48,14 @@ def test_a_mistake_of_a_process_is_raised(tmp_path: Path, monkeypatch: pytest.Mo
         launch(tmp_path / "run", 2, 3, [])
 
 
-def test_a_mistake_that_could_not_be_written_down(tmp_path: Path) -> None:
-    """A full disk leaves an empty file: the run can go on, and is not taken for one that never began."""
+def test_an_error_that_a_worker_could_not_write(tmp_path: Path) -> None:
+    """A full disk leaves an empty file: the run can be resumed, and is not taken for one that never started."""
     (tmp_path / "stop.refused").touch()
-    with pytest.raises(Resumable, match="its words are above"):
+    with pytest.raises(Resumable, match="worker"):
         raise_refusal(tmp_path / "stop")
 
 
-def test_a_full_disk_does_not_hide_the_mistake(
+def test_a_full_disk_does_not_hide_the_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("UIAT_STOP_FILE", str(tmp_path / "stop"))
@@ -69,10 +69,10 @@ def full(*_: object, **__: object) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def test_a_worker_of_reproduce_says_its_mistake(
+def test_a_worker_of_reproduce_prints_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody reads a file that it would leave: its log is where people look."""
+    """No launcher reads a file of it: its output is in its log."""
     monkeypatch.setenv("UIAT_STOP_FILE", str(tmp_path / "stop"))
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     assert refuse(UserError("no such thing: mend it.")) == 2

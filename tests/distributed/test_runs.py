@@ -100,7 +100,7 @@ def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tm
     said, errors = process.communicate(timeout=1800)
     assert process.returncode == 130, errors
     assert "all is saved" in errors
-    assert said.count(f"go on with: uiat train --resume {out}") == 1
+    assert said.count(f"resume with: uiat train --resume {out}") == 1
     assert "Traceback" not in errors
     stopped = torch.load(out / "checkpoint.pt", weights_only=True)
     config = json.loads((out / "config.json").read_text())
@@ -132,7 +132,7 @@ def test_processes_end_with_their_launcher(tmp_path: Path) -> None:
     assert process.returncode == -signal.SIGKILL, errors
     assert "shadowed" not in errors
     assert "all is saved" in errors
-    assert said.count("go on with: uiat train --resume") == 1
+    assert said.count("resume with: uiat train --resume") == 1
     assert not list(temporary.glob("torchelastic_*"))
     assert not list(temporary.glob("uiat-*"))
 

@@ -33,7 +33,7 @@ def test_a_signal_to_a_process(number: signal.Signals, tmp_path: Path) -> None:
     code, out_lines, err = finish(process)
     assert code == 128 + number, "a stopped training is not a finished one"
     assert "stopped in epoch 2 after step 2; all is saved" in err
-    assert f"go on with: uiat train --resume {out}" in out_lines
+    assert f"resume with: uiat train --resume {out}" in out_lines
     assert "Traceback" not in err
 
     run = RunFolder.open(out)

@@ -1,4 +1,4 @@
-"""`uiat bench`: what a step of each method costs here, in seconds, passes and memory."""
+"""`uiat bench`: the cost of a training step of each method, in seconds, passes and memory."""
 
 import os
 import sys
@@ -36,49 +36,49 @@ from uiat.types import DataSpec
 
 DEFAULT_METHODS = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
 THREADS_PER_CORE = 8
-"""More threads only wait for each other; very many end the process."""
+"""Limit of --threads: more only wait for each other, and very many crash the process."""
 BENCH_WIDTH = 16
-"""Of the ResNet-18 that is timed without --model: a quarter of the paper's, for minutes on two cores."""
+"""Width of the default ResNet-18, a quarter of the paper's: some minutes on two cores."""
 
 
 @dataclass(frozen=True)
 class Bench(Generic[ModelT]):
-    """Time a step of each method, interleaved in one process, against its bare passes and literal references."""
+    """Time a training step of each method, against its bare passes and literal reference implementations."""
 
     model: ModelT
     """The network."""
     methods: tuple[str, ...] = DEFAULT_METHODS
-    """The methods to time: names (`uiat list methods`), or folders of runs, whose methods are taken as they are."""
+    """Methods to time: names (see `uiat list methods`), or run folders, whose method is timed with its settings."""
     batch_size: int = 32
-    """m: samples in a step."""
+    """m: samples per step."""
     rounds: int = 7
-    """How often each method is timed; the fastest counts, because other work on the machine only makes steps slower."""
+    """Repetitions, interleaved across methods; the fastest counts, because other load only makes steps slower."""
     size: int = 32
-    """Height and width of the images, which are noise."""
+    """Height and width of the images (random noise)."""
     channels: int = 3
-    """Their channels."""
+    """Channels of the images."""
     classes: int = 10
-    """Their classes."""
+    """Number of classes."""
     samples: int = 50_000
-    """Samples of the training set: the rows of the table of p."""
+    """Samples in the training set, which is the number of rows in the table of p."""
     references: bool = True
-    """Time literal natural training, TRADES and HAT as well."""
+    """Also time literal implementations of natural training, TRADES and HAT."""
     memory: bool = True
-    """Measure the most memory a step holds, over the phases of a run, in further steps."""
+    """Also measure the peak memory of a step over the phases of a run, in additional steps."""
     fast: bool = True
-    """Use the fast path: BatchNorm folded for the attack, channels_last."""
+    """Use the fast path: BatchNorm folded for the attack, channels_last memory."""
     compile: bool = False
-    """Use torch.compile; the seconds of the first steps, which pay for it, are printed and in the JSON."""
+    """Use torch.compile; the seconds of the first steps, which include compilation, are reported separately."""
     precision: Precision = "fp32"
-    """Within the network: fp32, bf16 or fp16."""
+    """Precision within the network: fp32, bf16 or fp16."""
     device: str = "auto"
-    """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
+    """Device: cpu, cuda, cuda:1 …; auto: the GPU if there is one."""
     threads: int | None = None
-    """Threads of the CPU; else torch's choice."""
+    """CPU threads; else torch's default."""
     json: str | None = None
-    """Write settings, lines and every round there."""
+    """Write settings, costs and the times of every repetition to this file."""
     figure: str | None = None
-    """Draw the bars there (.png or .svg)."""
+    """Draw a bar chart to this file (.png or .svg)."""
 
 
 def main(args: list[str]) -> int:
@@ -93,7 +93,7 @@ def main(args: list[str]) -> int:
     peaks = {method.name: _peak(method, setting.device) for method in (*others, *timed) if options.memory}
     costs = step_costs([*others, *timed], times, peaks)
     title = _title(options)
-    _show(costs, title)
+    _print_table(costs, title)
     facts = {"settings": encode(options), "environment": environment(setting.device)}
     if options.json is not None:
         write_output(options.json, json_text(to_content(costs, times, facts)))
@@ -101,7 +101,7 @@ def main(args: list[str]) -> int:
         save_figure(draw_costs(costs, title), output_path(options.figure))
     unfolded = [method.name for method in timed if _is_unfolded(method)]
     if options.fast and unfolded:
-        _note(f"the attacks of {', '.join(unfolded)} ran through the network as it is: no BatchNorm can be folded")
+        _note(f"the attacks of {', '.join(unfolded)} ran unfolded: no BatchNorm can be folded")
     if options.compile:
         cold = ", ".join(f"{cost.name} {cost.first_seconds:.0f} s" for cost in costs if cost.bare_seconds is not None)
         print(printable(f"first steps, with compiling: {cold}"))
@@ -115,27 +115,27 @@ def _note(line: str) -> None:
 
 
 def _peak(method: TimedMethod, device: torch.device) -> int:
-    """Return the most memory that a step of any phase holds."""
+    """Return the peak memory of a step over all phases."""
     return max(peak_bytes(phase.step, device) for phase in method.phases)
 
 
 def _is_unfolded(method: TimedMethod) -> bool:
-    """Whether its attack, with running statistics, has no folded copy to run through."""
+    """Whether the method's attack, with running statistics, runs without a folded copy of the network."""
     return method.state is not None and method.state.attacks_unfolded
 
 
 def _title(options: Bench[Any]) -> str:
-    """Name the network and how it is run; the literal references are always run plainly."""
+    """Return the network and how it is run; literal references always run in fp32, not compiled."""
     how = [options.precision, *(["compiled"] if options.compile else [])]
     plain = [] if how == ["fp32"] else ["literal references in fp32, not compiled"]
-    words = [f"batch {options.batch_size}", f"{torch.get_num_threads()} threads", *how, *plain]
+    settings = [f"batch {options.batch_size}", f"{torch.get_num_threads()} threads", *how, *plain]
     width = getattr(options.model, "width", None)
     network = type(options.model).__name__ + (f" of width {width}" if width else "")
-    return ", ".join([network, *words])
+    return ", ".join([network, *settings])
 
 
 def _method(name: str) -> MethodConfig:
-    """Return a registered method, or that of a run."""
+    """Return a registered method, or the method of a run folder."""
     if name in methods.METHODS or not Path(name).is_dir():
         return methods.get_method(name)
     return read_known(RunFolder.open(name)).method
@@ -162,7 +162,7 @@ def _parse(args: list[str]) -> Bench[Any]:
     for name in options.methods:
         _method(name)
     if not options.methods:
-        raise UserError(f"--methods names none: give some of {', '.join(methods.METHODS)}.")
+        raise UserError(f"--methods is empty: give some of {', '.join(methods.METHODS)}.")
     for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples", "threads"):
         if (value := getattr(options, flag)) is not None and value < 1:
             raise UserError(f"--{flag.replace('_', '-')} is {value}: give at least 1.")
@@ -185,7 +185,7 @@ def _setting(options: Bench[Any]) -> BenchSetting:
     return BenchSetting(options.model, spec, options.batch_size, pick_device(options.device), train)
 
 
-def _show(costs: list[StepCost], title: str) -> None:
+def _print_table(costs: list[StepCost], title: str) -> None:
     table = Table(
         title=title, caption="fastest round, /x: over that of x; spread: third fastest; F, B: batches", padding=(0, 0)
     )
@@ -207,5 +207,5 @@ def _show(costs: list[StepCost], title: str) -> None:
 
 
 def _mean(cost: StepCost, kind: str) -> float:
-    """Return the passes of the first phase: most of a run is like it."""
+    """Return the mean passes of a step in the first phase, which is most of a run."""
     return cost.counts[0][kind] if cost.counts else 0.0

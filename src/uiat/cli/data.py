@@ -1,4 +1,4 @@
-"""`uiat data info|pack|fetch`: look at data, pack a folder of images, download a known data set."""
+"""`uiat data info|pack|fetch`: inspection of data, packing of image folders, downloads of known data sets."""
 
 import os
 from collections.abc import Callable
@@ -22,58 +22,58 @@ from uiat.recipes import RECIPES
 from uiat.report.data_files import describe_data, write_npz
 
 _MOST_CLASSES = 20
-"""How many classes a table shows; the JSON has all."""
+"""Maximum number of classes in the printed table; the JSON has all."""
 
 Size = Annotated[int | tuple[int, int] | None, tyro.conf.arg(aliases=["--data.size"])]
 TestFraction = Annotated[float, tyro.conf.arg(aliases=["--data.test-fraction"])]
-"""Flags by the names that they have in training, too: errors name those."""
+"""Flags that are also accepted by their names in `uiat train`, which error messages use."""
 
 
 @dataclass(frozen=True)
 class Info:
-    """Show how many images a data set has in each split and class, their shape, and where they lie."""
+    """Show the number of images in each split and class of a data set, their shape, and their location."""
 
-    source: tyro.conf.Positional[str]
-    """A known data set, a path (a folder of images, a packed one, an .npz), or module:callable."""
+    source: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="SOURCE")]
+    """A known data set, a path (a folder of images, a packed folder, an .npz file), or `module:callable`."""
     size: Size = None
-    """HEIGHT WIDTH of a folder's images, as in training; else the size that most of them have."""
+    """HEIGHT WIDTH of a folder's images, or one number for a square; else the most frequent size."""
     test: Annotated[str, tyro.conf.arg(aliases=["--data.test"])] = ""
-    """The test file of an .npz."""
+    """Test file that belongs to an .npz file."""
     test_fraction: TestFraction = 0.2
-    """How much is held out as test where there is no test split."""
+    """Fraction of the images held out as the test split, where there is none."""
     json: str | None = None
-    """A file to write all of it to, as JSON."""
+    """Also write everything to this file, as JSON."""
     data_dir: str | None = None
-    """Where data sets and packed images are looked for; else $UIAT_DATA, else a cache folder."""
+    """Folder of data sets and packed images; else $UIAT_DATA, else a cache folder."""
 
 
 @dataclass(frozen=True)
 class Pack:
-    """Decode a folder of images (or what module:callable returns) once, into files that `--data` takes."""
+    """Decode a folder of images (or the data of `module:callable`) once, into files that `--data` accepts."""
 
-    folder: tyro.conf.Positional[str]
-    """A folder with a sub-folder for each class, or splits train, validation and test of such folders; or
-    module:callable."""
+    folder: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="FOLDER")]
+    """A folder with a sub-folder for each class, or with folders train, validation and test of such sub-folders; or
+    `module:callable`."""
     out: str = ""
-    """What to write: a folder that is mapped into memory, or an .npz; empty: FOLDER-packed."""
+    """Folder to write, whose images are memory-mapped, or an .npz file; empty: FOLDER-packed."""
     size: Size = None
-    """HEIGHT WIDTH, or one number for a square; else the size that most images have."""
+    """HEIGHT WIDTH of the packed images, or one number for a square; else the most frequent size."""
     test_fraction: TestFraction = 0.2
-    """How much is held out as test where there is no test split."""
+    """Fraction of the images held out as the test split, where there is none."""
 
 
 @dataclass(frozen=True)
 class Fetch:
-    """Download a known data set, unless that was done before."""
+    """Download a known data set, unless it is there already."""
 
-    name: tyro.conf.Positional[str]
-    """Its name; `uiat list data` shows them."""
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="NAME")]
+    """Name of the data set (see `uiat list data`)."""
     data_dir: str | None = None
-    """Where to put it; else $UIAT_DATA, else a cache folder."""
+    """Folder to download to; else $UIAT_DATA, else a cache folder."""
 
 
 def main(args: list[str]) -> int:
-    """Run one of the commands."""
+    """Run one of the sub-commands."""
     if not args or args[0] in ("-h", "--help"):
         lines = [f"  {name:<6} {kind.__doc__}" for name, (kind, _) in DATA_COMMANDS.items()]
         print("usage: uiat data COMMAND [--help]\n\n" + "\n".join(lines))
@@ -100,13 +100,13 @@ def _info(options: Info) -> None:
         )
     check_numbers(config, "--data.")
     check_file(options.json, text=True)
-    parts = data.read_source(config, options.data_dir, quiet=True)  # the table has its notes
+    parts = data.read_source(config, options.data_dir, quiet=True)  # the table shows its notes
     splits = data.make_splits(parts, config)
     facts = describe_data(options.source, parts, splits)
     facts["notes"] = [*facts["notes"], *filter(None, [data.empty_classes(splits, options.source)])]
     if options.json:
         write_output(options.json, json_text(facts))
-    _show(facts)
+    _print_facts(facts)
 
 
 def _pack(options: Pack) -> None:
@@ -114,13 +114,13 @@ def _pack(options: Pack) -> None:
     is_callable = custom.is_callable(name)
     if not (folder.is_dir() or is_callable):
         advice = "" if folder.exists() else suggest_path(folder)
-        advice = advice or "give one with a sub-folder of images for each class."
+        advice = advice or "give a folder with a sub-folder of images for each class."
         raise UserError(f"there is no folder {folder}: {advice}")
     if packed.is_packed(folder):
         raise UserError(f"{folder} is packed already: use it with --data {quoted(folder)}.")
     out = user_path(options.out or f"{name.replace(':', '-') if is_callable else folder}-packed")
     if os.path.lexists(out) and not (out.is_dir() and not any(out.iterdir())):
-        raise UserError(f"{out} is there already: choose another --out, or remove it.")
+        raise UserError(f"{out} exists already: choose another --out, or remove it.")
     size = (options.size, options.size) if isinstance(options.size, int) else options.size
     listing, choice = custom.listing(name), PackOptions(size, options.test_fraction)
     if out.suffix.lower() == ".npz":
@@ -137,14 +137,14 @@ def _fetch(options: Fetch) -> None:
         raise unknown("data set", options.name, data.SOURCES)
     parts = data.read_source(DataConfig(name=options.name), options.data_dir)
     splits = data.make_splits(parts, DataConfig(name=options.name))
-    _show(describe_data(options.name, parts, splits))
-    mine = [name for name in RECIPES if name.startswith(f"{options.name}-") and name.endswith("-uiat")]
-    place = ["--data-dir", options.data_dir] if options.data_dir else []
-    suggest("done; next:", "uiat", "train", *(mine[:1] or ["--data", options.name]), *place)
+    _print_facts(describe_data(options.name, parts, splits))
+    matching = [name for name in RECIPES if name.startswith(f"{options.name}-") and name.endswith("-uiat")]
+    data_dir = ["--data-dir", options.data_dir] if options.data_dir else []
+    suggest("done; next:", "uiat", "train", *(matching[:1] or ["--data", options.name]), *data_dir)
 
 
-def _show(facts: dict[str, Any]) -> None:
-    """Print a table of counts, a row for each class."""
+def _print_facts(facts: dict[str, Any]) -> None:
+    """Print a table of counts with a row for each class, and further facts."""
     counts: dict[str, dict[str, int]] = facts["counts"]
     classes: list[str] = facts["classes"]
     table = Table(title=escape(str(facts["name"])))

@@ -1,7 +1,8 @@
-"""`uiat export RUN`: a folder with the network that any PyTorch user can load without this package."""
+"""`uiat export RUN`: a run's network as a folder that loads in plain PyTorch, without this package."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -14,25 +15,25 @@ from uiat.runs.run_folder import Weights
 
 @dataclass(frozen=True)
 class Export:
-    """Write a run's network as a folder: model.py, model.safetensors, card.json and README.md."""
+    """Export a run's network to a folder: model.py, model.safetensors, card.json and README.md."""
 
-    run: tyro.conf.Positional[str]
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run's folder."""
     weights: Weights = "best"
-    """The weights of the best epoch on the validation split, or of the last epoch; averaged where the run averages,
-    unless `-raw`."""
+    """Weights of the best epoch on the validation split, or of the last epoch; the averaged ones where the run averages
+    weights, unless `-raw`."""
     out: str = ""
-    """The folder to write; empty: RUN/export. Only an earlier export in it is overwritten."""
+    """Folder to write; empty: RUN/export. Only an earlier export is overwritten."""
     onnx: bool = False
-    """Write model.onnx, too; this needs the package onnx."""
+    """Also write model.onnx; requires the package onnx."""
     hub_card: bool = False
-    """Write what a model on the Hub needs, too: config.json, and README.md as a model card with metadata."""
+    """Also write the files of a model on the Hub: config.json, and README.md as a model card with metadata."""
     license: str = "mit"
-    """The licence of the weights, as the Hub names it; for the model card."""
+    """Licence of the weights, as the Hub names it; for the model card."""
     model: str = ""
-    """The run's network, as `module:callable`, where it is a custom one: only code that is named here is imported."""
+    """The run's custom network, as `module:callable`; only code that is named here is imported."""
     data_dir: str | None = None
-    """Where data sets are looked for; only a run that does not say what its data was needs it again."""
+    """Folder of data sets; used only if the run has no record of its data."""
 
 
 def main(args: list[str]) -> int:

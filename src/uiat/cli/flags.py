@@ -1,6 +1,6 @@
-"""The flags of a command, read from the objects that its parser follows: for the short help and for completion.
+"""The flags of a command, for its short help and for shell completion.
 
-Names and texts are those that tyro makes of the same dataclasses: the field's name, and the docstring below it.
+They are read from the dataclasses that tyro parses: the name of a field, and the docstring below it.
 """
 
 import ast
@@ -19,9 +19,9 @@ import tyro
 from uiat.fields import show_number
 
 MAX_WIDTH = 100
-"""Columns of a help, at most."""
+"""Maximum width of a help text, in columns."""
 TEXT_COLUMN = 32
-"""Where its texts begin."""
+"""Column in which the descriptions begin."""
 HELP, ALL = ("-h", "--help"), "--help-all"
 
 
@@ -30,27 +30,27 @@ class Flag:
     """A flag of a command line."""
 
     name: str
-    """With its dashes."""
+    """Its name, with dashes."""
     text: str
-    """What it means."""
+    """Its description."""
     default: Any = None
     metavar: str = ""
     choices: tuple[str, ...] = ()
-    """The words that it takes, if these are known."""
+    """The values it accepts, if they are known."""
 
     @property
     def names(self) -> list[str]:
-        """Its name; of a switch also the name that turns it off."""
+        """Its name; for a switch also the name that turns it off."""
         if not isinstance(self.default, bool):
             return [self.name]
         start, dot, last = self.name.removeprefix("--").rpartition(".")
         return [self.name, f"--{start}{dot}no-{last}"]
 
     def lines(self, width: int) -> list[str]:
-        """Return its part of a help."""
+        """Return its lines of a help text."""
         head = f"  {', '.join(self.names)} {self.metavar}".rstrip()
-        has_default = self.default not in (None, "", ()) and self.default is not False
-        text = f"{self.text} (default: {_show(self.default)})" if has_default else self.text
+        has_default = self.default not in (None, "", ())
+        text = f"{self.text} (default: {_format(self.default)})" if has_default else self.text
         column = min(TEXT_COLUMN, width // 2)
         body = textwrap.wrap(text, width - column, break_on_hyphens=False)
         first = [f"{head:<{column}}{body.pop(0)}"] if len(head) < column else [head]
@@ -58,7 +58,7 @@ class Flag:
 
 
 def flags_of(part: Any, prefix: str = "--") -> Iterator[Flag]:
-    """Yield the flags of options: an object with their defaults, or its class where that has them all."""
+    """Yield the flags of a dataclass of options: an instance, or the class if every field has a default."""
     kind = part if isinstance(part, type) else type(part)
     hints, texts = get_type_hints(kind, include_extras=True), _docstrings(kind)
     for field in fields(kind):
@@ -74,7 +74,7 @@ def flags_of(part: Any, prefix: str = "--") -> Iterator[Flag]:
             unnamed = any(getattr(mark, "name", None) == "" for mark in marks)
             yield from flags_of(value, prefix if unnamed else f"{name}.")
         else:
-            yield Flag(name, texts.get(field.name, ""), value, *_words(hint))
+            yield Flag(name, texts.get(field.name, ""), value, *_values(hint))
 
 
 def _default(field: "Field[Any]") -> Any:
@@ -84,12 +84,12 @@ def _default(field: "Field[Any]") -> Any:
 
 @cache
 def _docstrings(kind: type) -> dict[str, str]:
-    """Return the text below each field of a dataclass and of those it is made from."""
+    """Return the docstring of each field of a dataclass and of its bases."""
     texts = {}
     for base in filter(is_dataclass, reversed(kind.__mro__)):
         try:
             (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except (OSError, SyntaxError):  # typed at a prompt, perhaps
+        except (OSError, SyntaxError):  # no source, as in an interactive session
             continue
         for field, text in pairwise(tree.body if isinstance(tree, ast.ClassDef) else []):
             if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(text, ast.Expr):
@@ -97,30 +97,30 @@ def _docstrings(kind: type) -> dict[str, str]:
     return texts
 
 
-def _words(hint: Any) -> tuple[str, tuple[str, ...]]:
-    """Return what stands for a flag's value in a help, and the words that it may be."""
+def _values(hint: Any) -> tuple[str, tuple[str, ...]]:
+    """Return the placeholder of a flag's value in a help text, and the values it may take if they are known."""
     parts = [part for part in get_args(hint) if part not in (NoneType, Ellipsis)]
     if hint is bool:
         return "", ()
     if get_origin(hint) is Literal:
         return f"{{{','.join(map(str, get_args(hint)))}}}", tuple(map(str, get_args(hint)))
     if get_origin(hint) is tuple:
-        inner = [_words(part)[0] for part in parts]
-        return f"{inner[0]} …" if Ellipsis in get_args(hint) else " ".join(inner), _words(parts[0])[1]
+        inner = [_values(part)[0] for part in parts]
+        return f"{inner[0]} …" if Ellipsis in get_args(hint) else " ".join(inner), _values(parts[0])[1]
     if parts:  # one of several types
-        choices = [_words(part) for part in parts]
+        choices = [_values(part) for part in parts]
         return "|".join(shown for shown, _ in choices), tuple(word for _, words in choices for word in words)
-    return {int: "INT", float: "NUMBER"}.get(hint, "TEXT"), ()
+    return {int: "INT", float: "NUMBER"}.get(hint, "STR"), ()
 
 
-def _show(value: Any) -> str:
+def _format(value: Any) -> str:
     if isinstance(value, tuple | list):
-        return " ".join(map(_show, value))
+        return " ".join(map(_format, value))
     return show_number(value) if isinstance(value, float) else str(value)
 
 
 def brief(usage: str, about: str, chosen: Iterable[Flag], examples: Iterable[str]) -> str:
-    """Return a help of one screen: how to call, what for, the flags that most people need, examples."""
+    """Return a help text of one screen: usage, description, the most common flags, examples."""
     width = min(MAX_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 0)).columns)
     lines = [f"usage: {usage}", "", *textwrap.wrap(about, width), ""]
     for flag in chosen:
@@ -129,10 +129,10 @@ def brief(usage: str, about: str, chosen: Iterable[Flag], examples: Iterable[str
 
 
 def wants_brief(args: Iterable[str]) -> bool:
-    """Whether the words ask for the short help."""
+    """Whether the arguments ask for the short help."""
     return any(word in HELP for word in args)
 
 
 def full_help(args: Iterable[str]) -> list[str]:
-    """Return the words for tyro, whose --help shows every flag."""
+    """Return the arguments for tyro, whose --help shows every flag."""
     return [HELP[1] if word == ALL else word for word in args]

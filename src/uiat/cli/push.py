@@ -1,8 +1,9 @@
-"""`uiat push RUN OWNER/NAME`: a run's network on the Hub, with a model card."""
+"""`uiat push RUN OWNER/NAME`: upload of a run's network to the Hub, with a model card."""
 
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
@@ -18,27 +19,27 @@ from uiat.runs.saved import CONFIG, read_export
 
 @dataclass(frozen=True)
 class Push:
-    """Put a run's network on the Hub as `uiat export --hub-card` writes it; this needs huggingface_hub and a token."""
+    """Upload a run's network to the Hub, with a model card; requires huggingface_hub and a token."""
 
-    run: tyro.conf.Positional[str]
-    """The run's folder, or one that `uiat export --hub-card` wrote, which is uploaded as it is."""
-    name: tyro.conf.Positional[str]
-    """OWNER/NAME: the model on the Hub; it is made if it is not there."""
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The run's folder, or an export with a model card (`uiat export --hub-card`), which is uploaded unchanged."""
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OWNER/NAME")]
+    """The model on the Hub; it is created if it does not exist."""
     weights: Weights = "best"
-    """The weights of the best epoch on the validation split, or of the last epoch; averaged where the run averages,
-    unless `-raw`."""
+    """Weights of the best epoch on the validation split, or of the last epoch; the averaged ones where the run averages
+    weights, unless `-raw`."""
     onnx: bool = False
-    """Upload model.onnx, too; this needs the package onnx."""
+    """Also upload model.onnx; requires the package onnx."""
     license: str = "mit"
-    """The licence of the weights, as the Hub names it."""
+    """Licence of the weights, as the Hub names it."""
     private: bool = False
-    """Make the model private, if it is a new one."""
+    """Make a new model private."""
     message: str = "Upload with uiat push"
-    """The message of the commit."""
+    """Message of the commit on the Hub."""
     model: str = ""
-    """The run's network, as `module:callable`, where it is a custom one: only code that is named here is imported."""
+    """The run's custom network, as `module:callable`; only code that is named here is imported."""
     data_dir: str | None = None
-    """Where data sets are looked for; only a run that does not say what its data was needs it again."""
+    """Folder of data sets; used only if the run has no record of its data."""
 
 
 def main(args: list[str]) -> int:

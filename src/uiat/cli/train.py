@@ -1,4 +1,4 @@
-"""`uiat train [RECIPE] [--overrides]`, and `uiat train --resume RUN`."""
+"""`uiat train [RECIPE] [FLAGS]` and `uiat train --resume RUN`."""
 
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -14,7 +14,16 @@ from uiat import data, models, recipes
 from uiat.cli.dry_run import dry_run
 from uiat.cli.flags import brief, flags_of, full_help, wants_brief
 from uiat.cli.launch import cores, launch, stopped
-from uiat.cli.options import REGISTRY, check_imports, parse_number, read_known, suggest, take, too_long, with_radius
+from uiat.cli.options import (
+    REGISTRY,
+    check_imports,
+    note_large_steps,
+    parse_number,
+    read_known,
+    suggest,
+    take,
+    with_radius,
+)
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.custom import is_callable, is_custom
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
@@ -33,77 +42,77 @@ from uiat.runs.saved import check_model, check_network_size
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}
-"""Flags that may be given without their part's name."""
+"""Flags that may be given without the name of their part."""
 ABOUT = (
-    "Train a robust classifier: a recipe (see `uiat list`), and what you change of it. "
-    "--data NAME, --model NAME and --eps E come first: E scales every length of the attack and the inverse."
+    "Train a robust classifier from a recipe (see `uiat list`) with your changes. "
+    "--data NAME, --model NAME and --eps E are applied first; E scales all radii and step sizes of the method."
 )
 BRIEF = (
     *("--data.name", "--out", "--resume", "--seed", "--method.lam", "--method.attack.eps", "--train.epochs"),
     *("--train.batch-size", "--train.schedule.lr", "--train.precision", "--device", "--processes", "--dry-run"),
 )
-"""The flags of the short help, where a recipe has them."""
+"""Flags of the short help, if the recipe has them."""
 EXAMPLES = ("uiat train digits-resnet8-uiat --train.epochs 30 --out runs/mine", "uiat train --resume runs/mine")
 FEW_STEPS = 30
-"""A run of fewer steps gets a note: the first BatchNorm statistics would still weigh 5 % (0.9 to the 28th)."""
+"""Runs with fewer steps get a note: the initial BatchNorm statistics would still weigh 5 % (0.9 to the 28th)."""
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """Where a run happens; none of it changes the result."""
+    """Where and how a run is executed; nothing here changes its result."""
 
     out: str = ""
-    """The run's folder; empty: runs/RECIPE-sSEED."""
+    """Run folder; empty: runs/RECIPE-sSEED."""
     device: str = "auto"
-    """cpu, cuda, cuda:1 …; auto is the GPU if there is one."""
+    """Device: cpu, cuda, cuda:1 …; auto: the GPU if there is one."""
     data_dir: str | None = None
-    """Where data sets are looked for and downloaded to; else $UIAT_DATA, else a cache folder."""
+    """Folder that data sets are read from and downloaded to; else $UIAT_DATA, else a cache folder."""
     processes: int = 1
-    """Processes of this machine that share the run, at most one a core or GPU; each batch is divided between them."""
+    """Worker processes on this machine, at most one per core or GPU; each batch is divided between them."""
     restarts: int = 3
-    """With several processes: how often one that died is started again, from the last checkpoint."""
+    """Maximum number of restarts of a crashed worker, from the last checkpoint."""
     log: str = ""
-    """Where numbers and pictures go beside metrics.jsonl: `tensorboard`, or `MODULE:FUNCTION` of one's own."""
+    """Logger in addition to metrics.jsonl: `tensorboard`, or a custom `MODULE:FUNCTION`."""
 
 
 @dataclass(frozen=True)
 class NewRun(LaunchOptions):
-    """Where a run that is begun happens."""
+    """How a new run is executed."""
 
     dry_run: bool = False
-    """Make nothing: print the configuration, and what the run takes in steps, passes, memory and time."""
+    """Create nothing; print the configuration, and estimates of steps, passes, memory and time."""
 
 
 @dataclass(frozen=True)
 class Resume(LaunchOptions):
-    """Go on with a run that was stopped or killed."""
+    """Resume a run that was stopped or killed."""
 
     resume: str = ""
-    """The folder of a run that was stopped or killed: go on with it."""
+    """Resume the run in this folder."""
     data: str = ""
-    """Where custom data is now, if it was moved, and always its `module:callable`; the images must be the same."""
+    """Custom data: its new path if it was moved, or its `module:callable` (always); the images must be the same."""
     model: str = ""
-    """The run's network, as `module:callable`, where it is a custom one: only code that is named here is imported."""
+    """The run's custom network, as `module:callable`; only code that is named here is imported."""
     on_nonfinite: Literal["stop", "skip"] | None = None
-    """Change what happens when a loss or a gradient is not finite; else it stays as the run was begun."""
+    """New policy for a loss or a gradient that is not finite; else the run's own."""
 
 
 @dataclass(frozen=True)
 class Command(Generic[ModelT, MethodT]):
-    """What `uiat train` takes."""
+    """Options of `uiat train`."""
 
     recipe: Annotated[Config[ModelT, MethodT], tyro.conf.arg(name="")]
     where: Annotated[NewRun, tyro.conf.arg(name="")]
 
 
 def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
-    """Run the command; a run keeps the imports."""
+    """Run the command; the run records the imports."""
     resume = any(a.split("=")[0] == "--resume" for a in args)
     return resume_run(args, imports) if resume else new_run(args, imports)
 
 
 def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
-    """Begin a run: the recipe first, then what the flags change."""
+    """Start a run from a recipe and the flags that change it."""
     name, rest = name_recipe(args)
     rest = [SHORT.get(flag := word.split("=")[0], flag) + word[len(flag) :] for word in rest]
     config, rest = _choose(recipes.get_recipe(name), rest)
@@ -112,7 +121,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         return 0
     config, where = parse_recipe(config, rest)
     check(config)
-    notes = [too_long(config.method, rest)]
+    notes = [note_large_steps(config.method, rest)]
     device = local_device(pick_device(where.device))
     check_processes(where.processes, where.restarts, device)
     folder = Path("runs") / f"{name}-s{config.seed}"
@@ -122,7 +131,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         suggest("done; next:", "uiat", "train", *again, *import_words(imports))
         return 0
     with process_group(device):
-        # Under torchrun the name is fixed: a process that is started again must find the run of the one that died.
+        # Under torchrun the name is fixed: a restarted worker must find the run of the one that crashed.
         out = where.out or str(folder if launched() > 1 else _free(folder))
         if restarted() and RunFolder(out).config.exists():
             return resume_run(["--resume", out, *_flags(where, config)], imports)
@@ -139,7 +148,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
 
 
 def check_processes(processes: int, restarts: int, device: torch.device) -> None:
-    """Refuse numbers that cannot be meant, before there is a run folder."""
+    """Raise a `UserError` for impossible numbers of processes or restarts, before a run folder is created."""
     for flag, value, least in (("processes", processes, 1), ("restarts", restarts, 0)):
         if value < least:
             raise UserError(f"--{flag} is {value}: give at least {least}.")
@@ -149,19 +158,19 @@ def check_processes(processes: int, restarts: int, device: torch.device) -> None
 
 
 def _few_steps(config: AnyConfig, splits: data.Splits) -> str:
-    """Return one line where a run is too short to learn anything, as one on a few images in large batches may be."""
+    """Return a note if a run has too few steps to learn anything, as on a few images in large batches."""
     epochs = config.train.epochs
     steps = build_loader(config, splits.train, torch.device("cpu"), splits.generated).steps_per_epoch
     if epochs * steps >= FEW_STEPS:
         return ""
     return (
-        f"{epochs * steps} steps in all ({steps} an epoch) are few to learn from: give smaller batches "
+        f"{epochs * steps} steps in total ({steps} per epoch) are few to learn from: give smaller batches "
         f"(--train.batch-size) or more epochs (--train.epochs {-(-FEW_STEPS // steps)})"
     )
 
 
 def name_recipe(args: list[str]) -> tuple[str, list[str]]:
-    """Return the recipe that the words begin with, or the default for the data they name; and the other words."""
+    """Return the recipe that the arguments begin with, or the default for their data; and the other arguments."""
     if args and not args[0].startswith("-"):
         return args[0], args[1:]
     named = take(args, ("--data",))[0].get("--data", "")
@@ -170,7 +179,7 @@ def name_recipe(args: list[str]) -> tuple[str, list[str]]:
 
 
 def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
-    """Resume a run from its configuration; imports that are given replace those it was made with."""
+    """Resume a run from its configuration; given imports replace those it was made with."""
     with REGISTRY:
         chosen = tyro.cli(Resume, args=args, prog="uiat train --resume RUN", description=Resume.__doc__)
     if chosen.out:
@@ -199,7 +208,7 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
 
 
 def _load(config: AnyConfig, where: LaunchOptions) -> data.Splits:
-    """Load the data, the main process first: a download happens once."""
+    """Load the data, in the main process first, so that it is downloaded once."""
     if not is_main():
         wait()
     splits = data.load_splits(config.data, where.data_dir, training=True)
@@ -215,7 +224,7 @@ def _flags(where: LaunchOptions, config: AnyConfig) -> list[str]:
 
 
 def _named(where: LaunchOptions, config: AnyConfig) -> list[str]:
-    """Return the flags that name a run's data and network again: no code is imported that only the run names."""
+    """Return the flags that name a run's custom data and network: code that only the run names is not imported."""
     name = config.data.name
     images = where.data if isinstance(where, Resume) else name if is_callable(name) else ""
     network = ["--model", config.model.target] if isinstance(config.model, Imported) else []
@@ -223,14 +232,14 @@ def _named(where: LaunchOptions, config: AnyConfig) -> list[str]:
 
 
 def short_help(config: AnyConfig) -> str:
-    """Return the help of one screen, with the recipe's defaults."""
+    """Return the short help, with the recipe's defaults."""
     flags = {flag.name: flag for flag in (*flags_of(Resume), *flags_of(Command(config, NewRun())))}
     flags["--data.name"] = replace(flags["--data.name"], name="--data")
     return brief(f"{USAGE} [FLAGS]", ABOUT, (flags[name] for name in BRIEF if name in flags), EXAMPLES)
 
 
 def parse_recipe(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, NewRun]:
-    """Apply the flags to a recipe; the command line follows the recipe's own objects."""
+    """Apply the flags to a recipe; the parser follows the classes of its model and method."""
     exact: Any = Command[type(config.model), type(config.method)]  # type: ignore[misc]
     with REGISTRY:
         command: Command[Any, Any] = tyro.cli(
@@ -245,7 +254,7 @@ def parse_recipe(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, NewRun]
 
 
 def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:
-    """Apply `--data NAME`, `--model NAME` and `--eps E`, which change whole parts, before flags of single fields."""
+    """Apply `--data NAME`, `--model NAME` and `--eps E`, which change several fields; return the other arguments."""
     chosen, rest = take(args, ("--data", "--model", "--eps"))
     if "--data" in chosen:
         config = replace(config, data=replace(config.data, name=chosen["--data"]))
@@ -267,7 +276,7 @@ def _number(flag: str, text: str) -> float:
 
 
 def _free(path: Path) -> Path:
-    """Return the path, or the first of path-2, path-3 … that is free."""
+    """Return the path, or the first of path-2, path-3 … that does not exist."""
     others = (path.with_name(f"{path.name}-{k}") for k in count(2))
     return next(p for p in chain([path], others) if not p.exists())
 
@@ -285,7 +294,7 @@ def _train(
         flags = [*_flags(where, config), *import_words(imports)]
         code = launch(run.path, where.processes, where.restarts, flags)
         if code == 1 and not (run.has_trained() or RunFolder(run.helper).has_trained()):
-            raise UserError("the processes of this run ended before its first step: what they said is above.")
+            raise UserError("all workers exited before the first step; see their output above.")
         return code
     console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
     callback = open_callback(where.log, run, config) if is_main() else None
@@ -294,5 +303,5 @@ def _train(
     if finished:
         suggest("done; next:", "uiat", "evaluate", run.path, *_named(where, config))
         return 0
-    suggest("go on with:", "uiat", "train", "--resume", run.path, *_named(where, config), *import_words(imports))
+    suggest("resume with:", "uiat", "train", "--resume", run.path, *_named(where, config), *import_words(imports))
     return stopped(stop)

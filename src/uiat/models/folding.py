@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, fx, nn
 
-from uiat.crafting import AcceleratedNetwork
+from uiat.crafting import AcceleratedNetwork, FeatureExtractor
 from uiat.models.features import Features
 from uiat.models.probe import agree, close, full_precision, logits_and_gradients, untouched
 
@@ -49,7 +49,7 @@ class AcceleratedCopy(AcceleratedNetwork):
         self,
         model: nn.Module,
         run: nn.Module,
-        features: Features,
+        features: FeatureExtractor,
         *,
         gives_features: bool = False,
         layers: Sequence[tuple[nn.Module, nn.Module]] = (),
