@@ -122,7 +122,7 @@ def test_a_checkpoint_of_another_network(run_copy: RunFolder, capsys: pytest.Cap
         ("[]", "not of schema 1"),
         ('{"schema": 7}', "written by another version"),
         ('{"schema": 1, "kind": "Cnfig"}', "did you mean 'Config'?"),
-        ('{"schema": 1, "kind": "Config"}', "is not whole"),
+        ('{"schema": 1, "kind": "Config"}', "is incomplete"),
         ('{"schema": 1, "kind": "Training"}', "does not hold a run's configuration"),
         ('{"schema": 1, "kind": "Training", "epoch": 3}', "has a field 'epoch'"),
     ],

@@ -103,7 +103,7 @@ def test_a_clock_that_shows_no_time(time: tuple[int, int, int], message: str) ->
         (lambda: Weighted("mine", ce_adversarial, float("nan")), r"Weighted\.weight is nan: give a finite number"),
         (lambda: Linf(X, -1), "ε is -1, but a radius is a finite number"),
         (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=0.1, steps=-1), "an attack has -1 steps"),
-        (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=float("nan"), steps=1), "steps of length nan"),
+        (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=float("nan"), steps=1), "steps of size nan"),
     ],
 )
 def test_a_number_that_no_method_works_with(use: Callable[[], object], message: str) -> None:
