@@ -25,8 +25,8 @@ from uiat.io import write_json
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.figure import Figure
 from uiat.reproduce.measures import Attacked
+from uiat.reproduce.output import write_table
 from uiat.reproduce.runner import Runner, Stopped
-from uiat.reproduce.table import Table
 from uiat.reproduce.timing import Timing
 from uiat.reproduce.workers import SlurmJob
 
@@ -43,7 +43,8 @@ def failing(original: Any, name: str, error: Exception) -> Any:
 def test_what_cannot_be_written_stops_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Table, "write", failing(Table.write, "table6", IndexError("list index\nout of range")))
+    write = failing(write_table, "table6", IndexError("list index\nout of range"))
+    monkeypatch.setattr("uiat.cli.reproduce_output.write_table", write)
     monkeypatch.setattr(Figure, "write", failing(Figure.write, "fig3", UserError("cannot write fig3.svg: no room.")))
     args = ("reproduce", "table1", "table6", "fig3", "fig1", "--only", "natural", "--jobs", "0", "--out", str(tmp_path))
     with tiny_scale():
