@@ -108,6 +108,6 @@ def test_how_near_the_cheaper_attack_is_comes_from_runs_with_both(tmp_path: Path
         facts = ({"accuracy": accuracy}, {"correct": first_of(8, accuracy)})
         trained(Cell(cpu.config(method)), tmp_path, seed).keep(cpu.attacked(column), facts)
         lines = nearness(runs)
-    assert "lower by 6.25 points on average, and by 12.5 at the most" in lines[0]
+    assert "lower by 6.25 points on average, and by 12.5 at most" in lines[0]
     assert lines[0].endswith("have both: SAT (1), UIAT (1).")
     assert nearness(Published(tmp_path, SCALES["smoke"], 1)) == []

@@ -43,8 +43,8 @@ def failing(original: Any, name: str, error: Exception) -> Any:
 def test_what_cannot_be_written_stops_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    broken = failing(write_table, "table6", IndexError("list index\nout of range"))
-    monkeypatch.setattr("uiat.cli.reproduce_output.write_table", broken)
+    write = failing(write_table, "table6", IndexError("list index\nout of range"))
+    monkeypatch.setattr("uiat.cli.reproduce_output.write_table", write)
     monkeypatch.setattr(Figure, "write", failing(Figure.write, "fig3", UserError("cannot write fig3.svg: no room.")))
     args = ("reproduce", "table1", "table6", "fig3", "fig1", "--only", "natural", "--jobs", "0", "--out", str(tmp_path))
     with tiny_scale():
@@ -125,7 +125,7 @@ def test_a_stopped_cell_is_a_temporary_failure(tmp_path: Path, capsys: pytest.Ca
     assert not (checkpoint.parent / "result.json").exists()
     code, words = fork(tmp_path / "2.txt", *command).end()
     assert code == 0, words
-    assert "resuming at epoch 2, after step 1" in words
+    assert "going on in epoch 2, after step 1" in words
 
 
 def test_a_stopped_plan_has_the_code_of_its_signal(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_a_benchmark_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: p
     store = Store(Cell(TINY.config("sat")), tmp_path)
     said: list[str] = []
     looks = [0]
-    monkeypatch.setattr(timing, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(timing, "QUIET_POLL_SECONDS", 0.01)
     with store.hold() as held:
         assert held
         assert held_here(tmp_path) == [store.path.name], "another handle sees what another process would see"
