@@ -75,8 +75,8 @@ class Method(nn.Module):
     ):
         super().__init__()
         self.helper = None if helper is None else helper.eval()
-        self._register_state_dict_hook(_remove_helper)
-        self.register_load_state_dict_post_hook(_ignore_missing_helper)
+        self._register_state_dict_hook(_remove_helper)  # type: ignore[no-untyped-call]
+        self.register_load_state_dict_post_hook(_ignore_missing_helper)  # type: ignore[no-untyped-call]
         self.data, self.attack, self.target, self.terms = data, attack, target, tuple(terms)
         self.crafting: Crafting = crafting
         self.seed = seed

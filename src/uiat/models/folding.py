@@ -6,7 +6,7 @@ can do itself. While the weights are fixed (in an evaluation, or during an attac
 
 import operator
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any, NamedTuple, cast
 
@@ -49,7 +49,7 @@ class AcceleratedCopy(AcceleratedNetwork):
         self,
         model: nn.Module,
         run: nn.Module,
-        features: Features,
+        features: Callable[[nn.Module, Tensor], tuple[Tensor, Tensor]],
         *,
         gives_features: bool = False,
         layers: Sequence[tuple[nn.Module, nn.Module]] = (),
