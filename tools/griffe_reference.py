@@ -14,7 +14,7 @@ class Reference(griffe.Extension):
 
     def on_attribute_instance(self, *, attr: griffe.Attribute, **_: Any) -> None:
         """Replace the call by its argument."""
-        if isinstance(attr.value, griffe.ExprCall) and str(attr.value.function) == "added":
+        if isinstance(attr.value, griffe.ExprCall) and str(attr.value.function) == "optional_in_key":
             attr.value = attr.value.arguments[0]
 
     def on_instance(self, *, obj: griffe.Object, **_: Any) -> None:
