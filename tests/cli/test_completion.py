@@ -88,7 +88,7 @@ def test_every_flag_there_is(file: Path) -> None:
     found = {flag for command in (*COMMANDS, "data info", "data pack", "data fetch") for flag in _all(file, command)}
     parts = {flag for flag in known_flags() if any(other.startswith(f"{flag}.") for other in found)}
     words = {"--run", "--runs", "--source", "--folder", "--name", "--names"}  # of positions, not flags
-    assert known_flags() - parts - words - {"--subject", "--look", "--imports"} <= found
+    assert known_flags() - parts - words - {"--subject", "--measured", "--imports"} <= found
 
 
 def _all(file: Path, command: str) -> list[str]:

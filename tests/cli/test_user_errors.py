@@ -97,7 +97,7 @@ ERRORS = {
     "data info photos --test-fraction 2": "--data.test-fraction 2.0",
     # nothing where something is needed
     "evaluate run --attacks": "--attacks natural fgsm pgd-K",
-    "evaluate run --data": "--data PATH",
+    "evaluate run --data": "--data",
     "curves run --grid": "grid ε",
     "data info ''": "data images",
     "bench --methods": "--methods natural sat",

@@ -140,8 +140,8 @@ def test_generated_images_of_another_size_are_resized() -> None:
     [
         (20, 0.01, "with data.generated.original 0.01 a batch of 20 has no original images"),
         (20, 1.0, "with data.generated.original 1 a batch of 20 has no generated images"),
-        (100, 0.3, "a batch of 100 takes 30 original images, more than half of the 53 there are"),
-        (100, 0.2, "a batch of 100 takes 80 generated images, more than half of the 131 there are"),
+        (100, 0.3, "a batch of 100 takes 30 original images, more than half of the 53 available"),
+        (100, 0.2, "a batch of 100 takes 80 generated images, more than half of the 131 available"),
     ],
 )
 def test_mixtures_that_cannot_be(batch_size: int, original: float, message: str) -> None:

@@ -125,7 +125,7 @@ def test_a_stopped_cell_is_a_temporary_failure(tmp_path: Path, capsys: pytest.Ca
     assert not (checkpoint.parent / "result.json").exists()
     code, words = fork(tmp_path / "2.txt", *command).end()
     assert code == 0, words
-    assert "going on in epoch 2, after step 1" in words
+    assert "resuming at epoch 2, after step 1" in words
 
 
 def test_a_stopped_plan_has_the_code_of_its_signal(tmp_path: Path) -> None:
@@ -195,7 +195,8 @@ def test_a_run_without_weights_is_made_again_only_to_measure_more(
 @pytest.mark.parametrize("same", [True, False])
 def test_measurements_stay_only_if_the_run_is_the_same(tmp_path: Path, same: bool, stopped: bool) -> None:
     store = Store(Cell(TINY.config("sat"), (Attacked("natural"),)), tmp_path)
-    epochs = [{"kind": "epoch", "loss": 0.1 * k, "seconds": float(k)} for k in range(3)]
+    accuracies = {"val_natural": 0.5, "val_robust": 0.25}
+    epochs = [{"kind": "epoch", "epoch": k, **accuracies, "loss": 0.1 * k, "seconds": float(k)} for k in range(3)]
 
     def train(last_loss: float) -> None:
         lines = [*epochs[:2], {**epochs[2], "loss": last_loss, "seconds": 9.0}]
@@ -215,5 +216,5 @@ def test_measurements_stay_only_if_the_run_is_the_same(tmp_path: Path, same: boo
     assert store.restore_measurements() is same
     assert store.has(Attacked("natural")) is same
     assert not store.before.exists()
-    assert store.restore_measurements() is False, "there is nothing left to take back"
+    assert store.restore_measurements() is False, "there is nothing left to restore"
     assert store.has(Attacked("natural")) is same
