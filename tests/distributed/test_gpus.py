@@ -46,7 +46,7 @@ def test_torch_hears_of_it_before_the_processes_meet(
 ) -> None:
     calls: list[Any] = []
     started.setattr(torch.cuda, "set_device", lambda own: calls.append(("set", own)))
-    started.setattr(distributed, "rendezvous", lambda *_, **__: iter([("store", 3, 4)]))
+    started.setattr(distributed, "torch_rendezvous", lambda *_, **__: iter([("store", 3, 4)]))
     started.setattr(distributed, "rendezvous", lambda store, rank, world: store)
     started.setattr(dist, "init_process_group", lambda kind, **how: calls.append((kind, how["device_id"], how["rank"])))
     started.setattr(dist, "destroy_process_group", lambda: calls.append("end"))

@@ -196,7 +196,7 @@ def test_a_run_without_weights_is_made_again_only_to_measure_more(
 def test_measurements_stay_only_if_the_run_is_the_same(tmp_path: Path, same: bool, stopped: bool) -> None:
     store = Store(Cell(TINY.config("sat"), (Attacked("natural"),)), tmp_path)
     accuracies = {"val_natural": 0.5, "val_robust": 0.25}
-    epochs = [{"kind": "epoch", "epoch": k, **accuracies, "loss": 0.1 * k, "seconds": float(k)} for k in range(3)]
+    epochs = [{"kind": "epoch", "epoch": k + 1, **accuracies, "loss": 0.1 * k, "seconds": float(k)} for k in range(3)]
 
     def train(last_loss: float) -> None:
         lines = [*epochs[:2], {**epochs[2], "loss": last_loss, "seconds": 9.0}]
