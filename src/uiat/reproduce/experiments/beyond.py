@@ -125,7 +125,7 @@ def tuning(scale: Scale) -> Table:
         for column, field in (("natural", "val_natural"), ("robust", "val_robust"))
     ]
     notes = (
-        "Seed 0; accuracy of the best epoch on the validation split, robust under the attack that watches the run. The "
+        "Seed 0; accuracy of the best epoch on the validation split, robust under the validation attack. The "
         "run with the highest robust accuracy gives the setting of all other tables at this scale.",
     )
     title = "Tuning budget: three runs a method"
