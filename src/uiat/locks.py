@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 _FLAGS = os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-"""Links are refused, and a FIFO in the place of a file never blocks."""
+"""Flags that refuse links, and open a FIFO without blocking."""
 _PAUSES = (0.02, 0.05, 0.1)
 """Seconds between attempts to lock."""
 
