@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import uiat.methods.method as module
-from tests.support.bench_setting import CPU, SETTING
+from tests.bench import CPU, SETTING
 from uiat.bench.bare_passes import BarePass, bare_passes, bare_passes_of
 from uiat.bench.interleaved_timing import time_methods
 from uiat.bench.literal_steps import literal_hat, literal_natural, literal_trades

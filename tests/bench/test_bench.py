@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.bench_setting import CPU, SETTING
+from tests.bench import CPU, SETTING
 from tests.support.calls import call, refused
 from uiat.bench.bare_passes import BarePass
 from uiat.bench.interleaved_timing import time_methods

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.bench_setting import SETTING
+from tests.bench import SETTING
 from uiat.attacks import PGD
 from uiat.bench.pass_count import DIRECTIONS, count_passes, passes_per_image
 from uiat.config import AWP, Training

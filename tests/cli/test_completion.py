@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.calls import call, refused
-from tests.support.flags import known_flags
+from tests.support.documents import known_flags
 from uiat import recipes
 from uiat.cli import COMMANDS
 from uiat.cli.completion import completion_script

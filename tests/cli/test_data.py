@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support import data_formats as formats
+from tests.support import data_files as formats
 from tests.support.calls import call, refused, refused_flag
-from tests.support.pictures import CLASSES, fill, read
+from tests.support.data_files import CLASSES, fill, read
 from uiat.data import DataConfig, load_splits
 
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.support.calls import call, stopped
-from tests.support.ordinary import LeNet
+from tests.support.networks import LeNet
 from tests.support.runs import CPU, DATA, begin, splits, tiny
 from uiat.attacks import PGD
 from uiat.engine.setup import build_model
@@ -96,7 +96,7 @@ def test_a_custom_network_is_said_to_get_images_that_nothing_normalises(
     """A public checkpoint that expects normalised inputs would be measured wrong without a hint."""
     weights = tmp_path / "theirs.pt"
     torch.save(LeNet().state_dict(), weights)
-    network = ("--model", "tests.support.ordinary:LeNet", "--data", "digits")
+    network = ("--model", "tests.support.networks:LeNet", "--data", "digits")
     found = call(capsys, "evaluate", str(weights), *network, "--attacks", "natural", "--n", "5")
     assert found.code == 0, found.err
     assert "uiat.Normalized" in found.err
@@ -125,9 +125,9 @@ def test_so_is_one_that_an_import_registers(
 
 def test_an_export_was_trained_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its network got images in [0, 1] in training, too."""
-    config = replace(tiny("sat"), model=Imported("tests.support.ordinary:LeNet"))
+    config = replace(tiny("sat"), model=Imported("tests.support.networks:LeNet"))
     begin(config, tmp_path / "run")
-    network = ("--model", "tests.support.ordinary:LeNet")
+    network = ("--model", "tests.support.networks:LeNet")
     exported = call(capsys, "export", str(tmp_path / "run"), *network)
     assert exported.code == 0, exported.err
     found = call(capsys, "evaluate", str(tmp_path / "run" / "export"), *network, "--attacks", "natural", "--n", "5")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.calls import call, refused
-from tests.support.pictures import fill
+from tests.support.data_files import fill
 from uiat.cli import main
 from uiat.errors import quoted
 from uiat.runs.run_folder import RunFolder

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.calls import call, stopped
-from tests.support.pictures import fill
+from tests.support.data_files import fill
 from uiat.io import WriteError, write_json
 from uiat.runs.run_folder import RunFolder
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.calls import call, refused
-from tests.support.pictures import fill, picture
+from tests.support.data_files import fill, picture
 from uiat.runs.run_folder import RunFolder
 
 SMALL = ["--train.epochs", "1", "--method.attack.steps", "1", "--validate.steps", "1"]

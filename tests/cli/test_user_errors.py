@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from tests.support.calls import call, refused, refused_flag, stopped
-from tests.support.pictures import fill
+from tests.support.data_files import fill
 from tests.support.processes import ROOT, finish, spawn
 from tests.support.runs import TINY
 from uiat import UserError, methods

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pictures import fill
+from tests.support.data_files import fill
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support import data_formats as formats
+from tests.support import data_files as formats
 from uiat.data import cifar, fetch, grey, npz, svhn
 from uiat.errors import UserError
 

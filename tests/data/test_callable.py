@@ -11,9 +11,9 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support import data_formats as formats
+from tests.support import data_files as formats
 from tests.support.calls import call, refused
-from tests.support.pictures import packed, picture
+from tests.support.data_files import packed, picture
 from uiat.data import DataConfig, Splits, load_splits
 from uiat.errors import UserError
 from uiat.plugins import import_from

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support import data_formats as formats
+from tests.support import data_files as formats
 from uiat.data import cifar
 from uiat.data.cifar import unpickle
 from uiat.data.images import Images

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import data_formats as formats
+from tests.support import data_files as formats
 from uiat.data import cifar, fetch, grey, svhn
 from uiat.data.fetch import OFFICIAL, Remote, data_folder
 from uiat.errors import UserError

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.pictures import CLASSES, fill, packed, picture, read
+from tests.support.data_files import CLASSES, fill, packed, picture, read
 from uiat.errors import UserError
 
 

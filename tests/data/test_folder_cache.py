@@ -14,7 +14,7 @@ import pytest
 import torch
 from PIL.Image import Image
 
-from tests.support.pictures import packed, picture, read, refused
+from tests.support.data_files import packed, picture, read, refused
 from uiat.data import DataConfig, Loader, load_splits
 from uiat.data import packed as packed_set
 from uiat.data.decode import to_array

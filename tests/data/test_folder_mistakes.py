@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.data.test_decode import bomb
-from tests.support.pictures import fill, picture, read, refused
+from tests.support.data_files import fill, picture, read, refused
 from uiat.data import DataConfig, load_splits
 from uiat.errors import UserError
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.data_formats import fashion, idx, labels, pixels
+from tests.support.data_files import fashion, idx, labels, pixels
 from uiat.data import grey
 from uiat.errors import UserError
 

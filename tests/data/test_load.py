@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.data.test_npz import save
-from tests.support import data_formats as formats
+from tests.support import data_files as formats
 from uiat.data import SOURCES, DataConfig, Images, load_splits
 from uiat.errors import UserError
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.data_formats import pixels
+from tests.support.data_files import pixels
 from uiat.data import npz
 from uiat.data.custom import split_npz
 from uiat.errors import UserError

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.io import loadmat, savemat
 
-from tests.support.data_formats import pixels
+from tests.support.data_files import pixels
 from uiat.data import svhn
 from uiat.data.files import reading
 from uiat.data.svhn import read_matlab

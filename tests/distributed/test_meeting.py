@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.distributed import DistError, HashStore, TCPStore  # type: ignore[attr-defined]
 from torch.distributed.distributed_c10d import Store
 
-from tests.support.ranks import free_port
+from tests.support.processes import free_port
 from uiat.distributed import rendezvous
 from uiat.errors import UserError
 

@@ -64,7 +64,7 @@ def test_a_run_on_two_processes_is_a_run(unbroken: Path) -> None:
 def test_torchrun_begins_a_run_and_survives_a_death(unbroken: Path, tmp_path: Path) -> None:
     """A rank that is killed is started again by torchrun, once, and the run goes on from its last checkpoint."""
     out = tmp_path / "run"
-    command = [*TORCHRUN, "-m", "tests.support.dying_rank", "train", "digits-resnet8-uiat", "--out", str(out), *TINY]
+    command = [*TORCHRUN, "-m", "tests.support.moments", "train", "digits-resnet8-uiat", "--out", str(out), *TINY]
     death = {**ENVIRONMENT, "DIE_RANK": "1", "DIE_STEP": "7"}
     done = subprocess.run(command, capture_output=True, text=True, env=death, check=False)
     assert done.returncode == 0, done.stderr

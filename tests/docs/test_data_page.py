@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from tests.support.calls import call
-from tests.support.doc_pages import ROOT, blocks
-from tests.support.pictures import CLASSES, fill
+from tests.support.data_files import CLASSES, fill
+from tests.support.documents import ROOT, blocks
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.support.calls import Call, call
-from tests.support.doc_pages import ROOT, blocks
+from tests.support.documents import ROOT, blocks
 from tests.support.processes import finish, spawn
 from uiat import attacks, data, methods, models, recipes
 from uiat.cli import main

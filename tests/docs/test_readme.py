@@ -9,8 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.doc_pages import README, ROOT, blocks
-from tests.support.flags import known_flags
+from tests.support.documents import README, ROOT, blocks, known_flags
 from uiat import METHODS, recipes
 from uiat.cli import main
 from uiat.cli import train as train_command

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.doc_pages import PAGES, ROOT, prose, quoted
-from tests.support.flags import known_flags
+from tests.support.documents import PAGES, ROOT, known_flags, prose, quoted
 
 METHOD = ROOT / "docs" / "method.md"
 DECISIONS = ROOT / "docs" / "decisions.md"

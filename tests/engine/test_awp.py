@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.engine.test_accumulation import BATCH, EPOCHS, SPEC, network, z_of
 from tests.engine.test_resume import stopped_and_resumed
-from tests.support.fault_points import Faulty, script
+from tests.support.failing_network import Faulty, script
 from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.engine import loop

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from tests.support.moments import RENAME, STEP, Killed, at_call, die
-from tests.support.runs import CPU, STEPS, begin, go_on, splits, tiny
-from tests.support.states import differences, final_state
+from tests.support.runs import CPU, STEPS, begin, differences, go_on, snapshot, splits, tiny
 from uiat.engine.setup import build_state
 from uiat.errors import UserError
 from uiat.runs.checkpoint import Checkpointer
@@ -21,7 +20,7 @@ CONFIG = tiny("uiat", checkpoint_minutes=0.0)
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return final_state(begin(CONFIG, tmp_path_factory.mktemp("whole") / "run"))
+    return snapshot(begin(CONFIG, tmp_path_factory.mktemp("whole") / "run"))
 
 
 @pytest.fixture
@@ -70,7 +69,7 @@ def test_the_previous_one_takes_over(
     )
     assert said in capsys.readouterr().err.replace("\n", " ")
     assert said in run.log.read_text()
-    assert differences(final_state(run), whole) == []
+    assert differences(snapshot(run), whole) == []
 
 
 def test_opening_a_run_to_read_writes_nothing(run: RunFolder) -> None:
@@ -100,7 +99,7 @@ def test_a_damaged_one_never_pushes_out_the_whole_one(
     with at_call(RENAME, number, die, before=before), pytest.raises(Killed):
         go_on(run)
     assert go_on(run)
-    assert differences(final_state(run), whole) == []
+    assert differences(snapshot(run), whole) == []
 
 
 def test_killed_between_the_two_renames(run: RunFolder, whole: dict[str, Any]) -> None:
@@ -108,7 +107,7 @@ def test_killed_between_the_two_renames(run: RunFolder, whole: dict[str, Any]) -
     (notice,) = load(run).notices
     assert "checkpoint.pt is missing" in notice
     assert go_on(run)
-    assert differences(final_state(run), whole) == []
+    assert differences(snapshot(run), whole) == []
 
 
 def test_both_damaged_is_an_error_and_nothing_is_changed(run: RunFolder) -> None:
@@ -133,7 +132,7 @@ def test_a_run_of_the_time_before_digests(run: RunFolder, whole: dict[str, Any],
     torch.save(saved, run.checkpoint)
     old = RunFolder.open(shutil.copytree(run.path, tmp_path / "old"))
     assert go_on(old)
-    assert differences(final_state(old), whole) == []
+    assert differences(snapshot(old), whole) == []
 
 
 def test_another_version_is_not_stepped_over(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ DROPPED = "its folded copy no longer follows it"
 
 def own(name: str, **changes: Any) -> AnyConfig:
     """Return a run of one of the ordinary networks."""
-    return replace(tiny("uiat", **changes), model=Imported(f"tests.support.ordinary:{name}"))
+    return replace(tiny("uiat", **changes), model=Imported(f"tests.support.networks:{name}"))
 
 
 def said(run: RunFolder) -> list[str]:
@@ -53,7 +53,7 @@ def test_a_run_of_an_ordinary_network(name: str, tmp_path: Path, capsys: pytest.
     sentences, folds = EXPECTED[name]
     run = begin(own(name, epochs=2), tmp_path / "run")
     assert said(run) == sentences
-    named = ("--model", f"tests.support.ordinary:{name}")
+    named = ("--model", f"tests.support.networks:{name}")
     found = call(capsys, "evaluate", str(run.path), *named, "--n", "8", "--device", "cpu")
     assert found.code == 0, found.err
     layout = "its own memory layout" if LAYOUT in sentences else "channels_last"

@@ -14,9 +14,9 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 from tests.support.calls import stopped
-from tests.support.fault_points import LARGE, ROW, Faulty, run_process, script
+from tests.support.failing_network import LARGE, ROW, Faulty, run_process, script
 from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.ranks import fork_all
+from tests.support.processes import fork_ranks
 from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.cli import main
 from uiat.config import AnyConfig
@@ -245,8 +245,8 @@ def on_two(tmp_path: Path, kind: str, **changes: Any) -> tuple[RunFolder, list[i
     """Run on two processes of which the second fails at epoch 2, step 3; return exit codes and what they said."""
     with script():
         run = RunFolder.create(tmp_path / "run", config(**changes))
-    words = [kind, "1", "2-3", str(tmp_path / "end"), "train", "--resume", str(run.path), "--device", "cpu"]
-    ends = fork_all(2, run_process, *words)
+    command = ["train", "--resume", str(run.path), "--device", "cpu"]
+    ends = fork_ranks(tmp_path, 2, run_process, kind, 1, [(2, 3)], tmp_path / "end", command)
     return run, [code for code, _ in ends], [said for _, said in ends]
 
 

@@ -129,7 +129,7 @@ def test_another_number_of_classes(natural: RunFolder, tmp_path: Path, capsys: p
 
 def test_a_fresh_head_for_a_network_of_other_classes(natural: RunFolder) -> None:
     """The network itself has the wrong number of outputs, so to omit the flag is no cure."""
-    config = replace(still(str(natural.best), fresh_head=True), model=Imported("tests.support.ordinary:LeNet"))
+    config = replace(still(str(natural.best), fresh_head=True), model=Imported("tests.support.networks:LeNet"))
     with pytest.raises(UserError) as caught:
         initial_model(config, DataSpec(3, 60, (1, 8, 8)))
     assert "3 outputs" in str(caught.value)

@@ -1,14 +1,14 @@
 """A run killed by SIGKILL at a random moment and resumed ends in the same bits as one that was never killed."""
 
-import json
 import random
 import signal
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.moments import LINE, RENAME, STEP
-from tests.support.processes import finish, spawn
+from tests.support.moments import LINE, RENAME, STEP, kill, main_at_call
+from tests.support.processes import fork
 from tests.support.runs import STEPS, TINY, assert_same, load_checkpoint, snapshot
 from uiat.cli import main
 from uiat.runs.run_folder import RunFolder
@@ -44,12 +44,11 @@ def test_a_killed_run_ends_in_the_same_bits(method: str, tmp_path: Path) -> None
     jobs = [(saving, *moment) for saving in SAVING for moment in moments(method, saving)]
     folders = [tmp_path / "-".join(map(str, job)) for job in jobs]
     commands = [command(method, job[0], out) for job, out in zip(jobs, folders, strict=True)]
-    lines = [json.dumps([*job[1:], args]) for job, args in zip(jobs, commands, strict=True)]
-    first = command(method, "by-epoch", tmp_path / "first")
-    code, ends, err = finish(spawn("tests.support.run_child", "kill", *first), "\n".join(lines))
-    assert code == 0, err
-    codes = [line.split()[1] for line in ends.splitlines() if line.startswith("ended ")]
-    assert codes == [str(-signal.SIGKILL)] * len(jobs)
+    assert main(command(method, "by-epoch", tmp_path / "first")) == 0
+    for (_, when, target, number), args in zip(jobs, commands, strict=True):
+        act = partial(main_at_call, args, target, number, kill, before=when == "before")
+        code, words = fork(tmp_path / "words.txt", act).end()
+        assert code == -signal.SIGKILL, words
 
     whole: dict[str, dict[str, object]] = {}
     for saving in SAVING:

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from tests.engine.test_guards import leaves
-from tests.support.fault_points import Faulty, run_process, script
+from tests.support.failing_network import Faulty, run_process, script
 from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.ranks import fork_all
+from tests.support.processes import fork_ranks
 from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.config import AnyConfig, Averaging
 from uiat.engine import loop
@@ -154,8 +154,8 @@ def test_two_processes_leave_a_step_out_together(tmp_path: Path) -> None:
     """Only the second's gradient overflows; running statistics differ between processes until the step is decided."""
     with script():
         run = RunFolder.create(tmp_path / "run", half())
-    words = ["gradient", "1", "2-3", str(tmp_path / "end"), "train", "--resume", str(run.path), "--device", "cpu"]
-    ends = fork_all(2, run_process, *words)
+    command = ["train", "--resume", str(run.path), "--device", "cpu"]
+    ends = fork_ranks(tmp_path, 2, run_process, "gradient", 1, [(2, 3)], tmp_path / "end", command)
     assert [code for code, _ in ends] == [0, 0], ends
     one, other = (torch.load(f"{tmp_path / 'end'}.{rank}", weights_only=True) for rank in (0, 1))
     assert all(torch.equal(one[name], other[name]) for name in one)

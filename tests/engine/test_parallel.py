@@ -5,7 +5,7 @@ import warnings
 import pytest
 from torch import nn
 
-from tests.support.model_helpers import data
+from tests.support.networks import data
 from uiat.engine import state
 from uiat.engine.state import Parallel
 from uiat.methods import METHODS

@@ -1,15 +1,15 @@
 """What can be wrong with a run's folder: one error message, exit code 2, and nothing is lost."""
 
 import json
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.support.calls import stopped
-from tests.support.moments import STEP
-from tests.support.processes import finish, spawn
+from tests.support.moments import STEP, main_at_call, pause
+from tests.support.processes import fork
 from tests.support.runs import TINY, load_checkpoint
 from uiat.cli import main
 from uiat.io import write_sealed
@@ -18,19 +18,17 @@ from uiat.runs.run_folder import RunFolder
 
 def test_a_folder_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, ready, go = tmp_path / "run", tmp_path / "ready", tmp_path / "go"
-    words = ["wait", STEP, "2", "train", "digits-resnet8-natural", *TINY, "--out", str(out)]
-    first = spawn("tests.support.run_child", *words, READY=str(ready), GO=str(go))
-    while not ready.exists():
-        assert first.poll() is None, finish(first)
-        time.sleep(0.02)
+    command = ["train", "digits-resnet8-natural", *TINY, "--out", str(out)]
+    first = fork(tmp_path / "first.txt", main_at_call, command, STEP, 2, partial(pause, ready, go))
+    first.wait_for(ready)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     error = stopped(capsys, "train", "--resume", str(out))
     assert f"{out} is in use by process {first.pid}" in error
     assert "already holds a run" in stopped(capsys, "train", "digits-resnet8-natural", *TINY, "--out", str(out))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     go.touch()
-    code, _, err = finish(first)
-    assert code == 0, err
+    code, words = first.end()
+    assert code == 0, words
     assert main(["train", "--resume", str(out)]) == 0  # free again
 
 

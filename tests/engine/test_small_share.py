@@ -28,7 +28,7 @@ def test_a_run_says_so_once(
 ) -> None:
     config = tiny("sat", epochs=2)
     if network:
-        config = replace(config, model=Imported(f"tests.support.ordinary:{network}"))
+        config = replace(config, model=Imported(f"tests.support.networks:{network}"))
     monkeypatch.setattr(setup, "world", lambda: processes)
     run = begin(config, tmp_path / "run")
     assert run.log.read_text(encoding="utf-8").count("each process has 4 images of a batch") == notices

@@ -3,13 +3,13 @@
 import os
 import signal
 import threading
-import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.moments import STEP, at_call
-from tests.support.processes import finish, spawn
+from tests.support.moments import STEP, at_call, main_at_call, pause, terminate
+from tests.support.processes import fork
 from tests.support.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, tiny
 from uiat.cli import main
 from uiat.cli.launch import refuse, stopped
@@ -23,18 +23,16 @@ COMMAND = ["train", "digits-resnet8-uiat", *TINY, "--method.attack.steps", "2", 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_to_a_process(number: signal.Signals, tmp_path: Path) -> None:
     out, ready, go = tmp_path / "run", tmp_path / "ready", tmp_path / "go"
-    words = ["wait", STEP, str(STEPS + 2), *COMMAND, "--out", str(out)]
-    process = spawn("tests.support.run_child", *words, READY=str(ready), GO=str(go))
-    while not ready.exists():
-        assert process.poll() is None, finish(process)
-        time.sleep(0.02)
-    process.send_signal(number)
+    command = [*COMMAND, "--out", str(out)]
+    process = fork(tmp_path / "words.txt", main_at_call, command, STEP, STEPS + 2, partial(pause, ready, go))
+    process.wait_for(ready)
+    os.kill(process.pid, number)
     go.touch()
-    code, out_lines, err = finish(process)
+    code, words = process.end()
     assert code == 128 + number, "a stopped training is not a finished one"
-    assert "stopped in epoch 2 after step 2; all is saved" in err
-    assert f"resume with: uiat train --resume {out}" in out_lines
-    assert "Traceback" not in err
+    assert "stopped in epoch 2 after step 2; all is saved" in words
+    assert f"resume with: uiat train --resume {out}" in words
+    assert "Traceback" not in words
 
     run = RunFolder.open(out)
     assert "stopped in epoch 2 after step 2" in run.log.read_text()
@@ -50,7 +48,7 @@ def test_a_signal_to_a_process(number: signal.Signals, tmp_path: Path) -> None:
 def test_a_stop_at_the_edges(step: int, tmp_path: Path) -> None:
     config = tiny("uiat")
     run = RunFolder.create(tmp_path / "run", config)
-    with at_call(STEP, step, lambda: os.kill(os.getpid(), signal.SIGTERM)):
+    with at_call(STEP, step, terminate):
         assert not go_on(run)
     assert not run.result.exists()
     assert go_on(run)
@@ -60,7 +58,7 @@ def test_a_stop_at_the_edges(step: int, tmp_path: Path) -> None:
 def test_a_stop_while_the_helper_is_trained(tmp_path: Path) -> None:
     config = tiny("hat")
     run = RunFolder.create(tmp_path / "run", config)
-    with at_call(STEP, 2, lambda: os.kill(os.getpid(), signal.SIGTERM)):
+    with at_call(STEP, 2, terminate):
         assert not go_on(run)
     assert load_checkpoint(RunFolder.open(run.helper))["step"] == 2
     assert not run.checkpoint.exists()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.support import data_formats as formats
+from tests.support import data_files as formats
 from uiat import data
 from uiat.cli import main
 from uiat.data.images import Images

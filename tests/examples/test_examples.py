@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from tests.support.ranks import free_port
+from tests.support.processes import free_port
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LINE = re.compile(r"epoch (\d+).*natural ([\d.]+)%  PGD-\d+ ([\d.]+)%")

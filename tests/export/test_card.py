@@ -9,7 +9,7 @@ import pytest
 
 import uiat
 from tests.support.calls import call
-from tests.support.export_folders import COLOUR, FAMILIES, make_run
+from tests.support.exports import COLOUR, FAMILIES, make_run
 from tests.support.runs import begin, tiny
 from uiat.config import encode
 from uiat.export.exported_folder import write_folder

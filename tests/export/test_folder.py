@@ -8,7 +8,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from tests.support.calls import call, refused, stopped
-from tests.support.export_folders import FAMILIES, GREY, make_run
+from tests.support.exports import FAMILIES, GREY, make_run
 from uiat.cli import main
 from uiat.io import digest
 from uiat.models import ResNet

@@ -11,7 +11,7 @@ import pytest
 import uiat
 from tests.export.test_card import ENTRY, NATURAL
 from tests.support.calls import call, stopped
-from tests.support.export_folders import FAMILIES, configure, make_run
+from tests.support.exports import FAMILIES, configure, make_run
 from uiat.config import to_json
 from uiat.io import write_json
 from uiat.runs.run_folder import RunFolder, read_json

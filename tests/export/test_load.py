@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 import uiat
 from tests.export.test_own import NETWORK, REGISTERED
 from tests.support.calls import call, refused
-from tests.support.export_folders import FAMILIES, GREY, images, make_run
+from tests.support.exports import FAMILIES, GREY, images, make_run
 from uiat import UserError
 from uiat.export.exported_folder import HubCard, write_folder
 from uiat.export.loaded_run import load_run

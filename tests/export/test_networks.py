@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from tests.support.export_folders import COLOUR, FAMILIES, GREY, images, make_run
-from tests.support.export_readers import read_logits
+from tests.support.exports import COLOUR, FAMILIES, GREY, images, make_run, read_logits
 from uiat.export.exported_folder import write_folder
 from uiat.export.loaded_run import load_run
 from uiat.export.script import write_scripts

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.support.calls import call, refused
-from tests.support.export_folders import FAMILIES, GREY, images, make_run
+from tests.support.exports import FAMILIES, GREY, images, make_run
 from uiat import UserError
 from uiat.export import exported_folder
 from uiat.export.exported_folder import write_onnx

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from tests.support.calls import call, refused
-from tests.support.export_folders import GREY, images, make_run
-from tests.support.export_readers import read_logits
+from tests.support.exports import GREY, images, make_run, read_logits
 from uiat import UserError
 from uiat.export.exported_folder import write_folder
 from uiat.export.loaded_run import load_run

@@ -11,8 +11,8 @@ import torch
 
 import uiat
 from tests.support.calls import call, refused, stopped
-from tests.support.doc_pages import ROOT, blocks
-from tests.support.export_folders import FAMILIES, GREY, images, make_run
+from tests.support.documents import ROOT, blocks
+from tests.support.exports import FAMILIES, GREY, images, make_run
 from tests.support.hub import TOKEN, StandIn, stand_in
 from tests.support.runs import TINY
 from uiat.cli import main

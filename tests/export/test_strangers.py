@@ -11,7 +11,7 @@ import pytest
 import uiat
 from tests.faults.test_hostile_files import ABSURD
 from tests.support.calls import call, refused
-from tests.support.export_folders import FAMILIES, GREY, make_run
+from tests.support.exports import FAMILIES, GREY, make_run
 from uiat import UserError
 from uiat.export.exported_folder import HubCard, write_folder
 from uiat.export.loaded_run import load_run

@@ -1,13 +1,11 @@
 """Counts what the faults did, over all tests and workers, and says it at the end."""
 
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.support.jobs import Warm, train
-from tests.support.lives import COUNTED, TIMES, Tally, Unbroken
+from tests.support.deaths import COUNTED, TIMES, Tally, Unbroken
 
 
 @pytest.fixture
@@ -16,15 +14,8 @@ def tally(request: pytest.FixtureRequest) -> Tally:
 
 
 @pytest.fixture(scope="session")
-def warm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Warm]:
-    process = Warm(*train("uiat", "by-step", tmp_path_factory.mktemp("warm") / "run"))
-    yield process
-    process.close()
-
-
-@pytest.fixture(scope="session")
-def unbroken(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
-    return Unbroken(warm, tmp_path_factory.mktemp("unbroken"))
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Unbroken:
+    return Unbroken(tmp_path_factory.mktemp("unbroken"))
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.jobs import TINY, Warm
-from tests.support.lives import Tally, compare, count
+from tests.support.deaths import TINY, Tally, run_command
 from tests.support.moments import STEP
-from tests.support.states import final_state
+from tests.support.runs import snapshot
 from uiat.cli import main
 from uiat.runs.run_folder import RunFolder
 
@@ -23,16 +22,14 @@ def write(path: Path) -> None:
     "damage",
     ["cut", *(pytest.param(name, marks=pytest.mark.faults) for name in ("flip", "empty", "foreign", "missing"))],
 )
-def test_a_damaged_data_file(
-    damage: str, warm: Warm, tally: Tally, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_data_file(damage: str, tally: Tally, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, out, whole = tmp_path / "own.npz", tmp_path / "run", tmp_path / "whole"
     write(data)
     begin = ["train", "digits-resnet8-sat", *TINY, "--data.name", str(data), "--method.attack.steps", "1"]
-    end = warm.run([*begin, "--out", str(whole)])
+    end = run_command([*begin, "--out", str(whole)])
     assert end.finished, end.words
     cause = {"how": "call", "moment": "after", "target": STEP, "number": 6}
-    count(warm.run([*begin, "--out", str(out)], cause=cause), tally)
+    tally.end(run_command([*begin, "--out", str(out)], cause=cause))
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     content = data.read_bytes()
     middle = len(content) // 2
@@ -47,5 +44,5 @@ def test_a_damaged_data_file(
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     data.write_bytes(content)
     tally.add("resumes")
-    assert warm.run(["train", "--resume", str(out)]).finished
-    compare(out, final_state(RunFolder.open(whole)), tally)
+    assert run_command(["train", "--resume", str(out)]).finished
+    tally.compare(out, snapshot(RunFolder.open(whole)))

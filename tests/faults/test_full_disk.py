@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.jobs import SYNC, Warm, train
-from tests.support.lives import LARGEST, Tally, Unbroken, compare
+from tests.support.deaths import LARGEST, SYNC, Tally, Unbroken, run_command, train
 from tests.support.moments import LINE, at_call
 from uiat.cli import main
 from uiat.runs.run_folder import RunFolder
@@ -62,19 +61,19 @@ def finish(out: Path, words: str, unbroken: Unbroken, tally: Tally) -> None:
     check_sentence(words, RunFolder(out), "No space left on device")
     tally.add("resumes")
     assert main(train("uiat", "by-epoch", out)) == 0
-    compare(out, unbroken.get("uiat", "by-epoch")[0], tally)
+    tally.compare(out, unbroken.get("uiat", "by-epoch")[0])
 
 
 @pytest.mark.parametrize("size", sampled(range(1000, LARGEST), 16))
-def test_no_room_after_so_many_bytes(size: int, warm: Warm, unbroken: Unbroken, tally: Tally, out: Path) -> None:
+def test_no_room_after_so_many_bytes(size: int, unbroken: Unbroken, tally: Tally, out: Path) -> None:
     """The kernel refuses every byte of a file beyond a size: whatever writes it, in whatever language."""
-    end = warm.run(train("uiat", "by-step", out), cause={"how": "limit", "number": size})
+    end = run_command(train("uiat", "by-step", out), cause={"how": "limit", "number": size})
     assert end.codes == [2], end.words
     tally.add("refused")
     check_sentence(end.words, RunFolder(out), "File too large")
     tally.add("resumes")
-    assert warm.run(train("uiat", "by-step", out)).finished
-    compare(out, unbroken.get("uiat", "by-step")[0], tally)
+    assert run_command(train("uiat", "by-step", out)).finished
+    tally.compare(out, unbroken.get("uiat", "by-step")[0])
 
 
 @contextmanager
@@ -97,28 +96,24 @@ def tmpfs(folder: Path, kilobytes: int) -> Iterator[None]:
 @pytest.mark.faults
 @pytest.mark.parametrize("saving", ["by-epoch", "by-step"])
 @pytest.mark.parametrize("kilobytes", range(4, 150, 16))
-def test_a_disk_that_is_full(
-    kilobytes: int, saving: str, warm: Warm, unbroken: Unbroken, tally: Tally, tmp_path: Path
-) -> None:
+def test_a_disk_that_is_full(kilobytes: int, saving: str, unbroken: Unbroken, tally: Tally, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     with tmpfs(disk, kilobytes):
         out = disk / "run"
-        end = warm.run(train("uiat", saving, out))
+        end = run_command(train("uiat", saving, out))
         assert end.codes == [2], end.words
         tally.add("refused")
         check_sentence(end.words, RunFolder(out), "No space left on device")
         subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
         tally.add("resumes")
-        end = warm.run(train("uiat", saving, out))
+        end = run_command(train("uiat", saving, out))
         assert end.finished, end.words
-        compare(out, unbroken.get("uiat", saving)[0], tally)
+        tally.compare(out, unbroken.get("uiat", saving)[0])
 
 
 @pytest.mark.parametrize("number", sampled(range(1, 8), 3))
-def test_no_room_for_an_evaluation(
-    number: int, warm: Warm, tally: Tally, out: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    assert warm.run(train("uiat", "by-epoch", out)).finished
+def test_no_room_for_an_evaluation(number: int, tally: Tally, out: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert run_command(train("uiat", "by-epoch", out)).finished
     command = [
         "evaluate",
         str(out),

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from tests.support.jobs import EVALUATION, Warm, random_cause, train
-from tests.support.lives import Tally, count
-from tests.support.states import differences
+from tests.support.deaths import EVALUATION, Tally, random_cause, run_command, train
+from tests.support.runs import differences, leaves
 from uiat.runs.run_folder import read_json
 
 TIMES = ("seconds", "environment")
@@ -26,40 +25,33 @@ def found(run: Path) -> dict[str, Any]:
     entries = read_json(run / "result.json")["evaluations"]
     facts = {entry["attack"]: {k: v for k, v in entry.items() if k not in TIMES} for entry in entries}
     assert not list(run.glob("evaluation-*")), "the ledger of a finished evaluation is left"
-    return {**facts, **load_file(run / "found.safetensors")}
+    return dict(leaves("", {**facts, **load_file(run / "found.safetensors")}))
 
 
 @pytest.fixture(scope="session")
-def trained(warm: Warm, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("trained") / "run"
-    assert warm.run(train("uiat", "by-epoch", path)).finished
+    assert run_command(train("uiat", "by-epoch", path)).finished
     return path
 
 
 @pytest.mark.parametrize("number", [0, *(pytest.param(k, marks=pytest.mark.faults) for k in range(1, 6))])
-def test_killed_again_and_again(number: int, warm: Warm, trained: Path, tally: Tally, tmp_path: Path) -> None:
+def test_killed_again_and_again(number: int, trained: Path, tally: Tally, tmp_path: Path) -> None:
     attacks, chance = SETS[number % len(SETS)], random.Random(f"evaluation {number}")
     whole = shutil.copytree(trained, tmp_path / "whole")
-    end = warm.run(evaluate(whole, attacks))
+    end = run_command(evaluate(whole, attacks))
     assert end.finished, end.words
     expected, seconds, deaths, rounds = found(whole), end.seconds, 0, 0
     run = shutil.copytree(trained, tmp_path / "run0")
     while deaths < (3 if number == 0 else 8):
-        end = warm.run(evaluate(run, attacks), cause=random_cause(chance, seconds, EVALUATION, 9000))
+        end = run_command(evaluate(run, attacks), cause=random_cause(chance, seconds, EVALUATION, 9000))
         tally.add("resumes", int("resuming an interrupted evaluation" in end.words))
-        count(end, tally)
+        tally.end(end)
         deaths += end.killed
         if end.finished:
-            compare(run, expected, tally)
+            tally.equal(differences(found(run), expected))
             rounds += 1
             run = shutil.copytree(trained, tmp_path / f"run{rounds}")
-    end = warm.run(evaluate(run, attacks))
-    count(end, tally)
-    compare(run, expected, tally)
-
-
-def compare(run: Path, expected: dict[str, Any], tally: Tally) -> None:
-    odd = differences(found(run), expected)
-    tally.add("runs")
-    tally.add("equal", int(not odd))
-    assert odd == []
+    end = run_command(evaluate(run, attacks))
+    tally.end(end)
+    tally.equal(differences(found(run), expected))

@@ -1,17 +1,19 @@
 """Two processes of a run, one of which is killed: the other ends too, and both resume from the last checkpoint."""
 
+import itertools
 import os
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
-from tests.support.jobs import CALLS, METHODS, Warm, random_cause, train
-from tests.support.lives import LARGEST, Tally, Unbroken, compare, count, folders
+from tests.support.deaths import CALLS, LARGEST, METHODS, Tally, Unbroken, random_cause, run_command, train
+from tests.support.failing_network import run_process
 from tests.support.moments import STEP
-from tests.support.ranks import start
-from tests.support.states import differences, final_state
+from tests.support.processes import fork_ranks
+from tests.support.runs import differences, snapshot
 from uiat.runs.run_folder import RunFolder
 
 TOLERANCE, EPOCHS = 1e-6, 3
@@ -23,73 +25,73 @@ TOLERANCE, EPOCHS = 1e-6, 3
     ("method", "saving"), [("uiat", "by-step"), ("uiat-oneoff", "by-epoch"), ("trades", "by-step")]
 )
 def test_a_rank_is_killed_again_and_again(
-    method: str, saving: str, seed: int, warm: Warm, unbroken: Unbroken, tally: Tally, tmp_path: Path
+    method: str, saving: str, seed: int, unbroken: Unbroken, tally: Tally, tmp_path: Path
 ) -> None:
     expected, seconds = unbroken.get(method, saving, 2)
-    chance, deaths, places = random.Random(f"ranks {method} {seed}"), 0, folders(tmp_path)
+    chance, deaths = random.Random(f"ranks {method} {seed}"), 0
+    places = (tmp_path / f"run{number}" for number in itertools.count())
     out = next(places)
     while deaths < 5:
         tally.add("resumes", int((out / "config.json").exists()))
         cause, rank = random_cause(chance, seconds, CALLS, LARGEST), chance.randint(0, 1)
-        end = warm.run(train(method, saving, out), world=2, cause=cause, rank=rank)
-        count(end, tally)
+        end = run_command(train(method, saving, out), world=2, cause=cause, rank=rank)
+        tally.end(end)
         if end.finished:
-            compare(out, expected, tally, TOLERANCE)
+            tally.compare(out, expected, TOLERANCE)
             out = next(places)
         else:
             deaths += 1
             if 0 in end.codes:  # the other had nothing left to do
                 assert torch.load(RunFolder.open(out).checkpoint, weights_only=True)["epoch"] == EPOCHS + 1
     tally.add("resumes", int((out / "config.json").exists()))
-    end = warm.run(train(method, saving, out), world=2)
+    end = run_command(train(method, saving, out), world=2)
     assert end.finished, end.words
-    compare(out, expected, tally, TOLERANCE)
+    tally.compare(out, expected, TOLERANCE)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("rank", [0, 1])
-def test_the_other_rank_notices(rank: int, warm: Warm, tally: Tally, out: Path) -> None:
+def test_the_other_rank_notices(rank: int, tally: Tally, out: Path) -> None:
     cause = {"how": "call", "moment": "after", "target": STEP, "number": 6}
-    end = warm.run(train("uiat", "by-step", out), world=2, cause=cause, rank=rank)
-    count(end, tally)
+    end = run_command(train("uiat", "by-step", out), world=2, cause=cause, rank=rank)
+    tally.end(end)
     assert (end.codes[rank], end.stuck) == (-9, 0), end.words
     assert end.codes[1 - rank] not in (0, -9)
     tally.add("resumes")
-    assert warm.run(train("uiat", "by-step", out), world=2).finished
+    assert run_command(train("uiat", "by-step", out), world=2).finished
 
 
 @pytest.mark.faults
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs Linux's idle priority")
 @pytest.mark.parametrize("group", range(4))
-def test_the_other_rank_ends_however_slow_gloo_is(group: int, warm: Warm, tally: Tally, tmp_path: Path) -> None:
+def test_the_other_rank_ends_however_slow_gloo_is(group: int, tally: Tally, tmp_path: Path) -> None:
     """Forty deaths where a process that frees its gloo group hangs every second time (pytorch#56297)."""
     for number in range(10):
         rank, step = number % 2, 3 + (group + number) % 8
         cause = {"how": "call", "moment": "before", "target": STEP, "number": step}
         job = train("uiat", "by-step", tmp_path / str(number))
-        end = warm.run(job, world=2, cause=cause, rank=rank, starved=True)
-        count(end, tally)
+        end = run_command(job, world=2, cause=cause, rank=rank, starved=True)
+        tally.end(end)
         assert end.codes[rank] == -9
         assert end.codes[1 - rank] > 0, end.words  # neither finished nor ended by a signal
 
 
 @pytest.mark.faults
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs Linux's idle priority")
-def test_a_finished_rank_ends_however_slow_gloo_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_finished_rank_ends_however_slow_gloo_is(tmp_path: Path) -> None:
     """The state of the run outlives the group here, as in a caller that keeps it: four of five hung before."""
-    monkeypatch.setenv("STARVED", "1")
     for number in range(6):
-        words = train("uiat", "by-step", tmp_path / f"run{number}")
-        for process in start(2, "tests.support.fault_points", "", "0", "9-9", str(tmp_path / "end"), *words):
-            _, said = process.communicate(timeout=300)
-            assert process.returncode == 0, said
+        command = train("uiat", "by-step", tmp_path / f"run{number}")
+        finish = partial(run_process, starved=True)
+        for code, words in fork_ranks(tmp_path, 2, finish, "", 0, [], tmp_path / "end", command):
+            assert code == 0, words
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("worlds", [(2, 1, 2), (1, 2, 1)], ids=["2-1-2", "1-2-1"])
 def test_the_number_of_processes_changes(
-    method: str, worlds: tuple[int, int, int], warm: Warm, tally: Tally, tmp_path: Path
+    method: str, worlds: tuple[int, int, int], tally: Tally, tmp_path: Path
 ) -> None:
     """Two runs whose lives end at the same checkpoints, by other deaths, end in the same state."""
     finals = []
@@ -97,36 +99,33 @@ def test_the_number_of_processes_changes(
         out = tmp_path / moment
         for world, step in zip(worlds[:2], (6, 3), strict=True):
             cause = {"how": "call", "moment": moment, "target": STEP, "number": step}
-            end = warm.run(train(method, "by-step", out), world=world, cause=cause, rank=min(rank, world - 1))
-            count(end, tally)
+            end = run_command(train(method, "by-step", out), world=world, cause=cause, rank=min(rank, world - 1))
+            tally.end(end)
             assert not end.finished
             tally.add("resumes")
-        end = warm.run(train(method, "by-step", out), world=worlds[2])
+        end = run_command(train(method, "by-step", out), world=worlds[2])
         assert end.finished, end.words
-        finals.append(final_state(RunFolder.open(out)))
-    tally.add("runs", 2)
-    odd = differences(finals[0], finals[1], TOLERANCE)
-    tally.add("equal", 0 if odd else 2)
-    assert odd == []
+        finals.append(snapshot(RunFolder.open(out)))
+    tally.equal(differences(finals[0], finals[1], TOLERANCE), runs=2)
     epochs = [line["epoch"] for line in RunFolder.open(out).read_metrics() if line["kind"] == "epoch"]
     assert epochs == [1, 2, 3]
 
 
 @pytest.mark.faults
-def test_all_ranks_go_on_from_the_same_checkpoint(warm: Warm, unbroken: Unbroken, tally: Tally, out: Path) -> None:
+def test_all_ranks_go_on_from_the_same_checkpoint(unbroken: Unbroken, tally: Tally, out: Path) -> None:
     cause = {"how": "call", "moment": "after", "target": STEP, "number": 7}
-    count(warm.run(train("uiat", "by-step", out), world=2, cause=cause, rank=1), tally)
+    tally.end(run_command(train("uiat", "by-step", out), world=2, cause=cause, rank=1))
     run = RunFolder.open(out)
     run.checkpoint.write_bytes(run.checkpoint.read_bytes()[:-1])
     tally.add("damaged")
     tally.add("resumes")
-    end = warm.run(train("uiat", "by-step", out), world=2)
+    end = run_command(train("uiat", "by-step", out), world=2)
     assert end.finished, end.words
     assert end.words.count("checkpoint.previous.pt, at epoch") == 1
-    compare(out, unbroken.get("uiat", "by-step", 2)[0], tally, TOLERANCE)
+    tally.compare(out, unbroken.get("uiat", "by-step", 2)[0], TOLERANCE)
     for path in (run.checkpoint, run.previous):
         path.write_bytes(b"nothing")
-    end = warm.run(train("uiat", "by-step", out), world=2)
+    end = run_command(train("uiat", "by-step", out), world=2)
     assert (end.codes, end.stuck) == ([2, 2], 0), end.words
     assert end.words.count("uiat: ") == 1
     assert "Traceback" not in end.words

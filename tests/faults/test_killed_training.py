@@ -1,13 +1,13 @@
 """Training that is killed at random moments, again and again, ends in the bits of an unbroken run."""
 
+import itertools
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.jobs import CALLS, METHODS, SAVING, Warm, random_cause, train
-from tests.support.lives import LARGEST, Tally, Unbroken, compare, count, folders
+from tests.support.deaths import CALLS, LARGEST, METHODS, SAVING, Tally, Unbroken, random_cause, run_command, train
 
 CASES = [(method, saving, seed) for method in METHODS for saving in SAVING for seed in range(3)]
 SAMPLE = ("uiat", "by-step", 0)
@@ -19,21 +19,21 @@ def marked(case: tuple[str, str, int]) -> Any:
 
 @pytest.mark.parametrize(("method", "saving", "seed"), [marked(case) for case in CASES])
 def test_killed_again_and_again(
-    method: str, saving: str, seed: int, warm: Warm, unbroken: Unbroken, tally: Tally, tmp_path: Path
+    method: str, saving: str, seed: int, unbroken: Unbroken, tally: Tally, tmp_path: Path
 ) -> None:
     expected, seconds = unbroken.get(method, saving)
     chance, wanted = random.Random(f"{method} {saving} {seed}"), 4 if (method, saving, seed) == SAMPLE else 8
-    deaths, places = 0, folders(tmp_path)
+    deaths, places = 0, (tmp_path / f"run{number}" for number in itertools.count())
     out = next(places)
     while deaths < wanted:
         tally.add("resumes", int((out / "config.json").exists()))
-        end = warm.run(train(method, saving, out), cause=random_cause(chance, seconds, CALLS, LARGEST))
-        count(end, tally)
+        end = run_command(train(method, saving, out), cause=random_cause(chance, seconds, CALLS, LARGEST))
+        tally.end(end)
         deaths += end.killed
         if end.finished:
-            compare(out, expected, tally)
+            tally.compare(out, expected)
             out = next(places)
     tally.add("resumes", int((out / "config.json").exists()))
-    end = warm.run(train(method, saving, out))
-    count(end, tally)
-    compare(out, expected, tally)
+    end = run_command(train(method, saving, out))
+    tally.end(end)
+    tally.compare(out, expected)

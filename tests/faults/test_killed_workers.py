@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.jobs import train
-from tests.support.lives import Tally, compare
+from tests.support.deaths import Tally, train
 from tests.support.processes import finish, spawn
-from tests.support.states import final_state
+from tests.support.runs import snapshot
 from uiat.cli.launch import cores
 from uiat.runs.run_folder import RunFolder
 
@@ -78,7 +77,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     out = tmp_path_factory.mktemp("whole") / "run"
     code, _, said = finish(start(out))
     assert code == 0, said
-    return final_state(RunFolder.open(out))
+    return snapshot(RunFolder.open(out))
 
 
 @pytest.mark.parametrize("number", range(10))
@@ -108,4 +107,4 @@ def test_a_killed_worker_is_started_again(number: int, whole: dict[str, Any], ta
     assert restarted <= SECONDS, said
     for name in ("kills", "resumes", "restarts"):
         tally.add(name)
-    compare(out, whole, tally, TOLERANCE)
+    tally.compare(out, whole, TOLERANCE)

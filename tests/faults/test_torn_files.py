@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.lives import Tally
-from tests.support.runs import CPU, begin, go_on, splits, tiny
-from tests.support.states import differences, final_state
+from tests.support.deaths import Tally
+from tests.support.runs import CPU, begin, go_on, snapshot, splits, tiny
 from uiat.engine.setup import build_state
 from uiat.runs.checkpoint import Checkpointer
 from uiat.runs.run_folder import RunFolder
@@ -38,7 +37,7 @@ class Finished:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
     run = begin(CONFIG, tmp_path_factory.mktemp("finished") / "run")
-    return Finished(run, final_state(run))
+    return Finished(run, snapshot(run))
 
 
 @pytest.fixture
@@ -95,8 +94,5 @@ def test_the_run_ends_in_the_same_bits(
     tally.add("damaged")
     tally.add("resumes")
     assert go_on(run)
-    odd = differences(final_state(run), finished.state)
-    tally.add("runs")
-    tally.add("equal", int(not odd))
-    assert odd == []
+    tally.compare(run.path, finished.state)
     assert not is_noticed(run)  # all is whole again

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.models.test_ordinary import noise, settled
-from tests.support.ordinary import LeNet, NormedLeNet
+from tests.support.networks import LeNet, NormedLeNet
 from uiat.attacks import PGD
 from uiat.crafting import crafting
 from uiat.engine.pass_counter import PassCounter

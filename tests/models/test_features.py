@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.support.model_helpers import data
-from tests.support.zoo import AlexLike, ConvHead, Halves, Mean, Reused, SwinLike, cnn, hooks, mlp
+from tests.support.networks import AlexLike, ConvHead, Halves, Mean, Reused, SwinLike, cnn, data, hooks, mlp
 from uiat.errors import UserError
 from uiat.models import ModelConfig, Normalize, PreActResNet, ResNet, WideResNet, penultimate
 

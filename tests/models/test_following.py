@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.models.test_ordinary import noise, settled
-from tests.support.ordinary import NormedLeNet
+from tests.support.networks import NormedLeNet
 from uiat.attacks import PGD
 from uiat.crafting import crafting
 from uiat.models import ResNet, penultimate

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from tests.support.calls import call, refused
-from tests.support.model_helpers import data
+from tests.support.networks import data
 from tests.support.runs import TINY, tiny
 from uiat import UserError, models
 from uiat.config import from_json, to_json

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import fx, nn
 
-from tests.support.model_helpers import data, settle
+from tests.support.networks import data, settle
 from uiat.errors import UserError
 from uiat.models import DESCRIPTIONS, MODELS, Normalize, PreActResNet, ResNet, WideResNet, get_model
 

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.support import ordinary
+from tests.support import networks as ordinary
 from uiat.crafting import crafting
 from uiat.methods import METHODS
 from uiat.models.fast import speed_up, to_channels_last

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.support.model_helpers import CIFAR, batch_norm, data, names, parameters, settle
+from tests.support.networks import CIFAR, batch_norm, data, names, parameters, settle
 from uiat.errors import UserError
 from uiat.models import PreActResNet, get_model
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.model_helpers import CIFAR, batch_norm, data, names, parameters
+from tests.support.networks import CIFAR, batch_norm, data, names, parameters
 from uiat.errors import UserError
 from uiat.models import ResNet, get_model
 

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.support.model_helpers import data
-from tests.support.zoo import AlexLike, Halves, SwinLike, cnn, hooks
+from tests.support.networks import AlexLike, Halves, SwinLike, cnn, data, hooks
 from uiat.models import PreActResNet, ResNet, penultimate
 from uiat.models.features import Features
 

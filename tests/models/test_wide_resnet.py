@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from tests.support.model_helpers import CIFAR, batch_norm, data, names, parameters, settle
+from tests.support.networks import CIFAR, batch_norm, data, names, parameters, settle
 from uiat.errors import UserError
 from uiat.models import WideResNet, get_model
 

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.doc_pages import ROOT
-from tests.support.report_page import EVIL, EXAMPLES, FLAGS, folder, payload, probabilities, report
-from tests.support.report_runs import copy_of
+from tests.support.documents import ROOT
+from tests.support.reports import EVIL, EXAMPLES, FLAGS, copy_of, folder, payload, probabilities, report
 from uiat.cli import main
 from uiat.runs.run_folder import RunFolder
 

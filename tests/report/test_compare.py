@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from scipy.stats import chi2
 
 from tests.support.calls import call, refused
-from tests.support.report_runs import METHODS, copy_of, paths, three_runs
+from tests.support.reports import METHODS, copy_of, paths, three_runs
 from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import compare_verdicts, pack_verdicts, unpack_verdicts
 from uiat.report.page.comparison import compare_runs, strength

@@ -9,8 +9,20 @@ import pytest
 import torch
 
 from tests.support.calls import call, refused
-from tests.support.report_page import EVIL, EXAMPLES, FLAGS, folder, frames, opened, payload, probabilities, report
-from tests.support.report_runs import copy_of, paths, three_runs
+from tests.support.reports import (
+    EVIL,
+    EXAMPLES,
+    FLAGS,
+    copy_of,
+    folder,
+    frames,
+    opened,
+    paths,
+    payload,
+    probabilities,
+    report,
+    three_runs,
+)
 from uiat.report.page.comparison import compare_runs
 from uiat.report.page.frames import INVERSE_FRAMES, Walk, make_frames
 from uiat.report.page.network_summary import NetworkSummarizer, SummaryOptions

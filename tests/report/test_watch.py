@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.calls import call, refused
-from tests.support.report_runs import copy_of, paths
+from tests.support.reports import copy_of, paths
 from uiat.cli.watch import LEVELS, sparkline
 from uiat.runs.run_folder import RunFolder
 

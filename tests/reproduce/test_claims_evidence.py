@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.finished import first_of, learned, measured, raced, trained
+from tests.support.tiny import first_of, learned, measured, raced, trained
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.claims import UNDECIDED, Finding, decide, missing, overall
 from uiat.reproduce.claims_list import all_claims

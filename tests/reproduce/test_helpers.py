@@ -8,9 +8,8 @@ import pytest
 
 from tests.reproduce.test_runs import begun, trained
 from tests.support.calls import call
-from tests.support.forks import fork
 from tests.support.moments import STEP
-from tests.support.tiny import TINY, tiny_scale
+from tests.support.tiny import TINY, fork_command, tiny_scale
 from uiat.data import load_splits
 from uiat.distributed import pick_device
 from uiat.engine import loop
@@ -82,11 +81,11 @@ def test_it_is_the_helper_that_hat_would_train(tmp_path: Path, capsys: pytest.Ca
 def test_killed_and_started_again(step: int, in_hat: bool, tmp_path: Path) -> None:
     """Killed in the helper's training, or in HAT's: no epoch of the helper is made twice."""
     out, cell = tmp_path / "out", hat()
-    code, words = fork(tmp_path / "1.txt", *ONE, str(out), kill_at=f"{STEP}:{step}").end()
+    code, words = fork_command(tmp_path / "1.txt", *ONE, str(out), kill_at=f"{STEP}:{step}").end()
     assert code == -signal.SIGKILL, words
     kept = trained(out)
     assert len(kept) == in_hat
-    code, words = fork(tmp_path / "2.txt", *ONE, str(out)).end()
+    code, words = fork_command(tmp_path / "2.txt", *ONE, str(out)).end()
     assert code == 0, words
     names = [name.rpartition("-s0")[0] for name in begun(words)]
     assert names == (["digits-hat"] if in_hat else ["digits-natural", "digits-hat"])
@@ -101,7 +100,7 @@ def test_two_commands_make_it_once(tmp_path: Path) -> None:
     """Tables 1 and 3 at once: four HAT runs, of which three wait, or do others, while one process makes the helper."""
     out = tmp_path / "out"
     words = ("--only", "hat", "--jobs", "0", "--out", str(out))
-    pair = [fork(tmp_path / f"{name}.txt", "reproduce", name, *words) for name in ("table1", "table3")]
+    pair = [fork_command(tmp_path / f"{name}.txt", "reproduce", name, *words) for name in ("table1", "table3")]
     ends = [process.end() for process in pair]
     assert [code for code, _ in ends] == [0, 0], ends
     made = [begun(words) for _, words in ends]

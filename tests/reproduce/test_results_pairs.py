@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.results_pairs import Published, front_verdict, in_short, plus_verdict
-from tests.support.finished import first_of, measured
+from tests.support.tiny import first_of, measured
 from uiat.config import AnyConfig
 from uiat.recipes.plus import boosted, uiat_plus
 from uiat.reproduce.cell import Cell

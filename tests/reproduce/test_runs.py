@@ -14,9 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from tests.support.calls import call, refused
-from tests.support.forks import fork
 from tests.support.moments import LINE
-from tests.support.tiny import tiny_scale
+from tests.support.tiny import fork_command, tiny_scale
 from uiat.cli import main
 from uiat.engine import loop
 from uiat.reproduce import runner, scales
@@ -61,12 +60,12 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
     """Killed in the third training, between two epochs: two runs stay unchanged, one resumes, two are made."""
     out = tmp_path / "out"
     args = ("reproduce", "table6", "--jobs", "0", "--out", str(out))
-    code, words = fork(tmp_path / "1.txt", *args, kill_at=f"{LINE}:8").end()
+    code, words = fork_command(tmp_path / "1.txt", *args, kill_at=f"{LINE}:8").end()
     assert code == -signal.SIGKILL, words
     assert len(begun(words)) == 3
     kept = trained(out)
     assert len(kept) == 2
-    code, words = fork(tmp_path / "2.txt", *args).end()
+    code, words = fork_command(tmp_path / "2.txt", *args).end()
     assert code == 0, words
     after = trained(out)
     assert len(after) == 5
@@ -78,12 +77,12 @@ def test_killed_and_started_again(tmp_path: Path) -> None:
 def test_killed_in_a_measurement(tmp_path: Path) -> None:
     out = tmp_path / "out"
     args = ("reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(out))
-    code, words = fork(tmp_path / "1.txt", *args, kill_at="uiat.evaluation.ledger.write_tensors:1").end()
+    code, words = fork_command(tmp_path / "1.txt", *args, kill_at="uiat.evaluation.ledger.write_tensors:1").end()
     assert code == -signal.SIGKILL, words
     kept = trained(out)
     assert len(kept) == 1
     assert len(list(out.glob("runs/*/measures/*.unfinished.safetensors"))) == 1
-    code, words = fork(tmp_path / "2.txt", *args).end()
+    code, words = fork_command(tmp_path / "2.txt", *args).end()
     assert code == 0, words
     assert trained(out) == kept
     assert len(list(out.glob("runs/*/measures/*.json"))) == 3
@@ -93,7 +92,7 @@ def test_killed_in_a_measurement(tmp_path: Path) -> None:
 def test_two_commands_at_once_share_the_work(tmp_path: Path) -> None:
     out = tmp_path / "out"
     args = ("reproduce", "table6", "fig3", "--jobs", "0", "--out", str(out))
-    pair = [fork(tmp_path / f"{k}.txt", *args) for k in range(2)]
+    pair = [fork_command(tmp_path / f"{k}.txt", *args) for k in range(2)]
     ends = [process.end() for process in pair]
     assert [code for code, _ in ends] == [0, 0], ends
     made = [begun(words) for _, words in ends]
@@ -113,7 +112,7 @@ def test_workers_and_a_stop(tmp_path: Path) -> None:
     """SIGTERM while two workers train: all is saved, exit code 143, and the same command resumes."""
     out = tmp_path / "out"
     args = ("reproduce", "table1", "table6", "--out", str(out), "--jobs")
-    process = fork(tmp_path / "1.txt", *args, "2")
+    process = fork_command(tmp_path / "1.txt", *args, "2")
     wait_for("runs/*/checkpoint.pt", out)
     os.kill(process.pid, signal.SIGTERM)
     code, words = process.end()
@@ -122,7 +121,7 @@ def test_workers_and_a_stop(tmp_path: Path) -> None:
     kept = trained(out)
     assert len(kept) < 12
     assert {path.name for path in (out / "logs").iterdir()} == {"worker-1.txt", "worker-2.txt"}
-    code, words = fork(tmp_path / "2.txt", *args, "0").end()
+    code, words = fork_command(tmp_path / "2.txt", *args, "0").end()
     assert code == 0, words
     after = trained(out)
     assert len(after) == 12, "eleven, and HAT's helper"
@@ -133,7 +132,7 @@ def test_workers_and_a_stop(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    process = fork(tmp_path / "1.txt", "reproduce", "all", "--jobs", "1", "--out", str(out))
+    process = fork_command(tmp_path / "1.txt", "reproduce", "all", "--jobs", "1", "--out", str(out))
     wait_for("runs/*/checkpoint.pt", out)
     os.kill(process.pid, signal.SIGKILL)
     process.end()
@@ -148,7 +147,7 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
 def test_workers_make_everything(tmp_path: Path) -> None:
     """Two worker processes from beginning to end; the progress of all of them is one line."""
     out = tmp_path / "out"
-    code, words = fork(tmp_path / "1.txt", "reproduce", "all", "--jobs", "2", "--out", str(out)).end()
+    code, words = fork_command(tmp_path / "1.txt", "reproduce", "all", "--jobs", "2", "--out", str(out)).end()
     assert code == 0, words
     logs = [begun(path.read_text(encoding="utf-8")) for path in (out / "logs").iterdir()]
     assert all(logs)

@@ -10,8 +10,7 @@ import torch
 from benchmarks import results_page
 from benchmarks.results_claims import tally
 from benchmarks.results_pairs import Published, nearness
-from tests.support.finished import first_of, trained
-from tests.support.tiny import TINY, tiny_scale
+from tests.support.tiny import TINY, first_of, tiny_scale, trained
 from uiat.evaluation.intervals import paired
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.claims import Claim, Comparison, Finding

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from tests.support.calls import call
-from tests.support.forks import fork
 from tests.support.moments import STEP
-from tests.support.tiny import TINY, tiny_scale
+from tests.support.tiny import TINY, fork_command, tiny_scale
 from tools.publish_runs import publish
 from uiat.cli.reproduce import STOPPED
 from uiat.cli.reproduce_job import default_folder
@@ -118,19 +117,19 @@ def test_a_stopped_cell_is_a_temporary_failure(tmp_path: Path, capsys: pytest.Ca
     """A real SIGTERM in the second epoch."""
     out = tmp_path / "out"
     command = planned(capsys, "fig1", "--only", "natural", "--out", str(out))
-    code, words = fork(tmp_path / "1.txt", *command, stop_at=f"{STEP}:3").end()
+    code, words = fork_command(tmp_path / "1.txt", *command, stop_at=f"{STEP}:3").end()
     assert (code, STOPPED) == (os.EX_TEMPFAIL, 75), words
     assert "run the same command to resume" in words
     (checkpoint,) = out.glob("runs/*/checkpoint.pt")
     assert not (checkpoint.parent / "result.json").exists()
-    code, words = fork(tmp_path / "2.txt", *command).end()
+    code, words = fork_command(tmp_path / "2.txt", *command).end()
     assert code == 0, words
     assert "resuming at epoch 2, after step 1" in words
 
 
 def test_a_stopped_plan_has_the_code_of_its_signal(tmp_path: Path) -> None:
     args = ("reproduce", "fig1", "--only", "natural", "--jobs", "0", "--out", str(tmp_path / "out"))
-    code, words = fork(tmp_path / "1.txt", *args, stop_at=f"{STEP}:3").end()
+    code, words = fork_command(tmp_path / "1.txt", *args, stop_at=f"{STEP}:3").end()
     assert code == 128 + signal.SIGTERM, words
     assert "run the same command to resume" in words
 

@@ -14,9 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.calls import call
-from tests.support.finished import raced
-from tests.support.forks import fork
-from tests.support.tiny import TINY, tiny_scale
+from tests.support.tiny import TINY, fork_command, raced, tiny_scale
 from uiat.bench.interleaved_timing import Rounds, time_methods
 from uiat.bench.pass_count import passes_per_image
 from uiat.methods import METHODS
@@ -177,7 +175,7 @@ def test_two_commands_at_once_do_not_time_under_load(
     The other command stands still until the benchmark waits for it, so that it cannot be done before, on any machine.
     """
     out, held, first = tmp_path / "out", [], []
-    process = fork(tmp_path / "1.txt", "reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(out))
+    process = fork_command(tmp_path / "1.txt", "reproduce", "table6", "--only", "iat", "--jobs", "0", "--out", str(out))
     while not held_here(out):
         time.sleep(0.01)
     os.kill(process.pid, signal.SIGSTOP)

@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tests.support.model_helpers import data
+from tests.support.networks import data
 from uiat.models import PreActResNet, ResNet, WideResNet
 from uiat.models.fast import speed_up
 from uiat.models.folding import AcceleratedCopy

@@ -1,16 +1,25 @@
-"""Ending a process at a chosen moment: the n-th call of a function.
+"""Acting at a chosen moment: the n-th call of a function.
 
 The moments of a run are calls of public functions: a step, a line of metrics, a file that takes its place. A test that
 kills goes through `at_call` with one of these, and knows nothing else of the code.
+
+`python -m tests.support.moments ARGS…` runs the command line; rank DIE_RANK kills itself before its step DIE_STEP,
+unless torchrun has started it again.
 """
 
 import os
 import signal
+import sys
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+from uiat.cli import main
+from uiat.distributed import restarted
 
 STEP = "uiat.engine.loop.train_step"
 LINE = "uiat.engine.loop.append_metrics"
@@ -27,9 +36,21 @@ def kill() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
+def terminate() -> None:
+    """Ask this process to stop, as a scheduler does."""
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
 def die() -> None:
     """End what runs here, but not this process."""
     raise Killed
+
+
+def pause(ready: Path, go: Path) -> None:
+    """Make the file `ready`, then wait for `go`."""
+    ready.touch()
+    while not go.exists():
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -37,7 +58,8 @@ def at_call(target: str, number: int, act: Callable[[], None], *, before: bool =
     """Within it, `act` runs right after (or before) the call of this number, from 1; yields the count of calls."""
     calls = [0]
     with pytest.MonkeyPatch.context() as patch:
-        original: Callable[..., Any] = _resolve(target)
+        module, name = target.rsplit(".", 1)
+        original: Callable[..., Any] = getattr(__import__(module, fromlist=[name]), name)
 
         def counted(*args: Any, **kwargs: Any) -> Any:
             calls[0] += 1
@@ -52,6 +74,13 @@ def at_call(target: str, number: int, act: Callable[[], None], *, before: bool =
         yield calls
 
 
-def _resolve(target: str) -> Any:
-    module, name = target.rsplit(".", 1)
-    return getattr(__import__(module, fromlist=[name]), name)
+def main_at_call(args: list[str], target: str, number: int, act: Callable[[], None], *, before: bool = False) -> int:
+    """Run a command, and act at a call within it; return its exit code."""
+    with at_call(target, number, act, before=before):
+        return main(args)
+
+
+if __name__ == "__main__":
+    dies = os.environ["RANK"] == os.environ["DIE_RANK"] and not restarted()
+    with at_call(STEP, int(os.environ["DIE_STEP"]), kill, before=True) if dies else nullcontext():
+        sys.exit(main())

@@ -1,19 +1,24 @@
-"""Starting the command line in a process of its own."""
+"""Commands in other processes: in a new interpreter, in a fork of this one, or on each rank of a run."""
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
+PATIENCE = 1800
+"""Seconds that a process may take on a busy machine."""
 
 
 def spawn(module: str, *args: str, cwd: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
-    """Start `python -m MODULE ARGS…` with one thread, from the root of the repository or another folder.
-
-    It hears Ctrl-C and SIGHUP, also where the tests themselves run in the background or under nohup, which ignore them.
-    """
+    """Start `python -m MODULE ARGS…` with one thread, from the root of the repository or another folder."""
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "COLUMNS": "120", **environment}
     return subprocess.Popen(
         [sys.executable, "-m", module, *args],
@@ -23,17 +28,76 @@ def spawn(module: str, *args: str, cwd: Path = ROOT, **environment: str) -> subp
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=hear_signals,
+        preexec_fn=restore_signals,
     )
 
 
-def hear_signals() -> None:
-    """Let Ctrl-C and SIGHUP have their effect."""
+def restore_signals() -> None:
+    """Let Ctrl-C and SIGHUP have their effect, also where the tests run in the background or under nohup."""
     for name in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(name, signal.SIG_DFL)
+        signal.signal(name, signal.default_int_handler if name == signal.SIGINT else signal.SIG_DFL)
 
 
-def finish(process: subprocess.Popen[str], words: str = "") -> tuple[int, str, str]:
-    """Give a process its input, wait for it, and return (exit code, stdout, stderr)."""
-    out, err = process.communicate(words, timeout=1800)
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    """Wait for a process, and return (exit code, stdout, stderr)."""
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
+
+
+@dataclass(frozen=True)
+class Fork:
+    """A fork of this process, and the file that its output goes to."""
+
+    pid: int
+    log: Path
+
+    def wait_for(self, file: Path) -> None:
+        """Wait until it has made a file; it must not have ended before."""
+        while not file.exists():
+            assert os.waitpid(self.pid, os.WNOHANG)[0] == 0, self.log.read_text(encoding="utf-8")
+            time.sleep(0.02)
+
+    def end(self) -> tuple[int, str]:
+        """Wait for it, and return its exit code (−9 for SIGKILL) and its output."""
+        code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return code, self.log.read_text(encoding="utf-8")
+
+
+def fork(log: Path, function: Callable[..., int | None], *args: Any, **environment: str) -> Fork:
+    """Call a function in a fork, where nothing is imported again; what it returns is the exit code."""
+    pid = os.fork()
+    if pid:
+        return Fork(pid, log)
+    code = 70
+    try:
+        os.environ.update(environment)
+        restore_signals()
+        signal.alarm(PATIENCE)  # ends a fork that hangs
+        sys.stdout = sys.stderr = log.open("w", encoding="utf-8", buffering=1)
+        for stream in (1, 2):
+            os.dup2(sys.stdout.fileno(), stream)
+        code = function(*args) or 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def ranks(world: int) -> list[dict[str, str]]:
+    """Return the environment of each rank of a run, as torchrun sets it."""
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": str(world)}
+    return [{**shared, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(world)]
+
+
+def fork_ranks(folder: Path, world: int, function: Callable[..., int | None], *args: Any) -> list[tuple[int, str]]:
+    """Call a function in a fork for each rank; return exit codes and outputs. Logs are in the folder."""
+    folder.mkdir(exist_ok=True)
+    forks = [fork(folder / f"rank-{rank['RANK']}.txt", function, *args, **rank) for rank in ranks(world)]
+    return [each.end() for each in forks]

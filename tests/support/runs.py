@@ -111,7 +111,7 @@ def snapshot(run: RunFolder) -> dict[str, object]:
             p.name for p in run.path.iterdir() if p.name not in {*there, "data.json"}
         ),  # which the command line adds,
     }
-    return dict(_leaves("", parts))
+    return dict(leaves("", parts))
 
 
 def changes_of_settings(card: dict[str, Any]) -> list[dict[str, Any]]:
@@ -122,20 +122,35 @@ def changes_of_settings(card: dict[str, Any]) -> list[dict[str, Any]]:
 
 def assert_same(run: RunFolder, expected: dict[str, object]) -> None:
     """Compare what a run left with the snapshot of another one."""
-    found = snapshot(run)
-    assert found.keys() == expected.keys()
-    assert [name for name in expected if found[name] != expected[name]] == []
+    assert differences(snapshot(run), expected) == []
 
 
-def _leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
+def differences(found: dict[str, object], expected: dict[str, object], tolerance: float = 0.0) -> list[str]:
+    """Return the names of the parts that differ: in a bit, or by more than the tolerance."""
+    odd = sorted(found.keys() ^ expected.keys())
+    return odd + [name for name in found.keys() & expected.keys() if not _near(found[name], expected[name], tolerance)]
+
+
+def _near(one: object, other: object, tolerance: float) -> bool:
+    if one == other or not tolerance:
+        return one == other
+    if isinstance(one, float) and isinstance(other, float):
+        return abs(one - other) <= tolerance
+    if isinstance(one, tuple) and isinstance(other, tuple) and one[:2] == other[:2] and one[0].is_floating_point:
+        values = [torch.frombuffer(bytearray(content), dtype=one[0]) for content in (one[2], other[2])]
+        return torch.allclose(*values, rtol=0, atol=tolerance, equal_nan=True)
+    return False
+
+
+def leaves(name: str, value: object) -> Iterator[tuple[str, object]]:
     if isinstance(value, Tensor):
         yield name, (value.dtype, tuple(value.shape), value.detach().contiguous().numpy().tobytes())
     elif isinstance(value, dict):
         for key, item in value.items():
-            yield from _leaves(f"{name}/{key}", item)
+            yield from leaves(f"{name}/{key}", item)
     elif isinstance(value, list | tuple):
         yield f"{name}/len", len(value)
         for key, item in enumerate(value):
-            yield from _leaves(f"{name}/{key}", item)
+            yield from leaves(f"{name}/{key}", item)
     else:
         yield name, value

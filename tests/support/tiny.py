@@ -1,22 +1,34 @@
-"""The smoke scale made tiny: the same experiments, runs of a fraction of a second."""
+"""The smoke scale made tiny, with runs of a fraction of a second; and files that look finished.
+
+`python -m tests.support.tiny ARGS…` runs the command line at this scale, as the workers of a tiny command do.
+"""
 
 import os
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import Tensor
 
-from tests.support.processes import ROOT
+from tests.support.moments import at_call, kill, terminate
+from tests.support.processes import ROOT, Fork, fork
 from uiat.attacks import PGD
+from uiat.cli import main
 from uiat.config import AnyConfig
+from uiat.io import write_json, write_tensors
 from uiat.models import ResNet
 from uiat.recipes.paper import as_single_step
 from uiat.reproduce import scales, timing, workers
-from uiat.reproduce.measures import Watch
+from uiat.reproduce.cell import Cell, Store
+from uiat.reproduce.measures import LEARNING_FILE, LEARNING_LINES, Measure, Watch
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.stand_in import stand_in_name
+from uiat.reproduce.timing import Timing
 from uiat.targets import InstanceInverse
 
 WIDTHS = {"ResNet-18": 2, "WRN-28": 3, "WRN-34": 4}
@@ -82,6 +94,59 @@ def tiny_scale() -> Iterator[Scale]:
         patch.setitem(scales.SCALES, "smoke", TINY)
         patch.setattr(timing, "FEWEST", 1)
         patch.setattr(timing, "CHEAP_SECONDS", 0.0)
-        patch.setattr(workers, "PROGRAM", "tests.support.reproduce_child")
+        patch.setattr(workers, "PROGRAM", "tests.support.tiny")
         patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # workers do not look in the current folder
         yield TINY
+
+
+def fork_command(log: Path, *args: str, kill_at: str = "", stop_at: str = "") -> Fork:
+    """Start a command in a fork; right after the call `kill_at` or `stop_at`, TARGET:NUMBER, it is ended."""
+
+    def command() -> int:
+        target, _, number = (kill_at or stop_at).rpartition(":")
+        act = kill if kill_at else terminate
+        with tiny_scale(), at_call(target, int(number), act) if target else nullcontext():
+            return main(list(args))
+
+    return fork(log, command)
+
+
+def first_of(n: int, share: float) -> Tensor:
+    """Return verdicts on n images of which the first ones are right: more of them is right wherever fewer is."""
+    return torch.arange(n) < round(share * n)
+
+
+def trained(cell: Cell, out: Path, seed: int) -> Store:
+    """Write what tells that a run is trained."""
+    store = Store(cell.at_seed(seed), out)
+    store.measures.mkdir(parents=True, exist_ok=True)
+    write_json(store.run.result, {"config": {}})
+    return store
+
+
+def measured(cell: Cell, measure: Measure, tensors: dict[str, Tensor], out: Path, seeds: int = 2) -> None:
+    """Write a measurement of a trained run, the same at every seed."""
+    for seed in range(seeds):
+        trained(cell, out, seed).keep(measure, ({}, tensors))
+
+
+def learned(cell: Cell, robust: list[Tensor], out: Path, seeds: int = 2) -> None:
+    """Write the learning curve of a trained run: verdicts on the test set under attack, epoch by epoch."""
+    for seed in range(seeds):
+        store = trained(cell, out, seed)
+        lines = {f"{line}/{epoch}": verdicts for epoch, verdicts in enumerate(robust, 1) for line in LEARNING_LINES}
+        others = {name: ~verdicts for name, verdicts in lines.items() if not name.startswith("test robust")}
+        write_tensors(store.path / LEARNING_FILE, lines | others)
+
+
+def raced(timing: Timing, seconds: dict[str, list[float]], out: Path) -> None:
+    """Write the seconds of an epoch of each method, round by round."""
+    path = timing.file(out, torch.device("cpu"))
+    path.parent.mkdir(parents=True, exist_ok=True)
+    steps = {method: [value / timing.steps for value in rounds] for method, rounds in seconds.items()}
+    write_json(path, {"seconds_a_step": steps})
+
+
+if __name__ == "__main__":
+    with tiny_scale():
+        sys.exit(main())

@@ -1,5 +1,6 @@
 """Attacks stay where they say they stay, find what others find, and climb what they say they climb."""
 
+import warnings
 from typing import Any
 
 import pytest
@@ -8,11 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from tests.support.oracle import ep, fb
 from tests.twins import attacks as twin_attacks
 from uiat.attacks import ATTACKS, FGSM, NFGSM, PGD, RSFGSM, Attack
 from uiat.balls import BALLS
 from uiat.rng import Draws
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", DeprecationWarning)  # it imports scipy.ndimage.filters
+    import eagerpy
+    import foolbox
+
+ep: Any = eagerpy
+fb: Any = foolbox
+
 
 NORMS: list[Any] = ["linf", "l2"]
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
 import uiat.wrap
-from tests.support.ordinary import NormedLeNet
+from tests.support.networks import NormedLeNet
 from uiat import UIAT, Batch, Clock, DataSpec, Normalized, UserError, evaluate, indexed, logits_of
 from uiat.models import penultimate
 from uiat.models.fast import speed_up

@@ -1,13 +1,17 @@
-"""Runs made by hand: a network with weights that are not fresh, in a folder such as training leaves."""
+"""Runs made by hand, as training leaves them, and reading their exports in a process that has no `uiat`."""
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.support.model_helpers import settle
+from tests.support.networks import settle
 from tests.support.runs import tiny
 from uiat.config import AnyConfig, to_json
 from uiat.io import write_json, write_tensors
@@ -58,3 +62,22 @@ def make_run(path: Path, model: ModelConfig, spec: DataSpec, **changes: Any) -> 
     card = {"schema": 1, "config": to_json(config), "data": {"name": "digits", **facts, **counts}}
     write_json(run.result, {**card, "evaluations": [], **changes})
     return run, logits
+
+
+READER = Path(__file__).with_name("export_reader.py")
+
+
+def read_logits(folders: dict[Path, Tensor]) -> list[Tensor]:
+    """Return the logits of the exports in these folders for the images given with each."""
+    for folder, x in folders.items():
+        save_file({"x": x}, folder / "x.safetensors")
+    done = subprocess.run(
+        [sys.executable, "-I", "-B", str(READER), *map(str, folders)],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=1800,
+    )
+    assert done.returncode == 0, done.stderr
+    return [load_file(folder / "logits.safetensors")["logits"] for folder in folders]

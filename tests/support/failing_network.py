@@ -1,23 +1,18 @@
-"""A network that fails at chosen steps of a run.
-
-`python -m tests.support.fault_points KIND RANK PLACES OUT ARGS…` is one process of a run of this network that fails, on
-that rank, at PLACES (1-2,2-3: epoch 1, step 2 and so on); it runs the command ARGS and leaves its last weights in
-OUT.RANK. Where STARVED is set, gloo's threads hardly run from its second step on.
-"""
+"""A network that fails at chosen steps of a run."""
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.support.deaths import starve
 from tests.support.moments import STEP, at_call
-from tests.support.warm import starve
 from uiat.cli import main
 from uiat.distributed import rank
 from uiat.engine import loop
@@ -116,28 +111,24 @@ def script(kind: str = "", *places: tuple[int, int], on: int = 0) -> Iterator[py
         yield patch
 
 
-def run_process(kind: str, on: str, places: str, out: str, *args: str) -> int:
-    steps = [(int(place.split("-")[0]), int(place.split("-")[1])) for place in places.split(",")]
-    last: dict[int, State] = {}
+def run_process(
+    kind: str, on: int, places: list[tuple[int, int]], out: Path, args: list[str], *, starved: bool = False
+) -> int:
+    """Run a command as one process of a run that fails on this rank, and save its last weights in OUT.RANK.
 
-    with script(kind, *steps, on=int(on)) as patch:
+    With `starved`, gloo's threads hardly run from the second step on.
+    """
+    last: list[State] = []
+    with script(kind, *places, on=on) as patch:
         step = vars(loop)["train_step"]
 
         def kept(state: State, *rest: Any, **settings: Any) -> Any:
-            last[rank()] = state
+            last[:] = [state]
             return step(state, *rest, **settings)
 
         patch.setattr(loop, "train_step", kept)
-        with at_call(STEP, 2, starve, before=True) if "STARVED" in os.environ else nullcontext():
-            code = main(list(args))
-    for own_rank, state in last.items():
-        torch.save({**state.model.state_dict(), **state.method.state_dict()}, f"{out}.{own_rank}")
+        with at_call(STEP, 2, starve, before=True) if starved else nullcontext():
+            code = main(args)
+    for state in last:
+        torch.save({**state.model.state_dict(), **state.method.state_dict()}, f"{out}.{os.environ['RANK']}")
     return code
-
-
-if __name__ == "__main__":
-    torch.set_num_threads(1)
-    # The module that was imported by name, not this one: its classes are the ones that are registered.
-    from tests.support import fault_points as faults
-
-    sys.exit(faults.run_process(*sys.argv[1:]))
