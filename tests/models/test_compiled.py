@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.models.test_ordinary import noise, settled
+from tests.models.test_folding import CASES, images, settled
 from tests.support.networks import LeNet, NormedLeNet
 from uiat.attacks import PGD
 from uiat.crafting import crafting
@@ -36,6 +36,15 @@ class Explodes(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         raise RuntimeError("the backward cannot be compiled")
+
+
+def nowhere(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
+    """Stands for a machine without a compiler."""
+
+    def run(x: Tensor) -> Any:
+        raise RuntimeError("no C++ compiler\nfound")
+
+    return run
 
 
 def on_other_shapes(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
@@ -73,6 +82,10 @@ def batch(samples: int) -> Batch:
     return Batch(torch.rand(samples, 1, 8, 8, generator=g), torch.arange(samples) % 10, torch.arange(samples))
 
 
+def noise(samples: int = 2) -> Tensor:
+    return batch(samples).x
+
+
 def losses(model: AcceleratedModel) -> list[Tensor]:
     """Take three steps, the last with a smaller batch."""
     method, optimizer = METHODS["uiat"].build(SPEC), torch.optim.SGD(model.parameters(), lr=0.1)
@@ -86,13 +99,13 @@ def losses(model: AcceleratedModel) -> list[Tensor]:
     return [*found, *(value for value in model.state_dict().values() if value.is_floating_point())]
 
 
-@pytest.mark.parametrize("fails", [on_other_shapes, in_backward, when_frozen])
+@pytest.mark.parametrize("fails", [nowhere, on_other_shapes, in_backward, when_frozen])
 @pytest.mark.parametrize("make", [NormedLeNet, LeNet])
 def test_whenever_compiling_fails_all_goes_on(
     make: type[nn.Module], fails: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch, "compile", fails)
-    plain = settled(make)
+    plain = settled(make, SPEC.shape)
     quick = copy.deepcopy(plain)
     fast = speed_up(quick, noise(), compile=True)
     uncompiled = speed_up(plain, noise())  # so that the two differ only by the compiler
@@ -144,8 +157,25 @@ def rearranging(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("rearranging")
+@pytest.mark.parametrize("method", ["uiat", "n-fgsm-uiat"])
+def test_compiled_forwards_compute_the_same(method: str) -> None:
+    plain, x = settled(CASES["features of the head"].build, dtype=torch.double), images(dtype=torch.double)
+    quick = copy.deepcopy(plain)
+    fast = speed_up(quick, x, compile=True)
+    assert fast.folds > 0
+    assert isinstance(fast.networks[-1], Compiled)
+    for model in (plain, fast):
+        built = METHODS[method].build(DataSpec(5, 24, (3, 8, 8)), seed=1).double()
+        built(model, Batch(x, torch.arange(4), torch.arange(4)), Clock(8, 0, 10)).total.backward()
+    for ours, theirs in zip(quick.parameters(), plain.parameters(), strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        torch.testing.assert_close(ours.grad, theirs.grad, rtol=1e-7, atol=1e-10)
+
+
+@pytest.mark.usefixtures("rearranging")
 def test_attacks_are_compiled_where_nothing_folds(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = settled(LeNet)
+    plain = settled(LeNet, SPEC.shape)
     model = copy.deepcopy(plain)
     assert speed_up(plain, noise()).folds == 0
     fast = speed_up(model, noise(), compile=True)
@@ -170,7 +200,7 @@ def test_attacks_are_compiled_where_nothing_folds(capsys: pytest.CaptureFixture[
 
 @pytest.mark.usefixtures("rearranging")
 def test_a_copy_that_is_dropped_leaves_a_compiled_network() -> None:
-    model = settled(NormedLeNet)
+    model = settled(NormedLeNet, SPEC.shape)
     fast = speed_up(model, noise(), compile=True)
     counter = PassCounter(fast)
     assert fast.folds == 2
@@ -187,7 +217,7 @@ def test_a_copy_that_is_dropped_leaves_a_compiled_network() -> None:
 @pytest.mark.usefixtures("rearranging")
 @pytest.mark.parametrize("make", [NormedLeNet, LeNet])
 def test_a_compiled_network_that_is_gone_takes_all_along(make: type[nn.Module]) -> None:
-    model = settled(make)
+    model = settled(make, SPEC.shape)
     fast = speed_up(model, noise(), compile=True)
     METHODS["sat"].build(SPEC)(fast, batch(12), Clock(1, 0, 2)).total.backward()
     gone = [weakref.ref(part) for part in (model, *fast.networks, model.linear)]
