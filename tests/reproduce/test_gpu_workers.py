@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,11 @@ from uiat.cli import reproduce
 from uiat.cli.reproduce_job import Job, Reproduce, plan_job
 from uiat.engine.signals import StopSignal
 from uiat.reproduce import workers
+from uiat.reproduce.cell import Cell, merge
+from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.measures import measure_key
+from uiat.reproduce.runner import Runner
+from uiat.reproduce.scales import SCALES
 
 CUDA = torch.device("cuda")
 
@@ -61,7 +67,7 @@ def test_workers_take_gpus_in_turns(
     gpus(count, visible)
     monkeypatch.setattr("uiat.reproduce.workers.subprocess.Popen", start)
     with StopSignal() as stop:
-        workers.run_workers(["table1"], 4, (), tmp_path, torch.device(device), stop, "call")
+        workers.run_workers(Runner(tmp_path, torch.device(device), None, stop, print), (), 4, ())
     assert found == seen
 
 
@@ -80,8 +86,38 @@ def test_a_worker_for_each_gpu(
     started: list[int] = []
     gpus(count, None)
     monkeypatch.setattr("uiat.cli.reproduce_job.pick_device", torch.device)
-    monkeypatch.setattr(reproduce, "run_workers", lambda args, number, *_: started.append(number))
+    monkeypatch.setattr(reproduce, "run_workers", lambda runner, cells, number, _: started.append(number))
     job: Job = plan_job(Reproduce(("table6",), only=("uiat",), out=str(tmp_path), device=device, jobs=given))
     with StopSignal() as stop:
-        reproduce.make(job, stop, [])
+        reproduce.make(job, stop)
     assert started == [jobs]
+
+
+def read_back(monkeypatch: pytest.MonkeyPatch, runner: Runner, cells: list[Cell]) -> tuple[Runner, list[Cell]]:
+    """Return what a worker reads of the plan that its parent hands over."""
+    found: list[tuple[Runner, list[Cell]]] = []
+
+    def start(words: list[str], *, env: dict[str, str], **_: Any) -> SimpleNamespace:
+        assert words[2:] == ["-m", "uiat", "reproduce", "--import", "mine"]
+        found.append(workers.read_plan(Path(env[workers.PLAN]), runner.stop, print))
+        return SimpleNamespace(poll=lambda: 0, stdin=io.BytesIO())
+
+    monkeypatch.setattr("uiat.reproduce.workers.subprocess.Popen", start)
+    monkeypatch.setattr(workers, "PlanProgress", lambda *_: nullcontext(SimpleNamespace(look=lambda: None)))
+    workers.run_workers(runner, cells, 1, ["--import", "mine"])
+    return found[0]
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_a_worker_gets_the_runs_that_were_planned(scale: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every run of every table and figure: the same key, and the same measurements with the same files."""
+    cells = merge(cell for build in EXPERIMENTS.values() for cell in build(SCALES[scale]).cells(2))
+    with StopSignal() as stop:
+        runner = Runner(tmp_path, torch.device("cpu"), "data", stop, print)
+        found, same = read_back(monkeypatch, runner, cells)
+    assert found == runner
+    assert same == cells
+    assert [cell.key for cell in same] == [cell.key for cell in cells]
+    assert [list(map(measure_key, cell.measures)) for cell in same] == [
+        list(map(measure_key, cell.measures)) for cell in cells
+    ]

@@ -1,10 +1,5 @@
-"""The smoke scale made tiny, with runs of a fraction of a second; and files that look finished.
+"""The smoke scale made tiny, with runs of a fraction of a second; and files that look finished."""
 
-`python -m tests.support.tiny ARGS…` runs the command line at this scale, as the workers of a tiny command do.
-"""
-
-import os
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -16,14 +11,14 @@ import torch
 from torch import Tensor
 
 from tests.support.moments import at_call, kill, terminate
-from tests.support.processes import ROOT, Fork, fork
+from tests.support.processes import Fork, fork
 from uiat.attacks import PGD
 from uiat.cli import main
 from uiat.config import AnyConfig
 from uiat.io import write_json, write_tensors
 from uiat.models import ResNet
 from uiat.recipes.paper import as_single_step
-from uiat.reproduce import scales, timing, workers
+from uiat.reproduce import scales, timing
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import LEARNING_FILE, LEARNING_LINES, Measure, Watch
 from uiat.reproduce.scale import Scale
@@ -89,13 +84,11 @@ TINY = replace(
 
 @contextmanager
 def tiny_scale() -> Iterator[Scale]:
-    """Within it, `--scale smoke` is tiny, in this process and in its workers."""
+    """Within it, `--scale smoke` is tiny."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(scales.SCALES, "smoke", TINY)
         patch.setattr(timing, "FEWEST", 1)
         patch.setattr(timing, "CHEAP_SECONDS", 0.0)
-        patch.setattr(workers, "PROGRAM", "tests.support.tiny")
-        patch.setenv("PYTHONPATH", str(ROOT), prepend=os.pathsep)  # workers do not look in the current folder
         yield TINY
 
 
@@ -145,8 +138,3 @@ def raced(timing: Timing, seconds: dict[str, list[float]], out: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     steps = {method: [value / timing.steps for value in rounds] for method, rounds in seconds.items()}
     write_json(path, {"seconds_a_step": steps})
-
-
-if __name__ == "__main__":
-    with tiny_scale():
-        sys.exit(main())

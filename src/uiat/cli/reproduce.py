@@ -2,6 +2,7 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import tyro
 
@@ -12,14 +13,16 @@ from uiat.engine.signals import StopSignal
 from uiat.plugins import Import, import_words
 from uiat.reproduce.cell import Store
 from uiat.reproduce.runner import Runner, Stopped
-from uiat.reproduce.workers import CALL, run_workers, submit, worker_gpus
+from uiat.reproduce.workers import PLAN, read_plan, run_workers, submit, worker_gpus
 
 STOPPED = os.EX_TEMPFAIL
 """The exit code (75) of a `--cell` command that was stopped: no scheduler should take it for done."""
 
 
 def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
-    """Run the command; worker processes get the imports, too."""
+    """Run the command; a worker process, which gets the imports, too, makes the runs that its parent has planned."""
+    if PLAN in os.environ:
+        return work(Path(os.environ[PLAN]))
     with REGISTRY:
         options = tyro.cli(Reproduce, args=args, prog="uiat reproduce", description=Reproduce.__doc__)
     options = replace(options, imports=imports)
@@ -31,10 +34,8 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     if options.submit == "slurm":
         return submit_jobs(job)
     with StopSignal() as stop:
-        if CALL in os.environ:
-            return work(job, stop, os.environ[CALL])
         try:
-            failures = make(job, stop, [*args, *import_words(imports)])
+            failures = make(job, stop)
         except Stopped:
             print_message(f"stopped; all progress is saved in {job.out}: run the same command to resume")
             return STOPPED if options.cell else stop.exit_code
@@ -57,7 +58,7 @@ def next_command(job: Job) -> list[str]:
     return ["uiat", "report", str(job.out)]
 
 
-def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
+def make(job: Job, stop: StopSignal) -> dict[str, str]:
     """Make all runs that are not finished, and return those that failed with their reasons."""
     runner = Runner(job.out, job.device, job.options.data_dir, stop, print_message)
     jobs = job.options.jobs
@@ -70,7 +71,7 @@ def make(job: Job, stop: StopSignal, args: list[str]) -> dict[str, str]:
     if jobs == 0:
         runner.make_all(job.cells)
     else:
-        run_workers(args, jobs, job.cells, job.out, job.device, stop, runner.call)
+        run_workers(runner, job.cells, jobs, import_words(job.options.imports))
     failures = runner.failures(job.cells)
     lost = [store.path.name for store in runner.left(job.cells)]
     failures |= dict.fromkeys(lost, f"its worker exited before it was finished; see {job.out / 'logs'}")
@@ -89,10 +90,12 @@ def submit_jobs(job: Job) -> int:
     return 0
 
 
-def work(job: Job, stop: StopSignal, call: str) -> int:
-    """Make runs as a worker process; return the exit code."""
-    try:
-        Runner(job.out, job.device, job.options.data_dir, stop, print_message, call).make_all(job.cells)
-    except Stopped:
-        print_message("stopped")
+def work(plan: Path) -> int:
+    """Make the runs of a plan as a worker process; return the exit code."""
+    with StopSignal() as stop:
+        runner, cells = read_plan(plan, stop, print_message)
+        try:
+            runner.make_all(cells)
+        except Stopped:
+            print_message("stopped")
     return 0

@@ -77,6 +77,11 @@ class Job:
     device: torch.device
     claims: bool
 
+    @property
+    def all_experiments(self) -> list[Experiment]:
+        """All tables and figures at this scale, whatever the options select."""
+        return [build(self.scale) for build in EXPERIMENTS.values()]
+
 
 def plan_job(options: Reproduce) -> Job:
     """Return the experiments and the runs that the options select."""

@@ -15,7 +15,6 @@ from uiat.reproduce.budget import TYPICAL, cell_passes, seconds_left
 from uiat.reproduce.cell import Store, held_here, merge, writing
 from uiat.reproduce.claims import missing, overall, show_verdict, write_claims
 from uiat.reproduce.claims_list import all_claims
-from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.measures import measure_key
 from uiat.reproduce.output import mixed, write_index
 from uiat.reproduce.runner import Stopped, error_line
@@ -130,8 +129,7 @@ def write_outputs(job: Job) -> list[str]:
             if timing_warning := benchmark.timing.timing_warning(job.out):
                 print_message(f"{benchmark.title}: {timing_warning}")
         lines = _write_all(job, attempt)
-    everything = merge(cell for build in EXPERIMENTS.values() for cell in build(job.scale).cells(job.seeds))
-    if warning := mixed(everything, job.out):
+    if warning := mixed(merge(cell for each in job.all_experiments for cell in each.cells(job.seeds)), job.out):
         print_message(warning)
     for line in (*lines, f"written: {job.out}"):
         print_result(line)
@@ -159,16 +157,15 @@ def _feasible(job: Job) -> list[TableBenchmark]:
 
 def _write_all(job: Job, attempt: Attempts) -> list[str]:
     """Write every file, and return a line for each claim, table and figure."""
-    scale, lines = job.scale, []
+    lines = []
     for experiment in job.experiments:
         write = partial(write_table, experiment) if isinstance(experiment, Table) else experiment.write
         paths = attempt(experiment.name, partial(write, job.out, job.seeds))
         if paths is not None:
             lines.append(f"{experiment.name}: {', '.join(path.name for path in paths) or 'nothing yet'}")
-    claims = partial(write_claims, all_claims(scale), scale, job.out, job.seeds)
+    claims = partial(write_claims, all_claims(job.scale), job.scale, job.out, job.seeds)
     decided = attempt("claims", claims) if job.claims else None
-    everything = [build(scale) for build in EXPERIMENTS.values()]
-    benchmarks = benchmarks_of(everything, job.out, job.device)
-    attempt("index", partial(write_index, everything, benchmarks, job.out, job.seeds))
+    benchmarks = benchmarks_of(job.all_experiments, job.out, job.device)
+    attempt("index", partial(write_index, job.all_experiments, benchmarks, job.out, job.seeds))
     verdicts = [(claim, show_verdict(overall(findings), missing(findings))) for claim, findings in decided or []]
     return [*(f"{claim.text} ({claim.where}): {verdict}" for claim, verdict in verdicts), *lines]

@@ -3,22 +3,25 @@
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from uiat.config import encode, from_json, to_json
+from uiat.distributed import pick_device
 from uiat.engine.signals import GRACE_SECONDS, StopSignal, python_module, start_child, stop_file
 from uiat.errors import UserError
+from uiat.io import write_json
 from uiat.reproduce.budget import PlanProgress
 from uiat.reproduce.cell import Cell, Store
-from uiat.reproduce.runner import Stopped
+from uiat.reproduce.measures import Attacked, Curve, Inverse, Watch
+from uiat.reproduce.runner import Runner, Stopped
+from uiat.runs.run_folder import read_json
 
-CALL = "UIAT_REPRODUCE_CALL"
-"""Set in a worker process: the id of the command it works for."""
-PROGRAM = "uiat"
-"""The module that a worker process runs."""
+PLAN = "UIAT_REPRODUCE_PLAN"
+"""Set in a worker process: the file with the runs that it makes, and the options of the command it works for."""
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 """The GPUs that a process may use, by number or UUID."""
 PROGRESS_SECONDS = 0.5
@@ -33,20 +36,20 @@ def worker_gpus(device: torch.device) -> list[str]:
     return [str(k) for k in range(count)] if names is None else [name.strip() for name in names.split(",")][:count]
 
 
-def run_workers(
-    args: list[str], jobs: int, cells: Sequence[Cell], out: Path, device: torch.device, stop: StopSignal, call: str
-) -> None:
-    """Start workers with the same command line, show their progress, and wait for them; `Stopped` after a stop.
+def run_workers(runner: Runner, cells: Sequence[Cell], jobs: int, import_arguments: Sequence[str]) -> None:
+    """Start workers for the cells, show their progress, and wait for them; `Stopped` after a stop.
 
     Each worker sees one GPU; with more workers than GPUs, several share one.
     """
-    logs = out / "logs"
+    logs, stop = runner.out / "logs", runner.stop
     logs.mkdir(parents=True, exist_ok=True)
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    with stop_file() as file, PlanProgress(cells, out, device) as progress:
-        environment = {"OMP_NUM_THREADS": threads, **os.environ, CALL: call}
-        command = python_module(PROGRAM, "reproduce", *args)
-        workers, gpus = [], worker_gpus(device)
+    with stop_file() as file, PlanProgress(cells, runner.out, runner.device) as progress:
+        plan = file.with_name("plan.json")
+        _write_plan(plan, runner, cells)
+        environment = {"OMP_NUM_THREADS": threads, **os.environ, PLAN: str(plan)}
+        command = python_module("uiat", "reproduce", *import_arguments)
+        workers, gpus = [], worker_gpus(runner.device)
         for number in range(jobs):
             if gpus:
                 environment[VISIBLE] = gpus[number % len(gpus)]
@@ -63,6 +66,29 @@ def run_workers(
             worker.stdin.close()
     if stop.requested:
         raise Stopped
+
+
+def _write_plan(plan: Path, runner: Runner, cells: Sequence[Cell]) -> None:
+    options = {"out": str(runner.out), "device": str(runner.device), "data_dir": runner.data_dir, "call": runner.call}
+    parts = [{"config": to_json(c.config), "measures": encode(c.measures), "watch": encode(c.watch)} for c in cells]
+    write_json(plan, {**options, "cells": parts})
+
+
+def read_plan(plan: Path, stop: StopSignal, say: Callable[[str], None]) -> tuple[Runner, list[Cell]]:
+    """Return what the parent of a worker process has written: a runner with its options, and the cells."""
+    kinds: dict[str, Any] = {kind.__name__: kind for kind in (Attacked, Curve, Inverse, Watch)}
+
+    def decode(part: dict[str, Any]) -> Any:
+        values = {name: tuple(value) if isinstance(value, list) else value for name, value in part.items()}
+        return kinds[values.pop("kind")](**values)
+
+    saved = read_json(plan)
+    cells = [
+        Cell(from_json(c["config"]), tuple(map(decode, c["measures"])), c["watch"] and decode(c["watch"]))
+        for c in saved["cells"]
+    ]
+    out, device = Path(saved["out"]), pick_device(saved["device"])
+    return Runner(out, device, saved["data_dir"], stop, say, saved["call"]), cells
 
 
 def _await_exit(workers: list[subprocess.Popen[bytes]]) -> None:
