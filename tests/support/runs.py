@@ -137,8 +137,8 @@ def _near(one: object, other: object, tolerance: float) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return abs(one - other) <= tolerance
     if isinstance(one, tuple) and isinstance(other, tuple) and one[:2] == other[:2] and one[0].is_floating_point:
-        values = [torch.frombuffer(bytearray(content), dtype=one[0]) for content in (one[2], other[2])]
-        return torch.allclose(*values, rtol=0, atol=tolerance, equal_nan=True)
+        ours, theirs = (torch.frombuffer(bytearray(content), dtype=one[0]) for content in (one[2], other[2]))
+        return torch.allclose(ours, theirs, rtol=0, atol=tolerance, equal_nan=True)
     return False
 
 

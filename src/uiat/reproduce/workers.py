@@ -79,8 +79,8 @@ def read_plan(plan: Path, stop: StopSignal, say: Callable[[str], None]) -> tuple
     kinds: dict[str, Any] = {kind.__name__: kind for kind in (Attacked, Curve, Inverse, Watch)}
 
     def decode(part: dict[str, Any]) -> Any:
-        values = {name: tuple(value) if isinstance(value, list) else value for name, value in part.items()}
-        return kinds[values.pop("kind")](**values)
+        values = {name: tuple(v) if isinstance(v, list) else v for name, v in part.items() if name != "kind"}
+        return kinds[part["kind"]](**values)
 
     saved = read_json(plan)
     cells = [
