@@ -81,6 +81,12 @@ def stack(conv: nn.Module, norm: nn.Module | None = None) -> nn.Sequential:
     return nn.Sequential(conv, nn.BatchNorm2d(6) if norm is None else norm, *tail(6))
 
 
+def named_features() -> nn.Module:
+    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), *tail(6))
+    model.penultimate_layer = "2"  # type: ignore[assignment]
+    return model
+
+
 @dataclass(frozen=True)
 class Case:
     """How a network is made, how many BatchNorms can be folded in it, and the shape of its images."""
@@ -112,6 +118,13 @@ CASES = {
     "nested": Case(lambda: nn.Sequential(nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6)), *tail(6))),
     "dropout": Case(lambda: nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Dropout(0.5), *tail(6))),
     "in place": Case(lambda: stack(nn.Conv2d(3, 6, 3), nn.Sequential(nn.BatchNorm2d(6), nn.ReLU(inplace=True)))),
+    "in place after the features": Case(named_features),
+    "a last layer that runs twice": Case(
+        lambda: Net(
+            lambda net, x: net.linear(net.linear(net.norm(net.conv(x)).relu().mean((2, 3)))),
+            **{"conv": nn.Conv2d(3, 5, 3), "norm": nn.BatchNorm2d(5), "linear": nn.Linear(5, 5)},
+        )
+    ),
     "tensors of its own": Case(Keeps),
     "features and head": Case(Halved),
     "LeNet": Case(networks.LeNet, 0, (1, 8, 8)),
@@ -372,15 +385,17 @@ def test_the_layout_that_the_network_can_run_in_is_kept() -> None:
     assert [conv.weight.is_contiguous() for conv in convs] == [True] * 2
 
 
-@pytest.mark.parametrize("change", ["a number", "a layer"])
+@pytest.mark.parametrize("change", ["a number", "a layer", "the number of classes"])
 def test_a_change_that_a_trace_cannot_see_ends_the_copy(change: str) -> None:
     model = settled(Keeps)
     fast = speed_up(model, images())
     assert fast.folded_copy_is_valid(images())
     if change == "a number":
         model.power = 1.1
-    else:
+    elif change == "a layer":
         model.conv = nn.Conv2d(3, 4, 5)
+    else:
+        model.linear = nn.Linear(4, 3)
     assert not fast.folded_copy_is_valid(images())
     assert fast.folds == 0
     with crafting(fast) as crafted:
