@@ -52,6 +52,16 @@ class PipeSafeConsole(Console):
             self.on_broken_pipe()
 
 
+def print_message(line: str) -> None:
+    """Print a message on stderr."""
+    PipeSafeConsole(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
+
+
+def print_result(line: str) -> None:
+    """Print a result on stdout."""
+    PipeSafeConsole(highlight=False).print(line, markup=False, soft_wrap=True)
+
+
 def clock_time(seconds: float) -> str:
     """Return a duration as h:mm:ss."""
     whole = int(seconds) if isfinite(seconds) else 0

@@ -19,7 +19,7 @@ from uiat.data.images import Parts
 from uiat.data.sizes import SIZES
 from uiat.engine.loop import dry_build
 from uiat.engine.setup import helper_config
-from uiat.progress import PipeSafeConsole, clock_time
+from uiat.progress import clock_time, print_message, print_result
 from uiat.runs.run_folder import RunFolder
 
 DIRECTION_NAMES = ("forward", "input-backward", "weight-backward")
@@ -62,10 +62,10 @@ def dry_run(config: AnyConfig, run: RunFolder, data_dir: str | None, device: tor
     helper = estimate_run(replace(helper_config(config, method, run), init=""), splits, device) if helped else None
     facts = _facts(config, splits, estimate_run(config, splits, device), helper, device)
     lines = ["configuration", *_settings(config), "run", *facts, f"  folder     {run.path}, not created"]
-    PipeSafeConsole(highlight=False).print("\n".join(lines), markup=False, soft_wrap=True)
+    print_result("\n".join(lines))
     if not present:
         note = f"note: {config.data.name} is not downloaded yet: the estimate is for its full size"
-        PipeSafeConsole(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
+        print_message(note)
 
 
 def _settings(config: AnyConfig) -> Iterator[str]:

@@ -9,7 +9,7 @@ import tyro
 from uiat.cli.options import REGISTRY, suggest
 from uiat.export.exported_folder import HubCard, write_folder
 from uiat.export.loaded_run import load_run
-from uiat.progress import PipeSafeConsole
+from uiat.progress import print_message, print_result
 from uiat.runs.run_folder import Weights
 
 
@@ -46,8 +46,8 @@ def main(args: list[str]) -> int:
         loaded.run.check_links()
     hub = HubCard(options.license) if options.hub_card else None
     files = write_folder(loaded, out, onnx=options.onnx, hub=hub)
-    PipeSafeConsole(highlight=False).print(f"{out}: {', '.join(files)}", markup=False, soft_wrap=True)
+    print_result(f"{out}: {', '.join(files)}")
     for note in loaded.notes:
-        PipeSafeConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
+        print_message(f"note: {note}")
     suggest("done; next:", "uiat", "report" if loaded.evaluations else "evaluate", loaded.run.path)
     return 0

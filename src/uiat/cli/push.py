@@ -11,7 +11,7 @@ from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError
 from uiat.export.exported_folder import FILES, HubCard, write_folder
 from uiat.export.loaded_run import load_run
-from uiat.progress import PipeSafeConsole
+from uiat.progress import print_message
 from uiat.runs import hub
 from uiat.runs.run_folder import Weights
 from uiat.runs.saved import CONFIG, read_export
@@ -58,7 +58,7 @@ def main(args: list[str]) -> int:
             write_folder(loaded, Path(folder), onnx=options.onnx, hub=HubCard(options.license, options.name))
             address = _upload(Path(folder), options)
         for note in loaded.notes:
-            PipeSafeConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
+            print_message(f"note: {note}")
     print(f'{address}\nmodel = uiat.load("{options.name}")')
     suggest("done; next:", "uiat", "evaluate", options.name)
     return 0

@@ -9,7 +9,7 @@ from uiat.cli.options import REGISTRY, check_file, suggest
 from uiat.errors import UserError
 from uiat.fields import check_numbers
 from uiat.io import write_output
-from uiat.progress import PipeSafeConsole
+from uiat.progress import print_result
 from uiat.report.page.comparison import compare_runs
 from uiat.report.page.network_summary import SummaryOptions, chosen_runs, summarize_runs
 from uiat.report.page.page import render
@@ -46,7 +46,7 @@ def main(args: list[str]) -> int:
     page = render(comparison, summaries, positions, easier, options.measured, reason=reason)
     write_output(options.out, page)
     size = len(page.encode()) / 1e6
-    PipeSafeConsole(highlight=False).print(f"written: {options.out} ({size:.1f} MB)", markup=False, soft_wrap=True)
+    print_result(f"written: {options.out} ({size:.1f} MB)")
     suggest("done; next:", "uiat", "export", runs[0].folder.path)
     return 0
 

@@ -8,9 +8,10 @@ import tyro
 
 from uiat.cli.options import REGISTRY, check_folder, suggest
 from uiat.cli.reproduce_job import CLAIMS, Job, Reproduce, job_command, plan_job
-from uiat.cli.reproduce_output import print_message, print_plan, write_outputs
+from uiat.cli.reproduce_output import print_plan, write_outputs
 from uiat.engine.signals import StopSignal
 from uiat.plugins import Import, import_words
+from uiat.progress import print_message
 from uiat.reproduce.cell import Store
 from uiat.reproduce.runner import Runner, Stopped
 from uiat.reproduce.workers import PLAN, read_plan, run_workers, submit, worker_gpus

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from uiat.cli.reproduce_job import Job, job_command, plan_job
 from uiat.errors import UserError
-from uiat.progress import PipeSafeConsole, clock_time
+from uiat.progress import clock_time, print_message, print_result
 from uiat.reproduce.budget import TYPICAL, cell_passes, seconds_left
 from uiat.reproduce.cell import Store, held_here, merge, writing
 from uiat.reproduce.claims import missing, overall, show_verdict, write_claims
@@ -23,16 +23,6 @@ from uiat.reproduce.table_pages import write_table
 from uiat.reproduce.timing import TableBenchmark, wait_for_quiet
 
 _T = TypeVar("_T")
-
-
-def print_message(line: str) -> None:
-    """Print a message on stderr."""
-    PipeSafeConsole(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
-
-
-def print_result(line: str) -> None:
-    """Print a result on stdout."""
-    PipeSafeConsole(highlight=False).print(line, markup=False, soft_wrap=True)
 
 
 def print_plan(job: Job) -> None:

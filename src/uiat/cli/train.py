@@ -34,7 +34,7 @@ from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.models import Imported
 from uiat.plugins import Import, import_words
-from uiat.progress import PipeSafeConsole
+from uiat.progress import PipeSafeConsole, print_message
 from uiat.runs.checkpoint import known_identity
 from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity, known_data
 from uiat.runs.run_folder import RunFolder
@@ -142,7 +142,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         notes += [data.empty_classes(splits, config.data.name), _few_steps(config, splits)]
         with RunFolder.begin(out, config, imports) if is_main() else nullcontext(RunFolder(out)) as run:
             for note in filter(None, notes if is_main() else []):
-                PipeSafeConsole(stderr=True, highlight=False).print(f"note: {note}", markup=False, soft_wrap=True)
+                print_message(f"note: {note}")
             keep_identity(run, splits, config)
             return _train(config, run, splits, device, where, imports)
 

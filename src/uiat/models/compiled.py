@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from uiat.models.probe import untouched
-from uiat.progress import PipeSafeConsole
+from uiat.progress import print_message
 
 
 class Compiled(nn.Module):
@@ -58,6 +58,4 @@ class Compiled(nn.Module):
     def _give_up(self, error: Exception) -> None:
         self._compiled = None
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        PipeSafeConsole(stderr=True, highlight=False).print(
-            f"{self.what} runs without torch.compile, which failed ({reason})", markup=False, soft_wrap=True
-        )
+        print_message(f"{self.what} runs without torch.compile, which failed ({reason})")

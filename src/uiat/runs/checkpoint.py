@@ -25,7 +25,7 @@ from uiat.distributed import broadcast, is_main, wait
 from uiat.errors import UserError, quoted
 from uiat.io import append, digest, sealed, synced_size, write_sealed, write_tensors
 from uiat.methods import Method
-from uiat.progress import PipeSafeConsole
+from uiat.progress import print_message
 from uiat.runs.provenance import Provenance
 from uiat.runs.run_folder import RunFolder
 from uiat.targets import PredictionTable
@@ -216,7 +216,7 @@ class Checkpointer:
 
     def _notify(self, notice: str) -> None:
         self.notices.append(notice)
-        PipeSafeConsole(stderr=True, highlight=False).print(notice, markup=False, soft_wrap=True)
+        print_message(notice)
         append(self.run.log, f"{time.strftime('%Y-%m-%d %H:%M:%S')}  {notice}\n")
 
     def _read(self, path: Path, device: torch.device) -> dict[str, Any]:
