@@ -129,7 +129,7 @@ def local_device(device: torch.device) -> torch.device:
 
 
 @contextmanager
-def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
+def process_group(device: torch.device) -> Iterator[None]:
     """Initialise the process group if torchrun started several processes: gloo on CPUs, NCCL on GPUs."""
     if launched() == 1 or dist.is_initialized():
         yield
@@ -138,7 +138,7 @@ def process_group(device: torch.device, minutes: float = 30) -> Iterator[None]:
     if gpu is not None:
         torch.cuda.set_device(gpu)  # the meaning of "cuda" from now on; else all would use the first GPU
     backend = "gloo" if gpu is None else "nccl"
-    timeout = timedelta(minutes=minutes)
+    timeout = timedelta(minutes=30)
     # Otherwise imported by DistributedDataParallel while there is a group, which default arguments would then keep.
     import_module("torch.distributed.nn")
     try:

@@ -88,8 +88,8 @@ class Live:
 class Ticker(Live):
     """Progress of work whose total is known."""
 
-    def __init__(self, total: float, label: str, console: Console | None = None):
-        self.console = console or PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
+    def __init__(self, total: float, label: str):
+        self.console = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
         self.total, self.label, self.done, self.counted = total, label, 0.0, 0.0
         self.began = self.spoken = time.monotonic()
         if self.console.is_terminal:

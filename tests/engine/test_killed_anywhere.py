@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.moments import LINE, RENAME, STEP, Killed, at_call, die
-from tests.support.runs import CPU, STEPS, assert_same, go_on, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, assert_same, go_on, load_checkpoint, snapshot, splits, tiny
 from uiat.config import AnyConfig
 from uiat.engine.loop import train
 from uiat.runs.run_folder import RunFolder
@@ -52,8 +52,16 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 @pytest.mark.parametrize("step", [STEPS, STEPS + 2, 3 * STEPS])
 def test_after_a_step(case: Case, step: int, tmp_path: Path) -> None:
     run = interrupted(case.config, tmp_path / "run", STEP, step, before=False)
+    each = case.config.train.checkpoint_minutes == 0
+    assert steps_seen(run) == (step - 1 if each else (step - 1) // STEPS * STEPS)
     assert go_on(run)
     assert_same(run, case.whole)
+
+
+def steps_seen(run: RunFolder) -> int:
+    """Return the steps that the last checkpoint of a run has seen."""
+    saved = load_checkpoint(run) if run.checkpoint.exists() else {"epoch": 1, "step": 0}
+    return (int(saved["epoch"]) - 1) * STEPS + int(saved["step"])
 
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])

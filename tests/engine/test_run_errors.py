@@ -1,14 +1,13 @@
 """What can be wrong with a run's folder: one error message, exit code 2, and nothing is lost."""
 
 import json
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
 from tests.support.calls import stopped
-from tests.support.moments import STEP, main_at_call, pause
+from tests.support.moments import STEP, main_with_pause
 from tests.support.processes import fork
 from tests.support.runs import TINY, load_checkpoint
 from uiat.cli import main
@@ -19,7 +18,7 @@ from uiat.runs.run_folder import RunFolder
 def test_a_folder_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out, ready, go = tmp_path / "run", tmp_path / "ready", tmp_path / "go"
     command = ["train", "digits-resnet8-natural", *TINY, "--out", str(out)]
-    first = fork(tmp_path / "first.txt", main_at_call, command, STEP, 2, partial(pause, ready, go))
+    first = fork(tmp_path / "first.txt", main_with_pause, command, STEP, 2, ready, go)
     first.wait_for(ready)
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     error = stopped(capsys, "train", "--resume", str(out))

@@ -3,12 +3,11 @@
 import os
 import signal
 import threading
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.moments import STEP, at_call, main_at_call, pause, terminate
+from tests.support.moments import STEP, at_call, main_with_pause, terminate
 from tests.support.processes import fork
 from tests.support.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, tiny
 from uiat.cli import main
@@ -24,7 +23,7 @@ COMMAND = ["train", "digits-resnet8-uiat", *TINY, "--method.attack.steps", "2", 
 def test_a_signal_to_a_process(number: signal.Signals, tmp_path: Path) -> None:
     out, ready, go = tmp_path / "run", tmp_path / "ready", tmp_path / "go"
     command = [*COMMAND, "--out", str(out)]
-    process = fork(tmp_path / "words.txt", main_at_call, command, STEP, STEPS + 2, partial(pause, ready, go))
+    process = fork(tmp_path / "words.txt", main_with_pause, command, STEP, STEPS + 2, ready, go)
     process.wait_for(ready)
     os.kill(process.pid, number)
     go.touch()

@@ -82,8 +82,9 @@ def stack(conv: nn.Module, norm: nn.Module | None = None) -> nn.Sequential:
 
 
 def named_features() -> nn.Module:
-    model = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.ReLU(inplace=True), *tail(6))
-    model.penultimate_layer = "2"  # type: ignore[assignment]
+    layers = (nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.Flatten(), nn.ReLU(inplace=True), nn.Linear(216, 5))
+    model = nn.Sequential(*layers)
+    model.penultimate_layer = "3"  # type: ignore[assignment]
     return model
 
 

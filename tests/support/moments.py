@@ -46,13 +46,6 @@ def die() -> None:
     raise Killed
 
 
-def pause(ready: Path, go: Path) -> None:
-    """Make the file `ready`, then wait for `go`."""
-    ready.touch()
-    while not go.exists():
-        time.sleep(0.01)
-
-
 @contextmanager
 def at_call(target: str, number: int, act: Callable[[], None], *, before: bool = False) -> Iterator[list[int]]:
     """Within it, `act` runs right after (or before) the call of this number, from 1; yields the count of calls."""
@@ -74,9 +67,15 @@ def at_call(target: str, number: int, act: Callable[[], None], *, before: bool =
         yield calls
 
 
-def main_at_call(args: list[str], target: str, number: int, act: Callable[[], None], *, before: bool = False) -> int:
-    """Run a command, and act at a call within it; return its exit code."""
-    with at_call(target, number, act, before=before):
+def main_with_pause(args: list[str], target: str, number: int, ready: Path, go: Path) -> int:
+    """Run a command that makes the file `ready` after a call within it, and waits for `go`; return its exit code."""
+
+    def pause() -> None:
+        ready.touch()
+        while not go.exists():
+            time.sleep(0.01)
+
+    with at_call(target, number, pause):
         return main(args)
 
 
