@@ -9,7 +9,8 @@ import pytest
 
 from tests.support.calls import call
 from tests.support.data_files import CLASSES, fill
-from tests.support.documents import ROOT, blocks
+from tests.support.documents import blocks
+from tests.support.processes import ROOT
 
 
 @pytest.fixture(autouse=True)

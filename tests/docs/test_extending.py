@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from tests.support.calls import Call, call
-from tests.support.documents import ROOT, blocks
-from tests.support.processes import finish, spawn
+from tests.support.documents import blocks
+from tests.support.processes import ROOT, finish, spawn
 from uiat import attacks, data, methods, models, recipes
 from uiat.cli import main
 from uiat.config import from_json, to_json

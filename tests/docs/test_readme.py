@@ -9,7 +9,8 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.documents import README, ROOT, blocks, known_flags
+from tests.support.documents import README, blocks, known_flags
+from tests.support.processes import ROOT
 from uiat import METHODS, recipes
 from uiat.cli import main
 from uiat.cli import train as train_command

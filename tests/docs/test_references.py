@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.documents import PAGES, ROOT, known_flags, prose, quoted
+from tests.support.documents import PAGES, known_flags, prose, quoted
+from tests.support.processes import ROOT
 
 METHOD = ROOT / "docs" / "method.md"
 DECISIONS = ROOT / "docs" / "decisions.md"

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import uiat
-from tests.support.documents import ROOT
+from tests.support.processes import ROOT
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 REPORT = "<!doctype html><title>A report</title><p>the report itself"

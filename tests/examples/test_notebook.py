@@ -10,7 +10,7 @@ import nbformat
 import pytest
 from nbclient import NotebookClient
 
-from tests.support.documents import ROOT
+from tests.support.processes import ROOT
 from tools.make_notebook import NOTEBOOK, notebook
 
 SAME = """

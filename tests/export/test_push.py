@@ -11,9 +11,10 @@ import torch
 
 import uiat
 from tests.support.calls import call, refused, stopped
-from tests.support.documents import ROOT, blocks
+from tests.support.documents import blocks
 from tests.support.exports import FAMILIES, GREY, images, make_run
 from tests.support.hub import TOKEN, StandIn, stand_in
+from tests.support.processes import ROOT
 from tests.support.runs import TINY
 from uiat.cli import main
 from uiat.engine.setup import weights_at

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.documents import ROOT
+from tests.support.processes import ROOT
 from tests.support.reports import EVIL, EXAMPLES, FLAGS, copy_of, folder, payload, probabilities, report
 from uiat.cli import main
 from uiat.runs.run_folder import RunFolder

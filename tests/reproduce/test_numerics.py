@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.calls import call, refused
+from tests.support.processes import ROOT
 from tests.support.tiny import tiny_scale
 from uiat.cli.reproduce_job import Reproduce, job_command, plan_job
 from uiat.reproduce import scales
@@ -17,7 +18,7 @@ from uiat.reproduce.table import benchmarks_of
 from uiat.runs.published import readable_folder
 from uiat.runs.run_folder import RunFolder
 
-PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "cpu"
+PUBLISHED = ROOT / "results" / "cpu"
 GIVEN = ("--precision", "bf16", "--batch-size", "7")
 
 

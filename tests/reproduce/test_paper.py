@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.documents import ROOT
+from tests.support.processes import ROOT
 from uiat.reproduce import scales
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.table import Entry, Table, paper_figure, read_figures

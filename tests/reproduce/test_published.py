@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.calls import call, refused
+from tests.support.processes import ROOT
 from tests.support.tiny import TINY, tiny_scale
 from tools.publish_runs import publish
 from uiat.errors import UserError
@@ -14,7 +15,6 @@ from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import Attacked
 from uiat.runs.published import publish_run, readable_folder, unpack_run
 
-ROOT = Path(__file__).resolve().parents[2]
 DAMAGED = '{"schema": 1, "files": {"config.json": {}, "learning.safetensors": "AAAA"}}'
 
 

@@ -1,18 +1,18 @@
 """The tuning budget: which runs a method gets, and that the settings in use are those that won."""
 
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.processes import ROOT
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments.beyond import TUNED_FIELDS, candidates
 from uiat.reproduce.experiments.tables import TABLE1_METHODS
 
 CPU = scales.get_scale("cpu")
-PUBLISHED = Path(__file__).resolve().parents[2] / "results" / "cpu"
+PUBLISHED = ROOT / "results" / "cpu"
 
 
 def settings(method: str, tuned: dict[str, dict[str, float]]) -> list[tuple[float, float | None]]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tests.support.processes import ROOT
 from uiat import recipes
 from uiat.cli.bench import Bench
 from uiat.cli.compare import Compare
@@ -27,7 +28,6 @@ from uiat.models import MODELS
 from uiat.plugins import FLAG
 from uiat.report.page.network_summary import SummaryOptions
 
-ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
