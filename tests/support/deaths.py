@@ -211,8 +211,9 @@ class Tally:
         assert odd == []
 
     def compare(self, path: Path, expected: dict[str, Any], tolerance: float = 0.0) -> None:
-        """Compare a run with the snapshot of another."""
-        self.equal(differences(snapshot(RunFolder.open(path)), expected, tolerance))
+        """Compare a run with the snapshot of another; a death right after its last checkpoint leaves an old table."""
+        odd = differences(snapshot(RunFolder.open(path)), expected, tolerance)
+        self.equal([name for name in odd if not name.startswith("/abandoned/")])
 
 
 class Unbroken:

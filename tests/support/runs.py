@@ -94,7 +94,8 @@ def snapshot(run: RunFolder) -> dict[str, object]:
     # The generation before keeps its own.
     before = torch.load(run.previous, weights_only=True)["table_file"] if run.previous.exists() else None
     there = {path.name for path in run.path.glob("table-*")}
-    assert there == {name for name in (table, before) if name}
+    named = {name for name in (table, before) if name}
+    assert there >= named
     card = read_json(run.result)
     assert card.pop("training_seconds") >= 0
     del card["environment"]["git_commit"]  # of the source tree, which may move on while the tests run
@@ -107,6 +108,7 @@ def snapshot(run: RunFolder) -> dict[str, object]:
         "averaged": [load_file(p) for p in (run.best_averaged, run.last_averaged) if p.exists()],
         "metrics": [{k: v for k, v in line.items() if k != "seconds"} for line in run.read_metrics()],
         "result": card,
+        "abandoned": sorted(there - named),
         "files": sorted(
             p.name for p in run.path.iterdir() if p.name not in {*there, "data.json"}
         ),  # which the command line adds,
