@@ -21,13 +21,14 @@ from uiat.fields import show_number
 from uiat.io import json_text, output_path, write_output
 from uiat.models import NetworkOptions
 from uiat.models.layout import keeps_channels_last
+from uiat.models.normalization import statistics_of
 from uiat.progress import PipeSafeConsole
 from uiat.runs.result_card import add_evaluation
 from uiat.runs.run_folder import RunFolder
 
 UNNORMALIZED = (
-    "the network gets images in [0, 1] that are not normalised: if it was trained on normalised images, return "
-    "uiat.Normalized(network, mean, std) from the callable, or its accuracy is wrong"
+    "the network gets images in [0, 1] that are not normalised: if it was trained on normalised images, give --mean "
+    "and --std (or return uiat.Normalized(network, mean, std) from the callable), or its accuracy is wrong"
 )
 
 
@@ -113,17 +114,22 @@ def _write(subject: LoadedSubject, options: Evaluate[Any], result: EvaluationRes
 
 
 def _may_lack_normalization(subject: LoadedSubject) -> bool:
-    """Whether weights that were not trained here are in a network whose options do not say if it normalises."""
-    trained_elsewhere = not subject.target.is_dir()
-    return trained_elsewhere and not isinstance(subject.options.model, NetworkOptions)
+    """Whether weights that were not trained here are in a network that is not known to normalise, nor not to."""
+    trained_elsewhere, known = not subject.target.is_dir(), isinstance(subject.options.model, NetworkOptions)
+    return trained_elsewhere and not known and statistics_of(subject.model) is None
 
 
 def _network_line(subject: LoadedSubject) -> str:
-    normalize = getattr(subject.options.model, "normalize", None)
-    inputs = "" if normalize is None else f", inputs {'normalised inside' if normalize else 'not normalised'}"
+    model, known = subject.options.model, statistics_of(subject.model)
+    inputs = ", inputs not normalised" if isinstance(model, NetworkOptions) else ""
+    if known is not None:
+        mean, std = (" ".join(f"{value:.4g}" for value in part) for part in known)
+        inputs = f", inputs normalised inside with mean {mean}, std {std}"
     layout = "channels_last" if keeps_channels_last(subject.fast) else "its own memory layout"
     path = "unmodified" if subject.options.exact else f"{layout}, {subject.folds} BatchNorms folded"
-    return f"network: {type(subject.options.model).__name__}{inputs}; {path}"
+    if subject.options.data.size is not None:
+        inputs = f", images resized to {'×'.join(map(str, subject.images.spec.shape[1:]))}{inputs}"
+    return f"network: {type(model).__name__}{inputs}; {path}"
 
 
 def _print_accuracies(subject: LoadedSubject, result: EvaluationResult) -> None:

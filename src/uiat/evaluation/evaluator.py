@@ -20,7 +20,7 @@ from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import LoadedSubject
+from uiat.evaluation.subject import LoadedSubject, normalization_facts
 from uiat.evaluation.suite import plan_attack, run_plans, run_suite
 from uiat.io import write_tensors
 from uiat.runs.weights import DIGEST
@@ -158,6 +158,7 @@ def subject_card(subject: LoadedSubject, result: EvaluationResult) -> dict[str, 
     options = subject.options
     return result.to_dict(
         weights=subject.weights_file.name,
+        **normalization_facts(subject),
         data=options.data.name,
         split="test",
         sample=options.sample if options.n is not None else "all",
