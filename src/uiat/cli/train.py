@@ -128,7 +128,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         return 0
     config, where = parse_recipe(config, rest)
     check(config)
-    notes = [note_large_steps(config.method, rest)]
+    notes = [note_large_steps(config.method, rest), _resized(config)]
     device = local_device(pick_device(where.device))
     check_processes(where.processes, where.restarts, device)
     folder = Path("runs") / f"{name}-s{config.seed}"
@@ -162,6 +162,16 @@ def check_processes(processes: int, restarts: int, device: torch.device) -> None
     most, kind = (torch.cuda.device_count(), "GPU(s)") if device.type == "cuda" else (cores(), "core(s)")
     if processes > most:
         raise UserError(f"--processes is {processes}, and there are {most} {kind} here: give at most {most}.")
+
+
+def _resized(config: AnyConfig) -> str:
+    """Return a note if the images have the size for which a library configures the network; else ""."""
+    target = config.model.target if isinstance(config.model, Imported) else ""
+    size = input_format(target).size
+    if size is None or size != config.data.size:
+        return ""
+    shown = "×".join(map(str, size))
+    return f"images are resized to {shown}, for which {target} is configured; --data.size changes this"
 
 
 def _few_steps(config: AnyConfig, splits: data.Splits) -> str:

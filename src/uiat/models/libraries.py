@@ -12,10 +12,10 @@ from math import isclose
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from uiat.errors import UserError, first_line
-from uiat.models.wrappers import logits_of
+from uiat.models.wrappers import LogitsOf
 from uiat.paths import user_path
 from uiat.types import DataSpec
 
@@ -29,6 +29,40 @@ class InputFormat:
     std: tuple[float, ...] = ()
     size: tuple[int, int] | None = None
     """Height and width; `None` if the configuration does not say."""
+
+
+class TransformersNetwork(LogitsOf):
+    """A classifier of transformers that returns its logits, and reads files of all versions of transformers."""
+
+    def converted(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return weights under the present names: transformers saves some networks under others."""
+        names = self.model.state_dict().keys()
+        if not names & tensors.keys() or names <= tensors.keys():
+            return tensors
+        network: Any = self.model
+        with _quiet_transformers(), torch.random.fork_rng([]):
+            read, report = type(network).from_pretrained(
+                None, config=network.config, state_dict=tensors, ignore_mismatched_sizes=True, output_loading_info=True
+            )
+        mismatched = {entry[0] for entry in report["mismatched_keys"]}
+        rest = {name: tensors[name] for name in {*report["unexpected_keys"], *mismatched} if name in tensors}
+        absent = {*report["missing_keys"], *mismatched}
+        return {**{name: value for name, value in read.state_dict().items() if name not in absent}, **rest}
+
+
+@contextmanager
+def _quiet_transformers() -> Iterator[None]:
+    """Show neither the progress bar nor the report of loading, since what does not fit is reported here."""
+    logging = import_module("transformers.utils.logging")
+    level, bar = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(level)
+        if bar:
+            logging.enable_progress_bar()
 
 
 class Timm:
@@ -70,7 +104,9 @@ class Transformers:
             )
             if hasattr(config, "num_channels"):
                 config.num_channels = data.shape[0]
-            return logits_of(transformers.AutoModelForImageClassification.from_config(config, trust_remote_code=False))
+            return TransformersNetwork(
+                transformers.AutoModelForImageClassification.from_config(config, trust_remote_code=False)
+            )
 
     def inputs(self, name: str) -> InputFormat:
         """Return mean, std and size of the network's image processor; nothing if there is none."""

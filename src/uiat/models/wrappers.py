@@ -24,6 +24,10 @@ class NetworkWrapper(nn.Module):
         inner = self.model.inner_prefixes() if isinstance(self.model, NetworkWrapper) else ()
         return ("model.", *(f"model.{prefix}" for prefix in inner))
 
+    def converted(self, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Return weights of a file under the names that the wrapped network has for them."""
+        return self.model.converted(tensors) if isinstance(self.model, NetworkWrapper) else tensors
+
 
 class Normalized(NetworkWrapper):
     """A network that normalises images in [0, 1] and passes them to `model`: (x − mean) / std for each channel.

@@ -51,7 +51,8 @@ def fitting_weights(
     prefixes = model.inner_prefixes() if isinstance(model, NetworkWrapper) else ()
     inner = {name.removeprefix(prefix) for prefix in prefixes for name in expected if name.startswith(prefix)}
     tensors = read_weights(path, {*expected, *inner})
-    tensors = _wrapped(tensors, expected, prefixes) if prefixes else tensors
+    if isinstance(model, NetworkWrapper):
+        tensors = _wrapped(model.converted(tensors), expected, prefixes)
     _check_statistics(model, tensors, path)
     if fresh_head:
         tensors |= {name: expected[name] for name in head}
