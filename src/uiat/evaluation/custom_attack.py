@@ -71,7 +71,7 @@ class CustomAttack:
         if not distance <= self.eps * (1 + SLACK) + ROUNDING:
             raise UserError(
                 f"the attack {self.name!r} returned an example at distance {distance:.6g} from its image, outside of "
-                f"the {self.norm} ball with ε = {show_number(self.eps)}: its accuracy would be of another threat model."
+                f"the {self.norm} ball with ε = {show_number(self.eps)}: give the ε that it was made for."
             )
         return distance
 
