@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ import uiat
 from tests.support.calls import call, refused, stopped
 from tests.support.runs import DATA, TINY, splits
 from uiat import Normalized, UserError
-from uiat.models import ResNet
+from uiat.models import MODELS, ResNet
 from uiat.models.wrappers import LogitsOf
 from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.weights import load_weights
+from uiat.types import DataSpec
 
 MEAN, STD = 0.5, 0.1
 FLAGS = ("--mean", str(MEAN), "--std", str(STD))
@@ -103,6 +105,35 @@ def test_a_bundled_network(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
         card, notes = evaluate(capsys, *words, *flags)
         assert card["attacks"]["natural"]["accuracy"] == accuracy(whole)
         assert ("not normalised" in notes) == (not flags)
+
+
+@dataclass(frozen=True)
+class Plain:
+    """A registered network that does not normalise."""
+
+    def build(self, data: DataSpec) -> nn.Module:
+        return nn.Sequential(nn.Flatten(), nn.Linear(data.numel, data.num_classes))
+
+
+@dataclass(frozen=True)
+class Own(Plain):
+    """A registered network that normalises."""
+
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
+
+    def build(self, data: DataSpec) -> nn.Module:
+        return Normalized(super().build(data), self.mean, self.std) if self.mean else super().build(data)
+
+
+@pytest.mark.usefixtures("module")
+def test_a_registered_network(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, model in (("plain", Plain()), ("own", Own())):
+        monkeypatch.setitem(MODELS, name, model)
+    card, _ = evaluate(capsys, "inner.pt", "--model", "own", *FLAGS)
+    assert card["attacks"]["natural"]["accuracy"] == accuracy(Normalized(nearest_mean(), [MEAN], [STD]))
+    message = stopped(capsys, "evaluate", "inner.pt", "--model", "plain", "--data", "digits", *FLAGS)
+    assert "`mean` and `std`" in message
 
 
 @pytest.mark.parametrize("name", ["cifar10", "cifar100", "svhn", "imagenet"])

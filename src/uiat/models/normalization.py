@@ -46,8 +46,7 @@ def with_statistics(model: Any, mean: Sequence[float], std: Sequence[float]) -> 
     """Return the configuration of a model that normalises its inputs with these numbers."""
     if not {"mean", "std"} <= set(getattr(model, "__dataclass_fields__", ())):
         raise UserError(
-            f"the network {type(model).__name__} has no fields `mean` and `std`: add them, or let its `build` return "
-            "uiat.Normalized(network, mean, std)."
+            f"the network {type(model).__name__} has no fields `mean` and `std`: add them, for its `build` to use."
         )
     return replace(model, mean=tuple(mean), std=tuple(std))
 
