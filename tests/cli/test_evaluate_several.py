@@ -58,7 +58,7 @@ def test_one_that_fails_does_not_lose_the_others(
     for name in ("broken", "missing", "weights.pt"):
         assert f"uiat: {name}: " in found.err
     assert "first" in found.out
-    cards = {card["target"]: card for card in read_json(folder / "out.json")}  # type: ignore[union-attr]
+    cards = {card["target"]: card for card in read_json(folder / "out.json")}
     assert list(cards) == ["first", "broken", "missing", "weights.pt"]
     assert 0 <= cards["first"]["attacks"]["fgsm"]["accuracy"] <= 1
     assert "--model" in cards["weights.pt"]["error"]

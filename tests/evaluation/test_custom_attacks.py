@@ -52,7 +52,8 @@ FORMS: dict[str, Callable[[Tensor, Tensor], tuple[Any, ...]]] = {
 def test_every_form_of_data_gives_the_same_verdicts(form: str, setting: tuple[nn.Module, Tensor, Tensor]) -> None:
     model, x, y = setting
     expected = evaluate(model, x, y, ("natural", "pgd-3"), eps=EPS)
-    found = evaluate(model, *FORMS[form](x, y), attacks=("natural", "pgd-3"), eps=EPS)
+    images, labels = (*FORMS[form](x, y), None)[:2]
+    found = evaluate(model, images, labels, ("natural", "pgd-3"), eps=EPS)
     for name in expected:
         assert torch.equal(found[name].correct, expected[name].correct)
     assert 0 < expected["pgd-3"].accuracy < expected.natural < 1
@@ -206,7 +207,7 @@ def test_a_registered_attack_is_scaled_to_the_threat_model(
     setting: tuple[nn.Module, Tensor, Tensor], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, x, y = setting
-    monkeypatch.setitem(ATTACKS, "corner", Corner())  # type: ignore[arg-type]
+    monkeypatch.setitem(ATTACKS, "corner", Corner())
     found = evaluate(model, x, y, ("corner", "pgd-2"), eps=[EPS, 0.3])
     assert [key for key in found if key[0] == "corner"] == [("corner", EPS), ("corner", 0.3)]
     assert found["corner", 0.3].setting["definition"].startswith("Corner(eps=0.3")

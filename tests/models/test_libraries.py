@@ -46,7 +46,12 @@ def save_transformers(folder: Path, kind: str, side: int = 8, **processor: Any) 
     return network.eval()  # type: ignore[no-any-return]
 
 
-PROCESSOR = {"do_normalize": True, "image_mean": [0.5], "image_std": [0.25], "size": {"height": 8, "width": 8}}
+PROCESSOR: dict[str, Any] = {
+    "do_normalize": True,
+    "image_mean": [0.5],
+    "image_std": [0.25],
+    "size": {"height": 8, "width": 8},
+}
 
 
 @pytest.fixture
@@ -197,7 +202,7 @@ def test_a_network_of_timm(
     cfg: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     timm = TimmStandIn(cfg)
-    monkeypatch.setitem(sys.modules, "timm", timm)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "timm", timm)
     assert input_format("timm:resnet18") == InputFormat((0.5,) * 3, (0.25,) * 3, (8, 8))
     torch.manual_seed(0)
     network = timm.create_model("grey", pretrained=False, num_classes=10, in_chans=1).eval()

@@ -21,6 +21,8 @@ SLACK, ROUNDING = 1e-4, 1e-6
 
 AttackFunction = Callable[[nn.Module, Tensor, Tensor], Tensor]
 """Returns adversarial examples for (model, x, y)."""
+AnyAttack = str | Attack | AttackFunction
+"""The name of an attack, an attack object or a function."""
 
 
 @dataclass(frozen=True)

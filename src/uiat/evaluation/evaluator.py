@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uiat.attacks import PGD, Attack
+from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.config import encode
 from uiat.crafting import crafting
@@ -20,7 +20,7 @@ from uiat.data.images import Images, to_unit
 from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.evaluation.batches import read_tensors
-from uiat.evaluation.custom_attack import AttackFunction, attack_names
+from uiat.evaluation.custom_attack import AnyAttack, attack_names
 from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject, normalization_facts
@@ -35,7 +35,7 @@ def evaluate(
     model: nn.Module,
     x: Tensor | np.ndarray[Any, Any] | Iterable[Any],
     y: Tensor | np.ndarray[Any, Any] | None = None,
-    attacks: Sequence[str | Attack | AttackFunction] = ("natural", "pgd-20"),
+    attacks: AnyAttack | Sequence[AnyAttack] = ("natural", "pgd-20"),
     *,
     eps: float | Sequence[float] | None = None,
     step: float | None = None,
@@ -82,7 +82,7 @@ def evaluate(
         x: images (N, C, H, W), floats in [0, 1] or bytes, as a tensor or a NumPy array. Or an iterable of batches, such
             as a `DataLoader`: (x, y), (index, x, y), or dicts with images and labels; it is read once, into memory.
         y: labels (N,), integers; not given with batches.
-        attacks: names as in `uiat list attacks`, such as "autoattack"; attack objects, such as `PGD(steps=50)`, which
+        attacks: one or several: names as in `uiat list attacks`, such as "autoattack"; attack objects, such as `PGD(steps=50)`, which
             have their own ε and norm; functions of (model, x, y) that return x̂. A `UserError` is raised if x̂ leaves
             the ball of radius ε or the range [0, 1].
         eps: the radius, or several; `None` is 8/255.
@@ -105,13 +105,13 @@ def evaluate(
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}: give at least 1.")
     images = _images(model, x.cpu(), y.cpu(), device)
-    attacks = [attacks] if isinstance(attacks, str) or callable(attacks) else list(attacks)
-    named = [attack for k, attack in enumerate(attacks) if not isinstance(attack, str) or attack not in attacks[:k]]
+    given = [attacks] if isinstance(attacks, str) or callable(attacks) else list(attacks)
+    named = [attack for k, attack in enumerate(given) if not isinstance(attack, str) or attack not in given[:k]]
     plans: list[Plan] = []
     for name, attack in zip(attack_names(named), named, strict=True):
         if isinstance(attack, str):
-            given = bases[:1] if attack == "natural" else bases
-            plans += [plan_attack(attack, base, num_classes=len(images.classes), seed=seed) for base in given]
+            chosen = bases[:1] if attack == "natural" else bases
+            plans += [plan_attack(attack, base, num_classes=len(images.classes), seed=seed) for base in chosen]
         else:
             plans.append(
                 plan_custom(name, attack, _threat_model(name, attack, bases, fixed=eps is not None), seed=seed)

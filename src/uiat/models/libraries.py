@@ -125,7 +125,8 @@ class Transformers:
             )
         mean, std = (known.get(f"image_{part}") for part in ("mean", "std"))
         normalises = bool(known.get("do_normalize", True) and mean and std)
-        return InputFormat(*((tuple(mean), tuple(std)) if normalises else ()), size=self._size(known))
+        size = self._size(known)
+        return InputFormat(tuple(mean), tuple(std), size) if normalises else InputFormat(size=size)
 
     def _place(self, name: str) -> str:
         path = user_path(name)
