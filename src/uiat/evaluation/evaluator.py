@@ -82,9 +82,9 @@ def evaluate(
         x: images (N, C, H, W), floats in [0, 1] or bytes, as a tensor or a NumPy array. Or an iterable of batches, such
             as a `DataLoader`: (x, y), (index, x, y), or dicts with images and labels; it is read once, into memory.
         y: labels (N,), integers; not given with batches.
-        attacks: one or several: names as in `uiat list attacks`, such as "autoattack"; attack objects, such as `PGD(steps=50)`, which
-            have their own ε and norm; functions of (model, x, y) that return x̂. A `UserError` is raised if x̂ leaves
-            the ball of radius ε or the range [0, 1].
+        attacks: one or several: names as in `uiat list attacks`, such as "autoattack"; attack objects, such as
+            `PGD(steps=50)`, which have their own ε and norm; functions of (model, x, y) that return x̂. A `UserError`
+            is raised if x̂ leaves the ball of radius ε or the range [0, 1].
         eps: the radius, or several; `None` is 8/255.
         step: step size of PGD; `None` is ε/4.
         norm: "linf" or "l2"; the ball of attacks that do not have their own.
