@@ -10,8 +10,8 @@ import torch
 from torch import nn
 
 from tests.support.documents import README, blocks, known_flags
-from tests.support.oracle import fb
 from tests.support.processes import ROOT
+from tests.unit.test_attacks import fb
 from uiat import METHODS, recipes
 from uiat.cli import main
 from uiat.cli import train as train_command

@@ -9,7 +9,7 @@ from torch import Tensor
 
 import uiat
 from tests.evaluation.conftest import SHORT
-from tests.support.oracle import fb
+from tests.unit.test_attacks import fb
 from uiat import PGD
 from uiat.data import Splits
 

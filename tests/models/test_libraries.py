@@ -48,11 +48,6 @@ def save_transformers(folder: Path, kind: str, side: int = 8, **processor: Any) 
 
 SIZE = {"height": 8, "width": 8}
 PROCESSOR: dict[str, Any] = {"do_normalize": True, "image_mean": [0.5], "image_std": [0.25], "size": SIZE}
-    "do_normalize": True,
-    "image_mean": [0.5],
-    "image_std": [0.25],
-    "size": {"height": 8, "width": 8},
-}
 
 
 @pytest.fixture
