@@ -36,10 +36,11 @@ if TYPE_CHECKING:
     )
     from uiat.models.fast import speed_up
     from uiat.models.layout import to_channels_last
+    from uiat.models.wrappers import Normalized, logits_of
     from uiat.runs.saved import load
     from uiat.targets import InstanceInverse, Momentum, OneOff, UniversalInverse
     from uiat.types import Batch, Clock, DataSpec, Loss
-    from uiat.wrap import Normalized, indexed, logits_of
+    from uiat.wrap import indexed
 else:
 
     def __getattr__(name: str) -> object:
@@ -51,13 +52,14 @@ else:
         places = {
             "UserError": "errors",
             "evaluate": "evaluation.evaluator",
+            "indexed": "wrap",
             "load": "runs.saved",
             "speed_up": "models.fast",
             "to_channels_last": "models.layout",
             **dict.fromkeys(("FGSM", "NFGSM", "PGD", "RSFGSM"), "attacks"),
             **dict.fromkeys(("InstanceInverse", "Momentum", "OneOff", "UniversalInverse"), "targets"),
             **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types"),
-            **dict.fromkeys(("Normalized", "indexed", "logits_of"), "wrap"),
+            **dict.fromkeys(("Normalized", "logits_of"), "models.wrappers"),
         }
         return getattr(import_module(f"uiat.{places.get(name, 'methods')}"), name)
 

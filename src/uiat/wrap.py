@@ -1,14 +1,11 @@
-"""Wrappers for custom data sets and networks: sample indices, normalisation, and logits."""
+"""A wrapper for custom data sets: sample indices."""
 
-from collections.abc import Iterable, Mapping
-from math import isfinite
+from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, fx, nn
 from torch.utils.data import Dataset, IterableDataset
 
 from uiat.errors import UserError
-from uiat.models.networks import Normalize
 
 
 class Indexed(Dataset[Any]):
@@ -62,83 +59,3 @@ def indexed(dataset: Any) -> Indexed:
             "samples have no indices: convert it, or disable momentum (momentum=Momentum(enabled=False))."
         )
     return Indexed(dataset)
-
-
-class _Wrapper(nn.Module):
-    """A wrapper around a network, with the same feature layer."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-        layer = getattr(model, "penultimate_layer", "")
-        self.penultimate_layer = f"model.{layer}" if layer else ""
-
-
-class Normalized(_Wrapper):
-    """A network that normalises images in [0, 1] and passes them to `model`: (x − mean) / std for each channel.
-
-    Mean and std are buffers: they are saved and moved with the weights.
-
-    >>> import torch
-    >>> from torch import nn
-    >>> model = Normalized(nn.Flatten(), mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
-    >>> model(torch.ones(1, 3, 1, 1))
-    tensor([[2., 2., 2.]])
-
-    Args:
-        model: takes normalised images (N, channels, height, width).
-        mean: one number per channel.
-        std: one number per channel, above 0.
-    """
-
-    def __init__(self, model: nn.Module, mean: Iterable[float], std: Iterable[float]) -> None:
-        super().__init__(model)
-        means, stds = [float(value) for value in mean], [float(value) for value in std]
-        if len(means) != len(stds) or not means:
-            raise UserError(f"there are {len(means)} means and {len(stds)} stds: give one of each per channel.")
-        if not all(map(isfinite, means)) or not all(isfinite(value) and value > 0 for value in stds):
-            raise UserError(f"mean is {means} and std is {stds}: give finite numbers, and a std above 0.")
-        self.channels = len(means)
-        self.normalize = Normalize(means, stds, persistent=True)
-
-    def forward(self, x: Tensor) -> Any:
-        """Return the model's output for the normalised images."""
-        # Without the check, one channel would broadcast to three. A trace, as made by the fast path, has no shapes.
-        if not isinstance(x, fx.Proxy) and (x.ndim < 3 or x.shape[-3] != self.channels):
-            raise UserError(
-                f"images have shape {tuple(x.shape)}, but mean and std are of {self.channels} channels: make them "
-                "agree, as (N, channels, height, width)."
-            )
-        return self.model(self.normalize(x))
-
-
-class LogitsOf(_Wrapper):
-    """A network that returns the `.logits` of the wrapped network's output (see `logits_of`)."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the logits."""
-        output = self.model(x)
-        if not hasattr(output, "logits"):
-            raise UserError(
-                f"{type(self.model).__name__} returns a {type(output).__name__}, which has no .logits: uiat.logits_of "
-                "is for networks that return an object with them, such as those of transformers."
-            )
-        logits: Tensor = output.logits
-        return logits
-
-
-def logits_of(model: nn.Module) -> LogitsOf:
-    """Return a network that returns the logits, for a `model` that returns an object with an attribute `logits`.
-
-    All classifiers of transformers do.
-
-    >>> from types import SimpleNamespace
-    >>> import torch
-    >>> from torch import nn
-    >>> class Classifier(nn.Linear):
-    ...     def forward(self, x):
-    ...         return SimpleNamespace(logits=super().forward(x))
-    >>> logits_of(Classifier(4, 3))(torch.rand(2, 4)).shape
-    torch.Size([2, 3])
-    """
-    return LogitsOf(model)

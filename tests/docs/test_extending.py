@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from tests.support.calls import Call, call
 from tests.support.documents import blocks
@@ -78,6 +79,30 @@ def test_the_attack_raises_the_loss(capsys: pytest.CaptureFixture[str]) -> None:
     assert "mi-fgsm" in attacks.ATTACKS
 
 
+def test_the_attack_is_one_for_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
+    """Its accuracy is that of a plain loop at the ε of the evaluation, to which its step size is scaled."""
+    images = data.load_splits(data.DataConfig(name="digits")).test.take(torch.arange(40))
+    x, y, eps = images.x.float() / 255, images.y, 0.1
+    torch.manual_seed(0)
+    network = models.ResNet(blocks=(1, 1, 1), width=4).build(images.spec).eval()
+    torch.save(network.state_dict(), "weights.pt")
+    words = ("evaluate", "weights.pt", "--model", "resnet8", "--model.width", "4", "--data", "digits", "--n", "40")
+    flags = ("--exact", "--eps", str(eps), "--json", "out.json")
+    found = call(capsys, *words, *flags, "--attacks", "natural", "mi-fgsm", "--import", "mi_fgsm.py")
+    assert found.code == 0, found.err
+    attack = replace(attacks.ATTACKS["mi-fgsm"], eps=eps, step=eps / 4)  # type: ignore[type-var]
+    correct = (network(x).argmax(dim=1) == y) & (network(attack(network, x, y)).argmax(dim=1) == y)
+    entry = json.loads(Path("out.json").read_text())["attacks"]["mi-fgsm"]
+    assert entry["accuracy"] == float(correct.double().mean())
+    assert entry["largest_distance"] == pytest.approx(eps, rel=1e-4)
+    listed = call(capsys, "list", "attacks", "--import", "mi_fgsm.py")
+    assert "Momentum iterative FGSM" in listed.out
+    forget()
+    found = call(capsys, *words, *flags, "--attacks", "mi-fgsm")
+    assert found.code == 2
+    assert "mi-fgsm" in found.err
+
+
 def test_the_target_gives_a_loss(capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path("mixed_target.py", run_name="__main__")
     out = capsys.readouterr().out
@@ -136,6 +161,10 @@ def test_the_commands_work_for_the_example(folder: Path, capsys: pytest.CaptureF
     assert trained.inverse is not None
     assert made["universal"]["eps"] == trained.inverse.eps
     assert len(json.loads((folder / "runs/mine/curves/curves.json").read_text())["grid"]) == 3
+    entries = json.loads(RunFolder("runs/mine").result.read_text(encoding="utf-8"))["evaluations"]
+    (entry,) = [entry for entry in entries if entry["attack"] == "mi-fgsm"]
+    assert 0 < entry["largest_distance"] <= entry["eps"] + 1e-6
+    assert "MIFGSM" in entry["definition"]
     assert json.loads((folder / "handover" / "card.json").read_text())["method"]["kind"] == "Mixed"
 
 

@@ -11,6 +11,7 @@ from torch import nn
 
 from tests.support.documents import README, blocks, known_flags
 from tests.support.processes import ROOT
+from tests.unit.test_attacks import fb
 from uiat import METHODS, recipes
 from uiat.cli import main
 from uiat.cli import train as train_command
@@ -49,6 +50,14 @@ def test_the_blocks_run_in_their_order(page: Path, tmp_path: Path, monkeypatch: 
                 run(command)
     runs = {path.name for path in Path("runs").iterdir()} if Path("runs").is_dir() else set()
     assert runs >= MADE[page.name]
+
+
+def test_the_code_of_the_page_about_evaluation() -> None:
+    """Its functions get the network and the images of the reader."""
+    names = {**yours(), "foolbox": fb}
+    for block in blocks(ROOT / "docs" / "evaluation.md"):
+        if block.language == "python":
+            exec(compile(block.text, "evaluation.md", "exec"), names)
 
 
 def test_the_logger_of_the_page_about_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,6 +63,13 @@ def test_a_file_of_ones_own(module: str, tmp_path: Path, capsys: pytest.CaptureF
     assert all(map(torch.equal, read_logits(folders), expected))
 
 
+def test_one_that_is_normalised(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, expected = make_run(tmp_path / "run", Imported(f"{module}:by_number", mean=(0.3,), std=(0.4,)), GREY)
+    assert call(capsys, "export", str(run.path), "--model", f"{module}:by_number").code == 0
+    (found,) = read_logits({run.path / "export": images(GREY)})
+    assert torch.equal(found, expected)
+
+
 @pytest.mark.parametrize("line", ["import helper", "from helper import x", "from helper.deep import x"])
 def test_a_file_that_needs_another(
     line: str, module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

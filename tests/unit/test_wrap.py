@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset
 
+import uiat.models.wrappers
 import uiat.wrap
 from tests.support.networks import NormedLeNet
 from uiat import UIAT, Batch, Clock, DataSpec, Normalized, UserError, evaluate, indexed, logits_of
@@ -25,7 +26,7 @@ Y = torch.arange(11) % 10
 
 
 def test_the_examples_of_the_docstrings_run() -> None:
-    failed, tried = doctest.testmod(uiat.wrap)
+    failed, tried = map(sum, zip(*map(doctest.testmod, (uiat.wrap, uiat.models.wrappers)), strict=True))
     assert failed == 0
     assert tried >= 10
 

@@ -38,6 +38,9 @@ ATTACKS: dict[str, Attack] = {
     "n-fgsm": NFGSM(),
 }
 
+BUNDLED = tuple(ATTACKS)
+"""The attacks of this package; all others are registered by custom code."""
+
 DESCRIPTIONS: dict[str, str] = {
     "pgd": "ascent on cross-entropy, KL or CW's margin, in an L∞ or L2 ball",
     "fgsm": "one sign step from the sample itself",
@@ -45,4 +48,4 @@ DESCRIPTIONS: dict[str, str] = {
     "n-fgsm": "uniform noise of 2 ε, then one sign step of ε, not projected",
 }
 
-__all__ = ["ATTACKS", "DESCRIPTIONS", "FGSM", "NFGSM", "PGD", "RSFGSM", "Attack", "norm_of"]
+__all__ = ["ATTACKS", "BUNDLED", "DESCRIPTIONS", "FGSM", "NFGSM", "PGD", "RSFGSM", "Attack", "norm_of"]

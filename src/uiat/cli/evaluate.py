@@ -1,6 +1,9 @@
-"""`uiat evaluate TARGET`: natural and robust accuracy of a run, an export or a weights file."""
+"""`uiat evaluate TARGET…`: natural and robust accuracy of runs, exports or weights files."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, Generic
 
@@ -8,32 +11,33 @@ from rich.markup import escape
 from rich.table import Table
 
 from uiat.cli.options import SubjectField, check_file, parse_subject_command, same_subject, suggest
+from uiat.cli.streams import print_error
 from uiat.config import ModelT
 from uiat.distributed import is_main, local_device, pick_device, process_group, wait
-from uiat.errors import UserError
+from uiat.errors import UserError, explain
 from uiat.evaluation import suite
-from uiat.evaluation.evaluation_result import EvaluationResult
+from uiat.evaluation.evaluation_result import AttackResult, EvaluationResult
 from uiat.evaluation.evaluator import evaluate_subject, open_ledger, subject_card, write_adversaries
-from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject, load_subject
 from uiat.evaluation.verdicts import pack_verdicts
 from uiat.fields import show_number
 from uiat.io import json_text, output_path, write_output
 from uiat.models import NetworkOptions
 from uiat.models.layout import keeps_channels_last
+from uiat.models.normalization import statistics_of
 from uiat.progress import PipeSafeConsole
 from uiat.runs.result_card import add_evaluation
 from uiat.runs.run_folder import RunFolder
 
 UNNORMALIZED = (
-    "the network gets images in [0, 1] that are not normalised: if it was trained on normalised images, return "
-    "uiat.Normalized(network, mean, std) from the callable, or its accuracy is wrong"
+    "the network gets images in [0, 1] that are not normalised: if it was trained on normalised images, give --mean "
+    "and --std (or return uiat.Normalized(network, mean, std) from the callable), or its accuracy is wrong"
 )
 
 
 @dataclass(frozen=True)
 class Evaluate(Generic[ModelT]):
-    """Measure natural and robust accuracy on test images."""
+    """Measure natural and robust accuracy on test images; several TARGETs are measured one after another."""
 
     subject: SubjectField[ModelT]
     """The network and the images."""
@@ -49,30 +53,124 @@ class Evaluate(Generic[ModelT]):
     """Start from scratch instead of resuming an interrupted evaluation with the same options."""
 
 
+@dataclass(frozen=True)
+class Measured:
+    """What is kept of an evaluation; the network itself is not, since there may be many."""
+
+    result: EvaluationResult
+    card: dict[str, Any]
+    is_run: bool
+
+
 def main(args: list[str]) -> int:
     """Run the command."""
-    target, options = parse_subject_command(Evaluate, args, "uiat evaluate")
-    if not options.attacks:
-        names = ", ".join(suite.DESCRIPTIONS)
-        raise UserError(f"--attacks is empty: give one or more of {names} (see `uiat list attacks`).")
-    check_file(options.json, text=True)
-    check_file(options.save_adversaries)
+    targets = list(dict.fromkeys(takewhile(lambda word: not word.startswith("-"), args)))
+    if len(targets) > 1:
+        return _evaluate_several(targets, list(dropwhile(lambda word: not word.startswith("-"), args)))
+    target, options = _parse(args)
     with process_group(local_device(pick_device(options.subject.device))):
         _evaluate(target, options)
         suggest("done; next:", "uiat", "curves", *same_subject(args))
     return 0
 
 
-def _evaluate(target: Path, options: Evaluate[Any]) -> None:
+def _parse(args: list[str]) -> tuple[Path, Evaluate[Any]]:
+    target, options = parse_subject_command(Evaluate, args, "uiat evaluate")
+    if not options.attacks:
+        names = ", ".join(suite.DESCRIPTIONS)
+        raise UserError(f"--attacks is empty: give one or more of {names} (see `uiat list attacks`).")
+    check_file(options.json, text=True)
+    check_file(options.save_adversaries)
+    return target, options
+
+
+def _evaluate_several(targets: list[str], flags: list[str]) -> int:
+    """Evaluate one network after another and print one table; what fails is reported, and the others go on."""
+    parsed, failed = dict[str, tuple[Path, Evaluate[Any]]](), dict[str, str]()
+    for name in targets:
+        with _reported(name, failed):
+            parsed[name] = _parse([name, *flags])
+    if any(options.save_adversaries for _, options in parsed.values()):
+        raise UserError("--save-adversaries is for one network: evaluate them one by one.")
+    measured: dict[str, Measured] = {}
+    device = next((options.subject.device for _, options in parsed.values()), "auto")
+    with process_group(local_device(pick_device(device))):
+        try:
+            for name, (target, options) in parsed.items():
+                with _reported(name, failed):
+                    measured[name] = _evaluate(target, options, title=name)
+        finally:  # also after Ctrl-C: what is measured is not lost
+            if is_main() and measured:
+                _write_several(measured, failed, next(iter(parsed.values()))[1].json)
+        runs = [name for name, found in measured.items() if found.is_run]
+        if not failed and len(runs) > 1:
+            suggest("done; next:", "uiat", "compare", *runs)
+    return 2 if failed else 0
+
+
+@contextmanager
+def _reported(name: str, failed: dict[str, str]) -> Iterator[None]:
+    """Report the error of one network and keep its message; an unexpected error is raised."""
+    try:
+        yield
+    except SystemExit as stop:  # tyro has printed what is wrong with the flags
+        if not stop.code:
+            raise
+        failed[name] = "its flags are not valid; see above."
+    except Exception as error:
+        explained = error if isinstance(error, UserError) else explain(error)
+        if explained is None:
+            raise
+        failed[name] = str(explained)
+    if name in failed and is_main():
+        print_error(f"{name}: {failed[name]}", 2)
+
+
+def _write_several(measured: dict[str, Measured], failed: dict[str, str], json: str | None) -> None:
+    """Print the table of several networks, and write a list of their cards, with the errors of those that failed."""
+    if json:
+        cards = [{"target": name, **found.card} for name, found in measured.items()]
+        write_output(json, json_text([*cards, *({"target": name, "error": error} for name, error in failed.items())]))
+    table = _table("", "network", "ε")
+    for attack in next(iter(measured.values())).result:
+        for name, network in measured.items():
+            found = network.result[attack]
+            radius = show_number(found.eps) if found.setting else ""
+            table.add_row(found.attack, escape(name), radius, *_cells(found))
+        table.add_section()
+    PipeSafeConsole().print(table)
+    if len(sets := {found.card["data"] for found in measured.values()}) > 1:
+        note = f"note: these networks were evaluated on different data: {', '.join(sorted(sets))}"
+        PipeSafeConsole(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
+
+
+def _evaluate(target: Path, options: Evaluate[Any], title: str = "") -> Measured:
+    """Evaluate one network of one command, or of several; `title` is its name if there are several."""
     subject = load_subject(target, options.subject)
     if subject.run is not None:
         _check_run(subject.run, options.json)
     notices = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
+    if title:
+        notices.print(title, markup=False, soft_wrap=True)
     notices.print(_network_line(subject), markup=False, soft_wrap=True)
     if _may_lack_normalization(subject):
         notices.print(f"note: {UNNORMALIZED}", markup=False, soft_wrap=True)
     with open_ledger(subject, options.attacks, bool(options.save_adversaries), options.restart) as ledger:
-        _measure(subject, options, ledger, notices)
+        if ledger.resumed:
+            notices.print("resuming an interrupted evaluation (--restart starts from scratch)", markup=False)
+        result = evaluate_subject(subject, options.attacks, ledger, keep=bool(options.save_adversaries))
+        card = subject_card(subject, result)
+        if is_main():
+            _write(subject, options, result, card, notices, alone=not title)
+            if not title:
+                _print_accuracies(subject, result)
+            if options.per_class:
+                _print_classes(result, title)
+        for notice in result.notices:
+            notices.print(f"note: {notice}", markup=False, soft_wrap=True)
+        wait()  # an interrupted evaluation can be resumed until its result is written
+        ledger.close()
+    return Measured(result, card, subject.run is not None)
 
 
 def _check_run(run: RunFolder, json: str | None) -> None:
@@ -84,62 +182,68 @@ def _check_run(run: RunFolder, json: str | None) -> None:
         raise UserError(f"cannot write the run folder {run.path}: give --json FILE for the result.")
 
 
-def _measure(subject: LoadedSubject, options: Evaluate[Any], ledger: Ledger, notices: PipeSafeConsole) -> None:
-    if ledger.resumed:
-        notices.print("resuming an interrupted evaluation (--restart starts from scratch)", markup=False)
-    result = evaluate_subject(subject, options.attacks, ledger, keep=bool(options.save_adversaries))
-    if is_main():
-        _write(subject, options, result, notices)
-        _print_accuracies(subject, result)
-        if options.per_class:
-            _print_classes(result)
-    for notice in result.notices:
-        notices.print(f"note: {notice}", markup=False, soft_wrap=True)
-    wait()  # an interrupted evaluation can be resumed until its result is written
-    ledger.close()
-
-
-def _write(subject: LoadedSubject, options: Evaluate[Any], result: EvaluationResult, notices: PipeSafeConsole) -> None:
-    card, run = subject_card(subject, result), subject.run
+def _write(
+    subject: LoadedSubject,
+    options: Evaluate[Any],
+    result: EvaluationResult,
+    card: dict[str, Any],
+    notices: PipeSafeConsole,
+    *,
+    alone: bool,
+) -> None:
+    run = subject.run
     if run is not None and not run.is_writable():
         note = f"note: {run.path} cannot be written; the result is only in {options.json}"
         notices.print(note, markup=False, soft_wrap=True)
     elif run is not None:
         add_evaluation(run, card, {found.attack: pack_verdicts(found.correct) for found in result.values()})
-    if options.json:
+    if options.json and alone:
         write_output(options.json, json_text(card))
     if options.save_adversaries:
         write_adversaries(output_path(options.save_adversaries), result, subject.images.y)
 
 
 def _may_lack_normalization(subject: LoadedSubject) -> bool:
-    """Whether weights that were not trained here are in a network whose options do not say if it normalises."""
-    trained_elsewhere = not subject.target.is_dir()
-    return trained_elsewhere and not isinstance(subject.options.model, NetworkOptions)
+    """Whether weights that were not trained here are in a network that is not known to normalise, nor not to."""
+    trained_elsewhere, known = not subject.target.is_dir(), isinstance(subject.options.model, NetworkOptions)
+    return trained_elsewhere and not known and statistics_of(subject.model) is None
 
 
 def _network_line(subject: LoadedSubject) -> str:
-    normalize = getattr(subject.options.model, "normalize", None)
-    inputs = "" if normalize is None else f", inputs {'normalised inside' if normalize else 'not normalised'}"
+    model, known = subject.options.model, statistics_of(subject.model)
+    inputs = ", inputs not normalised" if isinstance(model, NetworkOptions) else ""
+    if known is not None:
+        mean, std = (" ".join(f"{value:.4g}" for value in part) for part in known)
+        inputs = f", inputs normalised inside with mean {mean}, std {std}"
     layout = "channels_last" if keeps_channels_last(subject.fast) else "its own memory layout"
     path = "unmodified" if subject.options.exact else f"{layout}, {subject.folds} BatchNorms folded"
-    return f"network: {type(subject.options.model).__name__}{inputs}; {path}"
+    if subject.options.data.size is not None:
+        inputs = f", images resized to {'×'.join(map(str, subject.images.spec.shape[1:]))}{inputs}"
+    return f"network: {type(model).__name__}{inputs}; {path}"
 
 
 def _print_accuracies(subject: LoadedSubject, result: EvaluationResult) -> None:
     sign = "L∞" if subject.base.norm == "linf" else "L2"
-    table = Table(title=escape(f"{subject.weights_file}, {sign} ε = {show_number(subject.base.eps)}"))
-    for heading in ("attack", "accuracy", "95 % interval", "images", "seconds"):
-        table.add_column(heading, justify="left" if heading == "attack" else "right")
+    table = _table(escape(f"{subject.weights_file}, {sign} ε = {show_number(subject.base.eps)}"))
     for found in result.values():
-        low, high = found.interval
-        interval, n = f"{low:.2%} – {high:.2%}", str(len(found.correct))
-        table.add_row(found.attack, f"{found.accuracy:.2%}", interval, n, f"{found.seconds:.1f}")
+        table.add_row(found.attack, *_cells(found))
     PipeSafeConsole().print(table)
 
 
-def _print_classes(result: EvaluationResult) -> None:
-    table = Table(title="accuracy by class")
+def _table(title: str, *more: str) -> Table:
+    table = Table(title=title or None)
+    for heading in ("attack", *more, "accuracy", "95 % interval", "images", "seconds"):
+        table.add_column(heading, justify="left" if heading in ("attack", "network") else "right")
+    return table
+
+
+def _cells(found: AttackResult) -> tuple[str, ...]:
+    low, high = found.interval
+    return f"{found.accuracy:.2%}", f"{low:.2%} – {high:.2%}", str(len(found.correct)), f"{found.seconds:.1f}"
+
+
+def _print_classes(result: EvaluationResult, title: str) -> None:
+    table = Table(title=escape(f"accuracy by class{', ' if title else ''}{title}"))
     table.add_column("class")
     for found in result.values():
         table.add_column(found.attack, justify="right")

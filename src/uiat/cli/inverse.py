@@ -8,7 +8,7 @@ import torch
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.options import SubjectField, out_folder, parse_subject_command, same_subject, suggest
+from uiat.cli.options import SubjectField, out_folder, parse_subject_command, same_subject, suggest, take
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.inverses import LOSSES, find_z, inverse_settings, make_inverses, shown_places
@@ -72,11 +72,10 @@ def main(args: list[str]) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     write_inverses(folder, subject, result)
     _print_table(subject, result, folder)
-    words = same_subject(args)
-    again = ["evaluate", *words, "--attacks", "natural", "autoattack"]
-    pairs = zip(words[1::2], words[2::2], strict=True)
-    code = [word for flag, name in pairs if ":" in name for word in (flag, name)]
-    suggest("done; next:", "uiat", *(again if subject.run is None else ["report", words[0], *code]))
+    again = ["evaluate", *same_subject(args), "--attacks", "natural", "autoattack"]
+    named, _ = take(args, ("--model", "--data"))
+    code = [word for pair in named.items() if ":" in pair[1] for word in pair]
+    suggest("done; next:", "uiat", *(again if subject.run is None else ["report", args[0], *code]))
     return 0
 
 

@@ -29,7 +29,10 @@ def groups() -> dict[str, dict[str, str]]:
         "methods": {name: describe_part(name, part, methods.DESCRIPTIONS) for name, part in methods.METHODS.items()},
         "models": {name: describe_part(name, part, models.DESCRIPTIONS) for name, part in models.MODELS.items()},
         "data": {name: source.description for name, source in data.SOURCES.items()},
-        "attacks": dict(suite.DESCRIPTIONS),
+        "attacks": {
+            **suite.DESCRIPTIONS,
+            **{name: describe_part(name, part, attacks.DESCRIPTIONS) for name, part in suite.custom_attacks().items()},
+        },
         "training-attacks": {
             name: describe_part(name, part, attacks.DESCRIPTIONS) for name, part in attacks.ATTACKS.items()
         },

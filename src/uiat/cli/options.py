@@ -1,9 +1,10 @@
 """Argument parsing that commands share: numbers, radii, network and images, output files, custom code of a run."""
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass, replace
+from math import isfinite
 from pathlib import Path
 from tempfile import mkstemp
 from typing import Annotated, Any, TypeVar
@@ -25,6 +26,8 @@ from uiat.fields import check_radius, show_number, unchecked
 from uiat.io import is_stream, output_path, reason
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
+from uiat.models.libraries import input_format
+from uiat.models.normalization import named_statistics, with_statistics
 from uiat.paths import suggest_path
 from uiat.plugins import import_words, unnamed
 from uiat.progress import PipeSafeConsole
@@ -58,6 +61,17 @@ def parse_number(text: str) -> float:
         return float(over) / float(under) if slash else float(over)
     except (ValueError, ZeroDivisionError):
         raise ValueError(f"{text!r} is not a number; write it as 0.03 or 8/255") from None
+
+
+def number_of(flag: str, text: str) -> float:
+    """Return the value of a flag that is a number of at least 0."""
+    try:
+        value = parse_number(text)
+    except ValueError as error:
+        raise UserError(f"{flag}: {error}.") from None
+    if not isfinite(value) or value < 0:
+        raise UserError(f"{flag} is {value}: give at least 0.")
+    return value
 
 
 @RULES.primitive_rule
@@ -137,12 +151,54 @@ def suggest(lead: str, *words: object) -> None:
 
 
 def same_subject(args: list[str]) -> list[str]:
-    """Return the arguments that name a command's target: a run folder, or a file with --model and --data."""
-    chosen, _ = take(args, ("--model", "--data"))
-    return [args[0], *(word for pair in chosen.items() for word in pair)]
+    """Return the arguments that name a command's target: a run folder, or a file with --model, --data and --mean."""
+    chosen, rest = take(args, ("--model", "--data"))
+    flag, statistics = "", list[str]()
+    for word in rest:
+        flag = word.partition("=")[0] if word.startswith("--") else flag
+        statistics += [word] if flag in ("--mean", "--std") else []
+    return [args[0], *(word for pair in chosen.items() for word in pair), *statistics]
 
 
-SHARED = ("--weights", "--n", "--eps", "--device")
+def read_statistics(mean: Sequence[str], std: Sequence[str]) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Return the numbers of `--mean` and `--std`, each a number per channel or a name; `None` without these flags."""
+    if not mean and not std:
+        return None
+    if not std and len(mean) == 1 and not _is_number(mean[0]):
+        return named_statistics(mean[0])
+    if not mean or not std:
+        raise UserError("--mean and --std belong together: give both, or a name as --mean alone, such as cifar10.")
+    return _per_channel("--mean", mean, 0), _per_channel("--std", std, 1)
+
+
+def _per_channel(flag: str, words: Sequence[str], place: int) -> tuple[float, ...]:
+    if len(words) == 1 and not _is_number(words[0]):
+        return named_statistics(words[0])[place]
+    values = tuple(number_of(flag, word) for word in words)
+    if any(value > 1 for value in values):
+        raise UserError(f"{flag} is {' '.join(words)}: images are in [0, 1]; divide the numbers by 255.")
+    return values
+
+
+def _is_number(word: str) -> bool:
+    try:
+        parse_number(word)
+    except ValueError:
+        return False
+    return True
+
+
+def normalized_model(subject: Subject[Any], target: Path) -> ModelConfig:
+    """Return a subject's network, normalised with its `--mean` and `--std`; a run or an export records its own."""
+    given, model = read_statistics(subject.mean, subject.std), subject.model
+    if given is None:
+        return model  # type: ignore[no-any-return]
+    if target.is_dir() and given != (getattr(model, "mean", ()), getattr(model, "std", ())):
+        raise UserError(f"{target} records how its network normalises inputs: omit --mean and --std.")
+    return with_statistics(model, *given)  # type: ignore[no-any-return]
+
+
+SHARED = ("--weights", "--n", "--mean", "--std", "--eps", "--device")
 """Flags of the subject in the short help of a command."""
 OptionsT = TypeVar("OptionsT")
 
@@ -159,7 +215,7 @@ def parse_subject_command(options: type[OptionsT], args: list[str], prog: str) -
     command = options(default)  # type: ignore[call-arg]
     about = (
         f"{options.__doc__} TARGET is a run folder, an export, OWNER/NAME of a model on the Hub, or a weights file "
-        "with --model NAME and --data NAME."
+        "with --model NAME and --data NAME, and --mean and --std if its network was trained on normalised images."
     )
     if wants_brief(rest):
         shared = {flag.name for flag in flags_of(default)} - set(SHARED)
@@ -176,7 +232,9 @@ def parse_subject_command(options: type[OptionsT], args: list[str], prog: str) -
             description=about,
             config=(tyro.conf.AvoidSubcommands,),
         )
-    return target, parsed
+    subject: Subject[Any] = parsed.subject  # type: ignore[attr-defined]
+    model = normalized_model(subject, target)
+    return target, replace(parsed, subject=replace(subject, model=model))  # type: ignore[type-var]
 
 
 def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
@@ -205,7 +263,7 @@ def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
         run = target.parent
         instead = f", or give the run folder {run} instead" if RunFolder(run).config.is_file() else ""
         raise UserError(f"{target} is a file: to read it as weights, give {missing} (see `uiat list`){instead}.")
-    return Subject(DataConfig(name=chosen["--data"]), model)
+    return Subject(DataConfig(name=chosen["--data"], size=input_format(chosen["--model"]).size), model)
 
 
 SubjectField = Annotated[Subject[ModelT], tyro.conf.arg(name="")]

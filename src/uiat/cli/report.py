@@ -31,6 +31,8 @@ class Report:
 
 def main(args: list[str]) -> int:
     """Run the command."""
+    if any(word.partition("=")[0] in ("--mean", "--std") for word in args):
+        raise UserError("a run records how its network normalises inputs: omit --mean and --std.")
     with REGISTRY:
         options = tyro.cli(Report, args=args, prog="uiat report", description=Report.__doc__)
     if not options.runs:

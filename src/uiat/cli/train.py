@@ -3,7 +3,6 @@
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from itertools import chain, count
-from math import isfinite
 from pathlib import Path
 from typing import Annotated, Any, Generic, Literal
 
@@ -18,8 +17,9 @@ from uiat.cli.options import (
     REGISTRY,
     check_imports,
     note_large_steps,
-    parse_number,
+    number_of,
     read_known,
+    read_statistics,
     suggest,
     take,
     with_radius,
@@ -33,6 +33,8 @@ from uiat.engine.setup import build_loader
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.models import Imported
+from uiat.models.libraries import input_format
+from uiat.models.normalization import with_statistics
 from uiat.plugins import Import, import_words
 from uiat.progress import PipeSafeConsole, print_message
 from uiat.runs.checkpoint import known_identity
@@ -79,6 +81,11 @@ class LaunchOptions:
 class NewRun(LaunchOptions):
     """How a new run is executed."""
 
+    mean: tuple[str, ...] = ()
+    """Normalise images inside the network, as the weights of --init expect: the mean of each channel of images in
+    [0, 1], or a name (cifar10, cifar100, svhn, imagenet), which also sets --std."""
+    std: tuple[str, ...] = ()
+    """The standard deviation of each channel, or a name."""
     dry_run: bool = False
     """Create nothing; print the configuration, and estimates of steps, passes, memory and time."""
 
@@ -121,7 +128,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         return 0
     config, where = parse_recipe(config, rest)
     check(config)
-    notes = [note_large_steps(config.method, rest)]
+    notes = [note_large_steps(config.method, rest), _resized(config)]
     device = local_device(pick_device(where.device))
     check_processes(where.processes, where.restarts, device)
     folder = Path("runs") / f"{name}-s{config.seed}"
@@ -155,6 +162,16 @@ def check_processes(processes: int, restarts: int, device: torch.device) -> None
     most, kind = (torch.cuda.device_count(), "GPU(s)") if device.type == "cuda" else (cores(), "core(s)")
     if processes > most:
         raise UserError(f"--processes is {processes}, and there are {most} {kind} here: give at most {most}.")
+
+
+def _resized(config: AnyConfig) -> str:
+    """Return a note if the images have the size for which a library configures the network; else ""."""
+    target = config.model.target if isinstance(config.model, Imported) else ""
+    size = input_format(target).size
+    if size is None or size != config.data.size:
+        return ""
+    shown = "×".join(map(str, size))
+    return f"images are resized to {shown}, for which {target} is configured; --data.size changes this"
 
 
 def _few_steps(config: AnyConfig, splits: data.Splits) -> str:
@@ -250,7 +267,10 @@ def parse_recipe(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, NewRun]
             description=ABOUT,
             config=(tyro.conf.AvoidSubcommands,),
         )
-    return command.recipe, command.where
+    config, where = command.recipe, command.where
+    if (given := read_statistics(where.mean, where.std)) is not None:
+        config = replace(config, model=with_statistics(config.model, *given))
+    return config, where
 
 
 def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:
@@ -260,19 +280,11 @@ def _choose(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, list[str]]:
         config = replace(config, data=replace(config.data, name=chosen["--data"]))
     if "--model" in chosen:
         config = replace(config, model=models.get_model(chosen["--model"]))
+        if config.data.size is None:
+            config = replace(config, data=replace(config.data, size=input_format(chosen["--model"]).size))
     if "--eps" in chosen:
-        config = with_radius(config, _number("--eps", chosen["--eps"]))
+        config = with_radius(config, number_of("--eps", chosen["--eps"]))
     return config, rest
-
-
-def _number(flag: str, text: str) -> float:
-    try:
-        value = parse_number(text)
-    except ValueError as error:
-        raise UserError(f"{flag}: {error}.") from None
-    if not isfinite(value) or value < 0:
-        raise UserError(f"{flag} is {value}: give at least 0.")
-    return value
 
 
 def _free(path: Path) -> Path:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from uiat.attacks import Attack
 from uiat.data.images import Images, to_unit
+from uiat.evaluation.custom_attack import CustomAttack
 from uiat.evaluation.ledger import Ledger, Stage
 from uiat.rng import SampleDraws
 
@@ -90,7 +91,8 @@ def run_cascade(
         advance(component.name, component.cost * (len(images) - len(stage.queue) + done), True)
         for start in range(done, len(stage.queue), batch_size):
             members = stage.queue[start : start + batch_size]
-            x_adv, correct = _attack(model, images, component, members, device)
+            x_adv, correct, distance = _attack(model, images, component, members, device)
+            stage.distance = max(stage.distance, distance)
             stage.correct[members[~correct]] = False
             if keep:
                 stage.keep(members[~correct], x_adv[~correct])
@@ -138,12 +140,13 @@ def predictions(logits: Tensor) -> Tensor:
 
 def _attack(
     model: nn.Module, images: Images, component: Component, members: Tensor, device: torch.device | str
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, float]:
     x, y = _pixels(images, members, device)
     with torch.no_grad():
         x_adv = component(model, x, y, tuple(members.tolist()))
+        distance = component.distance(x, x_adv) if isinstance(component, CustomAttack) else 0.0
         correct = is_correct(model(x_adv), y)
-    return x_adv.detach().cpu(), correct.cpu()
+    return x_adv.detach().cpu(), correct.cpu(), distance
 
 
 def _pixels(images: Images, members: Tensor, device: torch.device | str) -> tuple[Tensor, Tensor]:

@@ -35,6 +35,8 @@ class AttackResult:
     """Accuracy on the images of each class."""
     x_adv: Tensor | None = None
     """The adversarial examples, if they were kept; the natural image where the attack found none."""
+    largest_distance: float | None = None
+    """Of a custom attack: the largest distance of an adversarial example from its image, in the attack's norm."""
 
     @property
     def accuracy(self) -> float:
@@ -50,6 +52,7 @@ class AttackResult:
         """Return accuracy, 95 % interval, number of images, time and setting, as a result card has them."""
         right, n = int(self.correct.sum()), len(self.correct)
         facts = {"accuracy": right / n, "interval95": list(self.interval), "n": n, "seconds": round(self.seconds, 3)}
+        facts |= {} if self.largest_distance is None else {"largest_distance": self.largest_distance}
         return {**facts, **self.setting, **({"after": self.after} if len(self.after) > 1 else {})}
 
 

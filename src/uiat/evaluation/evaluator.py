@@ -2,11 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -18,10 +19,13 @@ from uiat.data.fetch import cache_folder
 from uiat.data.images import Images, to_unit
 from uiat.distributed import rank, world
 from uiat.errors import UserError
+from uiat.evaluation.batches import read_tensors
+from uiat.evaluation.custom_attack import AnyAttack, attack_names
 from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import LoadedSubject
-from uiat.evaluation.suite import plan_attack, run_plans, run_suite
+from uiat.evaluation.subject import LoadedSubject, normalization_facts
+from uiat.evaluation.suite import Plan, plan_attack, plan_custom, run_plans, run_suite
+from uiat.fields import show_number
 from uiat.io import write_tensors
 from uiat.runs.weights import DIGEST
 from uiat.types import check_logits
@@ -29,11 +33,11 @@ from uiat.types import check_logits
 
 def evaluate(
     model: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    attacks: Sequence[str] = ("natural", "pgd-20"),
+    x: Tensor | np.ndarray[Any, Any] | Iterable[Any],
+    y: Tensor | np.ndarray[Any, Any] | None = None,
+    attacks: AnyAttack | Sequence[AnyAttack] = ("natural", "pgd-20"),
     *,
-    eps: float | Sequence[float] = 8 / 255,
+    eps: float | Sequence[float] | None = None,
     step: float | None = None,
     norm: Norm = "linf",
     batch_size: int = 256,
@@ -63,14 +67,27 @@ def evaluate(
     >>> result["pgd-20", 8 / 255].setting["steps"]
     20
 
+    Images may come from a `DataLoader`, and attacks may be objects or functions:
+
+    >>> from torch.utils.data import DataLoader, TensorDataset
+    >>> def noise(model, x, y):
+    ...     return (x + 8 / 255 * torch.randn_like(x).sign()).clamp(0, 1)
+    >>> loader = DataLoader(TensorDataset(x, y), batch_size=2)
+    >>> result = evaluate(model, loader, attacks=(PGD(steps=50), noise), eps=8 / 255)
+    >>> list(result)
+    ['PGD(steps=50)', 'noise']
+
     Args:
-        model: returns logits for images in [0, 1]; normalisation belongs inside it.
-        x: images (N, C, H, W), floats in [0, 1] or bytes.
-        y: labels (N,), int64.
-        attacks: names as in `uiat list attacks`, such as "autoattack".
-        eps: the radius, or several.
+        model: returns logits for images in [0, 1]; normalisation belongs inside it (`uiat.Normalized`).
+        x: images (N, C, H, W), floats in [0, 1] or bytes, as a tensor or a NumPy array. Or an iterable of batches, such
+            as a `DataLoader`: (x, y), (index, x, y), or dicts with images and labels; it is read once, into memory.
+        y: labels (N,), integers; not given with batches.
+        attacks: one or several: names as in `uiat list attacks`, such as "autoattack"; attack objects, such as
+            `PGD(steps=50)`, which have their own ε and norm; functions of (model, x, y) that return x̂. A `UserError`
+            is raised if x̂ leaves the ball of radius ε or the range [0, 1].
+        eps: the radius, or several; `None` is 8/255.
         step: step size of PGD; `None` is ε/4.
-        norm: "linf" or "l2".
+        norm: "linf" or "l2"; the ball of attacks that do not have their own.
         batch_size: images attacked at a time.
         seed: of the random starts.
 
@@ -78,22 +95,44 @@ def evaluate(
         A mapping from attacks to results with `accuracy`, `interval`, `correct`, `per_class` and `setting`; its
         `natural` is the natural accuracy, and its `to_dict()` a card for JSON.
     """
+    x, y = read_tensors(x, y)
     device = next((parameter.device for parameter in model.parameters()), x.device)
-    several = not isinstance(eps, int | float)
-    radii = [eps] if isinstance(eps, int | float) else list(dict.fromkeys(eps))
+    several = eps is not None and not isinstance(eps, int | float)
+    radii = [8 / 255] if eps is None else [eps] if isinstance(eps, int | float) else list(dict.fromkeys(eps))
     if not radii:
         raise UserError("eps is empty: give one radius or more, such as eps=[2/255, 8/255].")
     bases = [PGD(eps=radius, step=step, steps=20, norm=norm) for radius in radii]
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}: give at least 1.")
     images = _images(model, x.cpu(), y.cpu(), device)
-    classes = len(images.classes)
-    plans = [
-        replace(plan_attack(name, base, num_classes=classes, seed=seed), several_eps=several)
-        for name in dict.fromkeys(attacks)
-        for base in (bases if name != "natural" else bases[:1])
-    ]
+    given = [attacks] if isinstance(attacks, str) or callable(attacks) else list(attacks)
+    named = [attack for k, attack in enumerate(given) if not isinstance(attack, str) or attack not in given[:k]]
+    plans: list[Plan] = []
+    for name, attack in zip(attack_names(named), named, strict=True):
+        if isinstance(attack, str):
+            chosen = bases[:1] if attack == "natural" else bases
+            plans += [plan_attack(attack, base, num_classes=len(images.classes), seed=seed) for base in chosen]
+        else:
+            plans.append(
+                plan_custom(name, attack, _threat_model(name, attack, bases, fixed=eps is not None), seed=seed)
+            )
+    plans = [replace(plan, several_eps=several) for plan in plans]
     return run_plans(model, images, plans, batch_size=batch_size, device=device, progress="evaluating")
+
+
+def _threat_model(name: str, attack: Any, bases: Sequence[PGD], *, fixed: bool) -> PGD:
+    """Return ε and norm of an attack object, which must be among the given ones; those given, for a function."""
+    own = getattr(attack, "eps", None)
+    if own is None and len(bases) > 1:
+        raise UserError(f"the attack {name!r} has no `eps`, and there are several: give one.")
+    if own is None:
+        return bases[0]
+    if fixed and own not in [base.eps for base in bases]:
+        known = ", ".join(show_number(base.eps) for base in bases)
+        raise UserError(
+            f"the attack {name!r} has ε = {show_number(own)}, and eps is {known}: give both the same, or omit eps."
+        )
+    return PGD(eps=own, norm=getattr(attack, "norm", "linf"))
 
 
 def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Images:
@@ -158,6 +197,7 @@ def subject_card(subject: LoadedSubject, result: EvaluationResult) -> dict[str, 
     options = subject.options
     return result.to_dict(
         weights=subject.weights_file.name,
+        **normalization_facts(subject),
         data=options.data.name,
         split="test",
         sample=options.sample if options.n is not None else "all",

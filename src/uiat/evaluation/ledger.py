@@ -19,7 +19,7 @@ from uiat.errors import UserError
 from uiat.io import WriteError, no_link, write_tensors
 from uiat.locks import LockUnsupported, open_locked
 
-FACTS = ("component", "batch", "seconds", "finished", "after", "invalid")
+FACTS = ("component", "batch", "seconds", "finished", "after", "invalid", "distance")
 """Fields of a stage that are saved beside its tensors."""
 
 
@@ -39,6 +39,8 @@ class Stage:
     """Accuracy after each finished component."""
     invalid: int = 0
     """Number of natural examples with a NaN among their logits."""
+    distance: float = 0.0
+    """Largest distance of an x̂ of a custom attack from its x."""
     fallen: list[int] = field(default_factory=list)
     """The examples whose x̂ was kept, in the order in which x̂ was found."""
     x_adv: list[Tensor] = field(default_factory=list)

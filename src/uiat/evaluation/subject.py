@@ -19,6 +19,7 @@ from uiat.errors import UserError, first_line
 from uiat.fields import check_numbers, unchecked
 from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last
+from uiat.models.normalization import statistics_of
 from uiat.models.probe import trial_batch, untouched
 from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_run_data, known_data
 from uiat.runs.run_folder import RunFolder, Weights
@@ -35,6 +36,11 @@ class Subject(Generic[ModelT]):
     """The data set, of which the test images are used."""
     model: ModelT
     """The network."""
+    mean: tuple[str, ...] = ()
+    """For a weights file of a network that was trained on normalised images: the mean of each channel of images in
+    [0, 1], or a name (cifar10, cifar100, svhn, imagenet), which also sets --std."""
+    std: tuple[str, ...] = ()
+    """The standard deviation of each channel, or a name."""
     weights: Weights = "best"
     """Of a run: the weights of the best epoch on the validation split, or of the last epoch; averaged where the run
     averages, unless `-raw`."""
@@ -172,6 +178,12 @@ def _sample(images: Images, options: Subject[Any]) -> Images:
     return images.take(first if options.sample == "first" else balanced(images.y, options.n, options.seed))
 
 
+def normalization_facts(subject: LoadedSubject) -> dict[str, Any]:
+    """Return mean and std with which the network normalises its inputs; nothing if no layer is known to do so."""
+    known = statistics_of(subject.model)
+    return {} if known is None else {"mean": known[0], "std": known[1]}
+
+
 def subject_facts(subject: LoadedSubject) -> dict[str, Any]:
     """Return the description of a subject for a JSON file."""
     options = subject.options
@@ -181,6 +193,7 @@ def subject_facts(subject: LoadedSubject) -> dict[str, Any]:
         "weights": subject.weights_file.name,
         DIGEST: subject.digest,
         "model": encode(options.model),
+        **normalization_facts(subject),
         "data": options.data.name,
         "split": "test",
         "n": len(subject.images),

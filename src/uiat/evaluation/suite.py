@@ -10,13 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uiat.attacks import PGD
+from uiat.attacks import ATTACKS, BUNDLED, PGD, Attack
 from uiat.crafting import crafting
 from uiat.data.images import Images, to_unit
 from uiat.distributed import all_reduce_sum, rank, world
 from uiat.errors import unknown
 from uiat.evaluation import autoattack
 from uiat.evaluation.cascade import Component, Restart, natural_stage, run_cascade
+from uiat.evaluation.custom_attack import AttackFunction, CustomAttack, definition, in_threat_model
 from uiat.evaluation.evaluation_result import AttackResult, EvaluationResult, Key
 from uiat.evaluation.ledger import Ledger, Stage
 from uiat.progress import Ticker
@@ -94,18 +95,36 @@ def plan_attack(name: str, base: PGD, *, num_classes: int, seed: int) -> Plan:
         loss = "margin" if match[1] else "ce"
         attack = replace(base, steps=int(match[2]), loss=loss)  # type: ignore[arg-type]
         return _ours(name, attack, int(match[3] or 1), threat)
+    if (registered := custom_attacks().get(name)) is not None:
+        return plan_custom(name, in_threat_model(name, registered, base.eps, base.norm), base, seed=seed)
     version: autoattack.Version = "plus" if name == "autoattack-plus" else "standard"
     whole = name in ("autoattack", "autoattack-plus")
     names = autoattack.CASCADES[version] if whole else tuple(name.split("+"))
     if not set(names) <= set(autoattack.COMPONENT_NAMES):
         raise unknown(
-            "attack", name, [*(n for n in DESCRIPTIONS if n.islower()), "pgd-20", "pgd-50-10", "pgd-margin-20"]
+            "attack",
+            name,
+            [*(n for n in DESCRIPTIONS if n.islower()), *custom_attacks(), "pgd-20", "pgd-50-10", "pgd-margin-20"],
         )
     parts, notices = autoattack.build_components(
         names, eps=base.eps, norm=base.norm, num_classes=num_classes, seed=seed, version=version
     )
     facts = {**threat, "version": version, "components": [part.name for part in parts]}
     return Plan(name, tuple(parts), facts, tuple(notices), base.eps)
+
+
+def custom_attacks() -> dict[str, Attack]:
+    """Return the registered attacks that are not of this package."""
+    return {name: attack for name, attack in ATTACKS.items() if name not in BUNDLED}
+
+
+def plan_custom(name: str, attack: Attack | AttackFunction, base: PGD, *, seed: int) -> Plan:
+    """Return the plan of an attack object or function, whose examples must lie in the ball of `base`."""
+    threat = {"norm": base.norm, "eps": base.eps, "seed": seed}
+    if isinstance(attack, PGD):
+        return _ours(name, attack, 1, threat)
+    component = CustomAttack(attack, name, base.eps, base.norm, seed)
+    return Plan(name, (component,), {**threat, "definition": definition(attack)}, eps=base.eps)
 
 
 def _ours(name: str, attack: PGD, restarts: int, threat: dict[str, Any]) -> Plan:
@@ -180,8 +199,17 @@ def run_plans(
             stage = _gathered(stage)
             notices += autoattack.square_warning(stage.after)
             per_class = accuracy_per_class(stage.correct, images)
+            checked = any(isinstance(component, CustomAttack) for component in plan.components)
             results[plan.key] = AttackResult(
-                plan.name, plan.eps, stage.correct, stage.seconds, setting, stage.after, per_class, x_adv
+                plan.name,
+                plan.eps,
+                stage.correct,
+                stage.seconds,
+                setting,
+                stage.after,
+                per_class,
+                x_adv,
+                stage.distance if checked else None,
             )
         accuracy = float(_gathered(natural).correct.double().mean())
     return EvaluationResult(results, accuracy, list(dict.fromkeys([*notices, *warnings])), torch.device(device))
@@ -214,4 +242,7 @@ def _gathered(stage: Stage) -> Stage:
         return stage
     after = all_reduce_sum(torch.tensor(list(stage.after.values()), dtype=torch.float64)).tolist()
     correct = all_reduce_sum(stage.correct.int()).bool()
-    return replace(stage, correct=correct, after=dict(zip(stage.after, after, strict=True)))
+    distances = torch.zeros(world(), dtype=torch.float64)
+    distances[rank()] = stage.distance
+    distance = float(all_reduce_sum(distances).max())
+    return replace(stage, correct=correct, after=dict(zip(stage.after, after, strict=True)), distance=distance)

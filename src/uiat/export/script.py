@@ -1,6 +1,7 @@
 """Python files of an export: `model.py`, which loads the network, and `network.py`, a copy of a custom network."""
 
 import ast
+import inspect
 import json
 import sys
 from collections.abc import Iterable
@@ -11,6 +12,7 @@ from typing import Any
 from uiat import __version__
 from uiat.errors import UserError
 from uiat.models import Imported, ModelConfig, NetworkOptions, networks
+from uiat.models.libraries import library_of
 from uiat.runs.weights import EXPORTED
 from uiat.types import DataSpec
 
@@ -28,6 +30,26 @@ CUSTOM = """\
 # The network is {name!r} of network.py beside this file, a copy of the file that defined it in training.
 from network import {name}
 """
+NORMALIZED = '''
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+
+{layer}
+
+class NormalizedNetwork(nn.Module):
+    """A network that normalises images in [0, 1]; mean and std are loaded with the weights."""
+
+    def __init__(self, model: nn.Module, channels: int) -> None:
+        super().__init__()
+        self.model = model
+        self.normalize = Normalize([0.0] * channels, [1.0] * channels, persistent=True)
+
+    def forward(self, x):
+        return self.model(self.normalize(x))
+'''
 LOAD = '''
 
 # Written by `uiat export`: the data that the network was trained for, and a function that loads it.
@@ -52,10 +74,18 @@ def load(path: str | Path | None = None, device: str | torch.device = "cpu") -> 
 def write_scripts(config: ModelConfig, data: DataSpec) -> dict[str, str]:
     """Return the text of `model.py` and, for a network given as `module:callable`, of `network.py`."""
     copies: dict[str, str] = {}
+    if isinstance(config, Imported) and library_of(config.target) is not None:
+        raise UserError(
+            f"{config.target} needs its library and cannot be exported: load the run with uiat.load, or give "
+            "its weights file to that library."
+        )
     if isinstance(config, Imported):
         module, _, name = config.target.partition(":")
         build = show_call(name, config.arguments(config.find(), data))
         source = CUSTOM.format(name=name)
+        if config.mean:
+            source += NORMALIZED.format(layer=inspect.getsource(networks.Normalize))
+            build = f"NormalizedNetwork({build}, {len(config.mean)})"
         copies[NETWORK] = read_module(module, config.target)
     elif isinstance(config, NetworkOptions):
         build = show_call(config.module.__name__, options(config), "DATA.num_classes", "DATA.shape[0]")

@@ -14,8 +14,9 @@ from uiat.errors import UserError, unknown
 from uiat.fields import optional_in_key
 from uiat.models import networks
 from uiat.models.features import penultimate
-from uiat.models.imported import Imported
+from uiat.models.imported import Imported, import_model
 from uiat.models.networks import Normalize
+from uiat.models.normalization import InputStatistics
 from uiat.types import DataSpec
 
 __all__ = [
@@ -44,7 +45,7 @@ class ModelConfig(Hashable, Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class NetworkOptions:
+class NetworkOptions(InputStatistics):
     """Options of all bundled networks."""
 
     module: ClassVar[Callable[..., nn.Module]]
@@ -53,7 +54,7 @@ class NetworkOptions:
     activation: Literal["relu", "silu"] = "relu"
     """The activation function."""
     normalize: bool = False
-    """Whether inputs in [0, 1] are normalised inside the model."""
+    """Whether inputs in [0, 1] are normalised inside the model, with `statistics`; they also are if `mean` is given."""
     features: str = ""
     """The layer whose input is the feature vector; empty: the last layer."""
     norm_momentum: float = optional_in_key(0.1)
@@ -72,9 +73,11 @@ class NetworkOptions:
             raise UserError(
                 f"this model needs images of shape (channels, height, width), but a sample has {data.shape}."
             )
-        if self.normalize and data.shape[0] not in (1, 3):
+        self.check_statistics(data.shape[0])
+        if self.normalize and not self.mean and data.shape[0] not in (1, 3):
             raise UserError(
-                f"normalisation is known for images with 1 or 3 channels, not {data.shape[0]}: turn `normalize` off."
+                f"normalisation is known for images with 1 or 3 channels, not {data.shape[0]}: "
+                "give `mean` and `std`, or turn `normalize` off."
             )
         for field in fields(self):
             value, choices = getattr(self, field.name), get_args(field.type)
@@ -171,9 +174,9 @@ def check_options(model: ModelConfig) -> None:
 
 
 def get_model(name: str) -> ModelConfig:
-    """Return the registered model of this name, or a custom one for `module:callable`."""
+    """Return the registered model of this name, or a custom one for `module:callable`, `timm:…` or `transformers:…`."""
     if ":" in name:
-        return Imported(name)
+        return import_model(name)
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     return MODELS[name]

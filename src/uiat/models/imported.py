@@ -1,28 +1,45 @@
-"""Custom classifiers, named as `module:callable`."""
+"""Custom classifiers, named as `module:callable`, or as a network of a library."""
 
 import inspect
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from uiat.errors import UserError
+from uiat.models.libraries import input_format, library_of
+from uiat.models.networks import Normalize
+from uiat.models.normalization import InputStatistics
+from uiat.models.wrappers import Normalized
 from uiat.plugins import import_from
 from uiat.types import DataSpec
 
 
 @dataclass(frozen=True)
-class Imported:
-    """A custom network: a callable that returns an `nn.Module` from [0, 1] to logits."""
+class Imported(InputStatistics):
+    """A custom network: a callable that returns an `nn.Module` from [0, 1], or from normalised images, to logits."""
 
     target: str = ""
-    """`module:callable`, imported from the current folder; it may take `num_classes`, `in_channels` or a DataSpec."""
+    """`module:callable`, imported from the current folder; it may take `num_classes`, `in_channels` or a DataSpec. Or
+    `timm:NAME`, `transformers:OWNER/NAME` or `transformers:FOLDER`, the architecture of a network of that library."""
     features: str = ""
     """The layer whose input is the feature vector; empty: the last layer."""
 
     def build(self, data: DataSpec) -> nn.Module:
-        """Import the callable, call it and return the network."""
+        """Import the callable, call it and return the network, which normalises its inputs if `mean` is given."""
+        self.check_statistics(data.shape[0])
+        model = self._call(data)
+        if self.features:  # else the network keeps its `penultimate_layer`, if it has one
+            model.penultimate_layer = self.features  # type: ignore[assignment]
+        if not self.mean:
+            return model
+        if any(isinstance(module, Normalize) for module in model.modules()):
+            raise UserError(f"{self.target} normalises its inputs already: omit --mean and --std.")
+        return Normalized(model, self.mean, self.std)
+
+    def _call(self, data: DataSpec) -> nn.Module:
         function = self.find()
         given = self.arguments(function, data)
         try:
@@ -33,12 +50,13 @@ class Imported:
             raise UserError(f"{self.target} failed with {type(error).__name__} ({error}).") from error
         if not isinstance(model, nn.Module):
             raise UserError(f"{self.target} returned {type(model).__name__}: it must return an nn.Module.")
-        if self.features:  # else the network keeps its `penultimate_layer`, if it has one
-            model.penultimate_layer = self.features  # type: ignore[assignment]
         return model
 
     def find(self) -> Any:
         """Return the callable."""
+        if (found := library_of(self.target)) is not None:
+            library, name = found
+            return partial(library.build, name)
         module, _, name = self.target.partition(":")
         function = getattr(import_from(Path.cwd(), module, f"--model {self.target}"), name, None)
         if isinstance(function, nn.Module):
@@ -63,3 +81,9 @@ class Imported:
                 f"{self.target} could not be called ({error}): let it take no argument, or a DataSpec."
             ) from None
         return given
+
+
+def import_model(target: str) -> Imported:
+    """Return the configuration of a custom network; one of a library normalises as its own configuration says."""
+    known = input_format(target)
+    return Imported(target, mean=known.mean, std=known.std)

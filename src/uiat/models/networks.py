@@ -26,6 +26,8 @@ STATISTICS: dict[str, tuple[tuple[float, ...], tuple[float, ...]]] = {
     "grey": ((0.5,), (0.5,)),
     "cifar10": ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
     "cifar100": ((0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)),
+    "svhn": ((0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
 }
 """Mean and standard deviation of the channels, by name; images with one channel use `grey`."""
 
@@ -64,13 +66,15 @@ class Network(nn.Module):
         features: str,
         norm_momentum: float,
         statistics: str,
+        mean: Sequence[float] = (),
+        std: Sequence[float] = (),
     ) -> None:
         super().__init__()
         self.penultimate_layer = features
         self.make_norm = partial(nn.BatchNorm2d, momentum=norm_momentum)
         self.make_activation = ACTIVATIONS[activation]
-        known = STATISTICS["grey" if in_channels == 1 else statistics]
-        self.normalize = Normalize(*known) if normalize else nn.Identity()
+        known = (mean, std) if mean else STATISTICS["grey" if in_channels == 1 else statistics]
+        self.normalize = Normalize(*known) if normalize or mean else nn.Identity()
 
     def features(self, x: Tensor) -> Tensor:
         """Return the features (N, D): the input of the last layer."""

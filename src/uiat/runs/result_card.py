@@ -17,7 +17,10 @@ from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import DIGEST, is_measured_on
 
 CARD_SCHEMA = 1
-MEASURED = ("accuracy", "interval95", "seconds", "after", "per_class", "verdicts", "environment", DIGEST)
+MEASURED = (
+    *("accuracy", "interval95", "largest_distance", "seconds", "after", "per_class", "verdicts", "environment"),
+    DIGEST,
+)
 """The fields of an evaluation that are results; all others are its settings."""
 SUBJECT = ("weights", "data", "sample", "exact", "processes")
 """The settings that all attacks of an evaluation share."""

@@ -3,7 +3,7 @@
 import hashlib
 import pickle
 import warnings
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from uiat.errors import UserError
+from uiat.models.wrappers import NetworkWrapper, Normalized
 
 EXPORTED = "model.safetensors"
 """The name of the weights file in an export."""
@@ -42,9 +43,17 @@ def load_weights(model: nn.Module, path: Path, *, head: Collection[str] = (), fr
 def fitting_weights(
     model: nn.Module, path: Path, *, head: Collection[str] = (), fresh_head: bool = False
 ) -> dict[str, Tensor]:
-    """Return the state dict of a weights file; names and shapes must be those of the model."""
+    """Return the state dict of a weights file; names and shapes must be those of the model.
+
+    The weights of a network that the model wraps (`uiat.Normalized`, `uiat.logits_of`) are accepted as well.
+    """
     expected = model.state_dict()
-    tensors = read_weights(path, expected)
+    prefixes = model.inner_prefixes() if isinstance(model, NetworkWrapper) else ()
+    inner = {name.removeprefix(prefix) for prefix in prefixes for name in expected if name.startswith(prefix)}
+    tensors = read_weights(path, {*expected, *inner})
+    if isinstance(model, NetworkWrapper):
+        tensors = _wrapped(model.converted(tensors), expected, prefixes)
+    _check_statistics(model, tensors, path)
     if fresh_head:
         tensors |= {name: expected[name] for name in head}
     for name, tensor in expected.items():
@@ -68,6 +77,39 @@ def fitting_weights(
             "it is of another network."
         )
     return {name: tensors[name] for name in expected}
+
+
+def _wrapped(tensors: dict[str, Tensor], expected: Mapping[str, Tensor], prefixes: Sequence[str]) -> dict[str, Tensor]:
+    """Return weights of a wrapper, or of the network inside, under the wrapper's names, with a mean and std."""
+    known = [sum(f"{prefix}{name}" in expected for name in tensors) for prefix in ("", *prefixes)]
+    chosen = ("", *prefixes)[known.index(max(known))]
+    inside = chosen or prefixes[0]
+    own = {name: tensor for name, tensor in expected.items() if not name.startswith(inside)}
+    return {**own, **{f"{chosen}{name}": tensor for name, tensor in tensors.items()}}
+
+
+def _check_statistics(model: nn.Module, tensors: Mapping[str, Tensor], path: Path) -> None:
+    """Raise a `UserError` if a file has another mean or std than `uiat.Normalized`, or has them and the model has not.
+
+    The mean and std of an average over steps are rounded.
+    """
+    saved = {part: tensors[name] for part in ("mean", "std") if (name := f"normalize.{part}") in tensors}
+    given = " ".join(f"--{part} {_numbers(value)}" for part, value in saved.items())
+    if isinstance(model, Normalized):
+        known = {"mean": model.normalize.mean, "std": model.normalize.std}
+        for part, value in saved.items():
+            own = known[part].cpu()
+            if value.shape != own.shape or not value.float().allclose(own, rtol=1e-4):
+                raise UserError(
+                    f"{path} was saved with a {part} of {_numbers(value)}, but the network normalises with "
+                    f"{_numbers(own)}: give {given}."
+                )
+    elif given and all(f"model.{name}" in tensors for name in model.state_dict()):
+        raise UserError(f"{path} is of a network in uiat.Normalized: give {given}.")
+
+
+def _numbers(values: Tensor) -> str:
+    return " ".join(f"{value:.4g}" for value in values.flatten().tolist())
 
 
 def read_weights(path: Path, expected: Container[str] = ()) -> dict[str, Tensor]:
