@@ -112,15 +112,23 @@ class Clock:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss to call `backward` on, and the unweighted value of each of its terms.
+    """A loss to call `backward` on, the value of each of its terms, and the adversarial examples it is computed from.
+
+    All but `total` are without a graph, and aligned with the rows of the (micro-)batch.
 
     >>> loss = TRADES().build(data)(model, batch, Clock(epoch=1, step=0, epochs=30))
     >>> sorted(loss.parts)
     ['ce_clean', 'kl']
+    >>> robust_accuracy = (loss.logits_adv.argmax(dim=1) == batch.y).float().mean()  # on the training batch
     """
 
     total: Tensor
     parts: dict[str, Tensor]
+    """The value of each term, before it is weighted."""
+    x_adv: Tensor | None = None
+    """x̂; `None` for methods without an attack (natural training)."""
+    logits_adv: Tensor | None = None
+    """f(x̂) in the mode in which the loss is computed; `None` without x̂, and if no term of the method needs f(x̂)."""
 
 
 @dataclass

@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from tests.support.contract_setting import CONFIGS, DATA, build, network, samples, steps
 from uiat.errors import UserError
-from uiat.methods import METHODS
+from uiat.methods import METHODS, Method
 from uiat.models.features import penultimate
+from uiat.objectives.terms import CleanCrossEntropy, Weighted
 from uiat.types import Batch, Clock, DataSpec
 
 CLOCKS = [Clock(1, 0, 4), Clock(3, 1, 4), Clock(4, 2, 4)]
@@ -239,3 +240,49 @@ def test_networks_and_samples_in_half_precision(name: str, dtype: torch.dtype, c
     assert loss.total.isfinite()
     assert loss.total.dtype == torch.float32
     assert all(p.grad is not None and p.grad.isfinite().all() and p.dtype == dtype for p in model.parameters())
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("name", METHODS)
+def test_the_loss_has_its_adversarial_examples_and_their_logits(name: str, clock: Clock) -> None:
+    model, method, given = network(), build(CONFIGS[name]), batch(torch.float64)
+    loss = method(model, given, clock)
+    if method.attack is None:
+        assert loss.x_adv is loss.logits_adv is None
+        return
+    assert loss.x_adv is not None
+    assert loss.logits_adv is not None
+    assert loss.x_adv.grad_fn is loss.logits_adv.grad_fn is None
+    assert not loss.x_adv.requires_grad
+    assert not loss.logits_adv.requires_grad
+    assert float((loss.x_adv - given.x).abs().max()) <= method.attack.radius + 1e-9
+    assert not torch.equal(loss.x_adv, given.x)
+    torch.testing.assert_close(loss.logits_adv, model(loss.x_adv))  # in training mode, as the loss
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "natural"])
+def test_micro_batches_have_the_adversarial_examples_of_the_batch(name: str) -> None:
+    """Crafted, and predicted, with running statistics: batch statistics would be those of the part."""
+    model, given = network().eval(), batch(torch.float64)
+    found = []
+    for size in (None, 5):
+        method = build(CONFIGS[name])
+        method.crafting = "eval"
+        parts = given.split(size)
+        views = [method.craft(model, part, CLOCKS[1]) for part in parts]
+        method.prepare(model, views, CLOCKS[1])
+        losses = [method.loss(view, CLOCKS[1]) for view in views]
+        x_adv, logits = ([getattr(loss, each) for loss in losses] for each in ("x_adv", "logits_adv"))
+        assert [len(part) for part in parts] == list(map(len, x_adv)) == list(map(len, logits))
+        found.append((torch.cat(x_adv), torch.cat(logits)))
+    for whole, joined in zip(*found, strict=True):
+        torch.testing.assert_close(joined, whole, rtol=0, atol=1e-10)
+
+
+def test_terms_without_a_prediction_on_x_adv_leave_its_logits_out() -> None:
+    """A custom method; f(x̂) is not computed for the sake of the log."""
+    method = Method(DATA, attack=CONFIGS["sat"].attack, terms=[Weighted("ce", CleanCrossEntropy())])
+    model = network(dtype=torch.float32)
+    loss = method(model, batch(), CLOCKS[0])
+    assert loss.x_adv is not None
+    assert loss.logits_adv is None

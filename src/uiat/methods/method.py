@@ -135,7 +135,11 @@ class Method(nn.Module):
             view.log_p = self.target(view, clock)
         parts = {term.name: term.term(view) for term in self.terms}
         weighted = [term.weight * parts[term.name] for term in self.terms]
-        return Loss(torch.stack(weighted).sum(), {name: value.detach() for name, value in parts.items()})
+        total, values = torch.stack(weighted).sum(), {name: value.detach() for name, value in parts.items()}
+        if self.attack is None:
+            return Loss(total, values)
+        logits_adv = vars(view).get("adversarial")  # cached, if a term has computed it: reading it costs no forward
+        return Loss(total, values, view.x_adv.detach(), None if logits_adv is None else logits_adv.detach())
 
     @contextmanager
     def _watched(self, network: nn.Module) -> Iterator[None]:
