@@ -37,6 +37,9 @@ class DataSpec:
 class Batch:
     """Samples x in [0, 1], their labels y, and their indices in the training set.
 
+    Labels are classes, (N,) of int64. Most methods also take soft labels, (N, classes) of floats: a probability for
+    each class, as MixUp, CutMix and label smoothing give.
+
     >>> len(Batch(torch.rand(2, 3, 32, 32), y=torch.tensor([7, 1]), index=torch.tensor([40, 2])))
     2
     """
@@ -56,6 +59,11 @@ class Batch:
     def count(self) -> int:
         """Number of samples without padding."""
         return 0 if self.padding else len(self)
+
+    @property
+    def has_soft_labels(self) -> bool:
+        """Whether labels are probabilities of the classes, not classes."""
+        return self.y.is_floating_point()
 
     def __len__(self) -> int:
         return len(self.y)
