@@ -106,7 +106,7 @@ class Pair:
     config: MethodConfig
     lr: float = 0.05
     interior: bool = False
-    y: Tensor | None = None
+    labels: Tensor | None = None
     """Labels in place of those of `samples`."""
     model: nn.Module = field(default_factory=network)
     method: Method = field(init=False)
@@ -119,7 +119,7 @@ class Pair:
         z = state_entry(self.method, "z")
         self.state = twins.new_state(torch.zeros(0) if z is None else z.clone())
         self.x, y = samples(interior=self.interior)
-        self.y = y if self.y is None else self.y
+        self.y = y if self.labels is None else self.labels
 
     def step(self, clock: Clock, index: Tensor) -> tuple[Tensor, Tensor]:
         """Advance both by one update; return both losses."""
@@ -160,7 +160,7 @@ def check_against_twin(
     name: str, config: MethodConfig, epochs: int = EPOCHS, *, interior: bool = False, y: Tensor | None = None
 ) -> None:
     """Assert equality with the twin at every step: loss, z, p, weights and running statistics."""
-    pair = Pair(name, config, interior=interior, y=y)
+    pair = Pair(name, config, interior=interior, labels=y)
     for clock, index in steps(epochs):
         loss, twin = pair.step(clock, index)
         torch.testing.assert_close(loss, twin, rtol=1e-5, atol=1e-6, msg=f"loss {loss} against {twin} at {clock}")
