@@ -30,11 +30,12 @@ class RobustClassifier(LightningModule):
         self.model, self.method = model, UIAT(lam=3.5, attack=attack, inverse=inverse).build(data)
 
     def training_step(self, batch: tuple[Tensor, Tensor, Tensor], step: int) -> Tensor:
-        """Return the loss of one batch, and log its terms."""
+        """Return the loss of one batch; log its terms and the robust training accuracy."""
         index, x, y = batch
         clock = Clock(self.current_epoch + 1, step, self.trainer.max_epochs or 1)
         loss = self.method(self.model, Batch(x, y, index), clock)
         self.log_dict({f"loss_{name}": value for name, value in loss.parts.items()})
+        self.log("robust_accuracy", (loss.logits_adv.argmax(dim=1) == y).float().mean())
         return loss.total  # type: ignore[no-any-return]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:

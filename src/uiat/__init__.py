@@ -18,6 +18,7 @@ TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import: this file impo
 
 if TYPE_CHECKING:
     from uiat.attacks import FGSM, NFGSM, PGD, RSFGSM
+    from uiat.averaging import AveragedWeights
     from uiat.errors import UserError
     from uiat.evaluation.evaluator import evaluate
     from uiat.methods import (
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         SingleStep,
         UIATOneOff,
     )
+    from uiat.methods.weight_perturbation import perturb_weights
     from uiat.models.fast import speed_up
     from uiat.models.layout import to_channels_last
     from uiat.models.wrappers import Normalized, logits_of
@@ -50,10 +52,12 @@ else:
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         places = {
+            "AveragedWeights": "averaging",
             "UserError": "errors",
             "evaluate": "evaluation.evaluator",
             "indexed": "wrap",
             "load": "runs.saved",
+            "perturb_weights": "methods.weight_perturbation",
             "speed_up": "models.fast",
             "to_channels_last": "models.layout",
             **dict.fromkeys(("FGSM", "NFGSM", "PGD", "RSFGSM"), "attacks"),
@@ -78,6 +82,7 @@ __all__ = [
     "SAT",
     "TRADES",
     "UIAT",
+    "AveragedWeights",
     "Batch",
     "Clock",
     "DataSpec",
@@ -98,6 +103,7 @@ __all__ = [
     "indexed",
     "load",
     "logits_of",
+    "perturb_weights",
     "speed_up",
     "to_channels_last",
 ]

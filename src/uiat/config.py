@@ -98,10 +98,6 @@ class Averaging:
     def __post_init__(self) -> None:
         require(self, decay=SHARE)
 
-    def at(self, updates: int) -> float:
-        """Return τ' of the next step, after this many updates."""
-        return min(self.decay, (1 + updates) / (10 + updates))
-
 
 @dataclass(frozen=True)
 class AWP:
@@ -121,10 +117,6 @@ class AWP:
     def acts(self, clock: Clock) -> bool:
         """Whether weights are perturbed at this time of the run."""
         return self.enabled and clock.epoch > self.warmup
-
-    def size(self, method: Method) -> float:
-        """Return γ for a method."""
-        return self.gamma if self.gamma is not None else 0.01 if method.target is None else 0.005
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,9 @@ class DataSpec:
 class Batch:
     """Samples x in [0, 1], their labels y, and their indices in the training set.
 
+    Labels are classes, (N,) of int64. Most methods also take soft labels, (N, classes) of floats: a probability for
+    each class, as MixUp, CutMix and label smoothing give.
+
     >>> len(Batch(torch.rand(2, 3, 32, 32), y=torch.tensor([7, 1]), index=torch.tensor([40, 2])))
     2
     """
@@ -56,6 +59,11 @@ class Batch:
     def count(self) -> int:
         """Number of samples without padding."""
         return 0 if self.padding else len(self)
+
+    @property
+    def has_soft_labels(self) -> bool:
+        """Whether labels are probabilities of the classes, not classes."""
+        return self.y.is_floating_point()
 
     def __len__(self) -> int:
         return len(self.y)
@@ -112,15 +120,23 @@ class Clock:
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss to call `backward` on, and the unweighted value of each of its terms.
+    """A loss to call `backward` on, the value of each of its terms, and the adversarial examples it is computed from.
+
+    All but `total` are without a graph, and aligned with the rows of the (micro-)batch.
 
     >>> loss = TRADES().build(data)(model, batch, Clock(epoch=1, step=0, epochs=30))
     >>> sorted(loss.parts)
     ['ce_clean', 'kl']
+    >>> robust_accuracy = (loss.logits_adv.argmax(dim=1) == batch.y).float().mean()  # on the training batch
     """
 
     total: Tensor
     parts: dict[str, Tensor]
+    """The value of each term, before it is weighted."""
+    x_adv: Tensor | None = None
+    """x̂; `None` for methods without an attack (natural training)."""
+    logits_adv: Tensor | None = None
+    """f(x̂) in the mode in which the loss is computed; `None` without x̂, and if no term of the method needs f(x̂)."""
 
 
 @dataclass

@@ -9,10 +9,25 @@ from uiat.errors import UserError
 
 
 class Indexed(Dataset[Any]):
-    """A map-style data set whose items contain their index (see `indexed`)."""
+    """A map-style data set whose items contain their index (see `indexed`).
+
+    All other attributes are those of the wrapped data set, also when they are set.
+    """
 
     def __init__(self, dataset: Any) -> None:
         self.dataset = dataset
+
+    def __getattr__(self, name: str) -> Any:
+        # `dataset` is missing while a copy is unpickled; `__getitems__` of the data set would give items without index.
+        if name == "dataset" or name.startswith("__"):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self.dataset, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "dataset":
+            super().__setattr__(name, value)
+        else:  # kept here, it would hide the attribute that the items depend on, such as `transform`
+            setattr(self.dataset, name, value)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -41,7 +56,8 @@ def indexed(dataset: Any) -> Indexed:
 
     An item that is a dict, as Hugging Face's are, gets a key "index". A slice, or several positions, give a list of
     items. Wrap the whole training set, and take subsets afterwards: the indices remain those of the whole set, and so
-    does `DataSpec.num_samples`.
+    does `DataSpec.num_samples`. Attributes of the data set, such as `classes`, `targets` and `transform`, remain
+    available; a data set that one of its methods returns, such as Hugging Face's `map`, is not indexed.
 
     >>> import torch
     >>> from torch.utils.data import TensorDataset

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -10,19 +11,33 @@ import torch
 from torch import Tensor, nn
 
 from tests import twins
-from tests.support.contract_setting import CONFIGS, TWIN_NAMES, Pair, check_table, state_entry, steps, twin_settings
+from tests.support.contract_setting import (
+    CONFIGS,
+    TWIN_NAMES,
+    Pair,
+    build,
+    check_table,
+    network,
+    samples,
+    state_entry,
+    steps,
+    twin_settings,
+)
 from tests.twins.awp import OUTER, update
 from tests.twins.basics import Step
-from uiat.config import AWP, Averaging
-from uiat.engine import awp as module
-from uiat.engine.averaging import Average
-from uiat.engine.awp import _ascend as ascend
-from uiat.engine.awp import _fork as fork
-from uiat.engine.guards import StepSnapshot
+from uiat import perturb_weights
+from uiat.averaging import AveragedWeights
+from uiat.config import AWP
 from uiat.engine.pass_counter import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
+from uiat.errors import UserError
 from uiat.methods import METHODS
+from uiat.methods import weight_perturbation as module
+from uiat.methods.step_snapshot import StepSnapshot
+from uiat.methods.weight_perturbation import _ascend as ascend
+from uiat.methods.weight_perturbation import _fork as fork
+from uiat.models.fast import speed_up
 from uiat.rng import Draws
 from uiat.targets import Momentum, OneOff
 from uiat.types import Batch, Clock, View
@@ -87,8 +102,8 @@ def ascend_by_gamma(weights: list[Tensor], gradients: list[Tensor], gamma: float
         ascend([weight], [gradient], gamma / float(weight.detach().norm()))
 
 
-def fork_and_forget_p(state: State, view: View, clock: Clock) -> tuple[View, StepSnapshot]:
-    result = fork(state, view, clock)
+def fork_and_forget_p(model: Any, method: Any, view: View, *rest: Any) -> tuple[View, StepSnapshot]:
+    result = fork(model, method, view, *rest)
     view.log_p = None
     return result
 
@@ -123,7 +138,7 @@ def test_it_composes_with_every_method(name: str) -> None:
     """
     pair = Pair(name, CONFIGS[name])
     model, method = copy.deepcopy(pair.model), copy.deepcopy(pair.method)
-    average = Average(model, Averaging(enabled=True))
+    average = AveragedWeights(model)
     expected = {key: value.clone() for key, value in model.state_dict().items()}
     states = [
         State(model, method, make_optimizer(model, 0.9, 5e-4), PassCounter(model), average),
@@ -150,3 +165,65 @@ def test_it_composes_with_every_method(name: str) -> None:
     weights = [list(state.model.parameters()) for state in states]
     assert all(torch.isfinite(w).all() for w in weights[0])
     assert any(not torch.equal(a, b) for a, b in zip(*weights, strict=True))
+
+
+@pytest.mark.parametrize("micro_batch", [None, 3])
+@pytest.mark.parametrize("name", ["sat", "trades", "uiat", "uiat-oneoff", "gradalign-uiat"])
+def test_a_custom_loop_makes_the_steps_of_the_command(name: str, micro_batch: int | None) -> None:
+    """With the public helpers for AWP and averaged weights."""
+    pair = Pair(name, CONFIGS[name])
+    theirs, method = copy.deepcopy(pair.model), copy.deepcopy(pair.method)
+    state = State(theirs, method, make_optimizer(theirs, 0.9, DECAY), PassCounter(theirs), AveragedWeights(theirs, 0.9))
+    ours, optimizer = pair.model, make_optimizer(pair.model, 0.9, DECAY)
+    averaged = AveragedWeights(ours, decay=0.9)
+    optimizer.param_groups[0]["lr"] = LR
+    for clock, index in steps():
+        batch = Batch(pair.x[index], pair.y[index], index)
+        awp = AWP(enabled=True, gamma=0.02, warmup=1)
+        assert train_step(state, batch, clock, lr=LR, micro_batch=micro_batch, awp=awp) is None
+        ours.train()
+        views = [pair.method.craft(ours, part, clock) for part in batch.split(micro_batch)]
+        pair.method.prepare(ours, views, clock)
+        with perturb_weights(pair.method, views, clock, gamma=0.02) if clock.epoch > 1 else nullcontext():
+            for view in views:
+                (pair.method.loss(view, clock).total * len(view.batch) / len(batch)).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        averaged.update(ours)
+    assert state.average is not None
+    for found, expected in (
+        (ours.state_dict(), theirs.state_dict()),
+        (pair.method.state_dict(), method.state_dict()),
+        (averaged.weights, state.average.weights),
+    ):
+        torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+    moved = [not torch.equal(averaged.weights[name], value) for name, value in ours.named_parameters()]
+    assert all(moved)
+    with averaged.swapped_in(ours):
+        torch.testing.assert_close(dict(ours.state_dict()), averaged.weights, rtol=0, atol=0)
+
+
+def test_a_caller_in_autocast_and_a_faster_network() -> None:
+    """The weights that are perturbed and restored are the model's own."""
+    model, method = network(dtype=torch.float32), build(CONFIGS["uiat"], torch.float32)
+    x, y = samples(torch.float32)
+    own = copy.deepcopy(model.state_dict())
+    fast, batch, clock = speed_up(model, x), Batch(x, y, torch.arange(len(y))), Clock(1, 0, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        view = method.craft(fast, batch, clock)
+        method.prepare(fast, [view], clock)
+        with perturb_weights(method, [view], clock, gamma=0.1):
+            assert not torch.equal(model.get_parameter("conv1.weight"), own["conv1.weight"])
+            method.loss(view, clock).total.backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None
+        assert parameter.grad.isfinite().all()
+        assert torch.equal(parameter, own[name]), name
+
+
+def test_a_gamma_that_is_none() -> None:
+    model, method = network(), build(CONFIGS["sat"])
+    x, y = samples()
+    view = method.craft(model, Batch(x, y), Clock(1, 0, 4))
+    with pytest.raises(UserError, match=r"gamma .* is 5"), perturb_weights(method, [view], Clock(1, 0, 4), gamma=5):
+        pass

@@ -1,16 +1,20 @@
 """Contract of all registered methods."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.support.contract_setting import CONFIGS, DATA, build, network, samples, steps
+from tests.support.contract_setting import CONFIGS, DATA, SOFT, build, network, samples, soft_labels, steps
+from uiat.attacks import PGD
 from uiat.errors import UserError
-from uiat.methods import METHODS
+from uiat.methods import METHODS, Method
 from uiat.models.features import penultimate
+from uiat.objectives.terms import CleanCrossEntropy, Weighted
 from uiat.types import Batch, Clock, DataSpec
 
 CLOCKS = [Clock(1, 0, 4), Clock(3, 1, 4), Clock(4, 2, 4)]
@@ -239,3 +243,105 @@ def test_networks_and_samples_in_half_precision(name: str, dtype: torch.dtype, c
     assert loss.total.isfinite()
     assert loss.total.dtype == torch.float32
     assert all(p.grad is not None and p.grad.isfinite().all() and p.dtype == dtype for p in model.parameters())
+
+
+@pytest.mark.parametrize("clock", CLOCKS)
+@pytest.mark.parametrize("name", METHODS)
+def test_the_loss_has_its_adversarial_examples_and_their_logits(name: str, clock: Clock) -> None:
+    model, method, given = network(), build(CONFIGS[name]), batch(torch.float64)
+    loss = method(model, given, clock)
+    if method.attack is None:
+        assert loss.x_adv is loss.logits_adv is None
+        return
+    assert loss.x_adv is not None
+    assert loss.logits_adv is not None
+    assert loss.x_adv.grad_fn is loss.logits_adv.grad_fn is None
+    assert not loss.x_adv.requires_grad
+    assert not loss.logits_adv.requires_grad
+    assert float((loss.x_adv - given.x).abs().max()) <= method.attack.radius + 1e-9
+    assert not torch.equal(loss.x_adv, given.x)
+    torch.testing.assert_close(loss.logits_adv, model(loss.x_adv))  # in training mode, as the loss
+
+
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "natural"])
+def test_micro_batches_have_the_adversarial_examples_of_the_batch(name: str) -> None:
+    """Crafted, and predicted, with running statistics: batch statistics would be those of the part."""
+    model, given = network().eval(), batch(torch.float64)
+    found = []
+    for size in (None, 5):
+        method = build(CONFIGS[name])
+        method.crafting = "eval"
+        parts = given.split(size)
+        views = [method.craft(model, part, CLOCKS[1]) for part in parts]
+        method.prepare(model, views, CLOCKS[1])
+        losses = [method.loss(view, CLOCKS[1]) for view in views]
+        x_adv, logits = ([getattr(loss, each) for loss in losses] for each in ("x_adv", "logits_adv"))
+        assert [len(part) for part in parts] == list(map(len, x_adv)) == list(map(len, logits))
+        found.append((torch.cat(x_adv), torch.cat(logits)))
+    for whole, joined in zip(*found, strict=True):
+        torch.testing.assert_close(joined, whole, rtol=0, atol=1e-10)
+
+
+def test_terms_without_a_prediction_on_x_adv_leave_its_logits_out() -> None:
+    """A custom method; f(x̂) is not computed for the sake of the log."""
+    method = Method(DATA, attack=CONFIGS["sat"].attack, terms=[Weighted("ce", CleanCrossEntropy())])
+    model = network(dtype=torch.float32)
+    loss = method(model, batch(), CLOCKS[0])
+    assert loss.x_adv is not None
+    assert loss.logits_adv is None
+
+
+def one_hot(y: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+    return F.one_hot(y, DATA.num_classes).to(dtype)
+
+
+@pytest.mark.parametrize("name", SOFT)
+def test_one_hot_labels_give_the_numbers_of_classes(name: str) -> None:
+    """Loss, terms, x̂, and the gradient; also where the loader gives labels of another precision."""
+    found = []
+    for soft in (None, torch.float64, torch.float16):
+        model, method, given = network(), build(CONFIGS[name]), batch(torch.float64)
+        loss = method(model, given if soft is None else replace(given, y=one_hot(given.y, soft)), CLOCKS[1])
+        gradients = torch.autograd.grad(loss.total, list(model.parameters()))
+        found.append([loss.total.detach(), *loss.parts.values(), *(() if loss.x_adv is None else [loss.x_adv])])
+        found[-1] += gradients
+    for values in found[1:]:
+        torch.testing.assert_close(values, found[0], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_soft_labels_are_taken_or_named(name: str) -> None:
+    model, method, given = network(dtype=torch.float32), build(CONFIGS[name], torch.float32), batch()
+    given = replace(given, y=soft_labels().float())
+    if name in SOFT:
+        assert not method.needs_classes
+        with torch.autocast("cpu", torch.bfloat16):
+            losses = [method(model, part, CLOCKS[0]).total for part in (given, *given.split(5))]
+        assert torch.stack(losses).isfinite().all()
+        return
+    with pytest.raises(UserError, match=r"shape \(14, 4\) .*one int64 label per sample, because") as error:
+        method(model, given, CLOCKS[0])  # in the first batch, also where z is updated only in a late epoch
+    assert ("MART" in str(error.value)) == (name == "mart")
+    assert all(word in str(error.value) for word in ("MixUp", "label_smoothing", "IAT"))
+
+
+def test_the_margin_of_an_attack_needs_classes() -> None:
+    config = replace(CONFIGS["sat"], attack=PGD(eps=0.1, step=0.03, steps=3, loss="margin"))  # type: ignore[type-var]
+    with pytest.raises(UserError, match=r"the margin .* one class"):
+        build(config)(network(), replace(batch(torch.float64), y=soft_labels()), CLOCKS[0])
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (one_hot(torch.zeros(14, dtype=torch.int64)) * 2, "not probabilities"),
+        (torch.full((14, 4), 0.2), "not probabilities"),
+        (torch.full((14, 4), torch.nan), "not probabilities"),
+        (torch.full((14, 3), 1 / 3), r"shape \(14, 3\) for 14 samples"),
+        (one_hot(torch.zeros(14, dtype=torch.int64), torch.int64), r"shape \(14, 4\) for 14 samples"),
+    ],
+    ids=["sum of 2", "sum of 0.8", "nan", "classes", "integers"],
+)
+def test_soft_labels_that_are_none(y: Tensor, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        build(CONFIGS["sat"])(network(), replace(batch(torch.float64), y=y), CLOCKS[0])

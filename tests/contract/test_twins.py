@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests import twins
-from tests.support.contract_setting import CONFIGS, TWIN_NAMES, check_against_twin, twin_settings
+from tests.support.contract_setting import CONFIGS, SOFT, TWIN_NAMES, check_against_twin, soft_labels, twin_settings
 from uiat.attacks import PGD
 from uiat.methods import METHODS
 from uiat.models import ResNet
@@ -29,6 +29,11 @@ def test_method_equals_its_twin(name: str) -> None:
 def test_method_equals_its_twin_away_from_the_edges(name: str) -> None:
     """No pixel is 0 or 1, so that no clip to [0, 1] can hide or cause a difference; momentum and one-off are at T."""
     check_against_twin(name, CONFIGS[name], epochs=2, interior=True)
+
+
+@pytest.mark.parametrize("name", SOFT)
+def test_method_equals_its_twin_with_soft_labels(name: str) -> None:
+    check_against_twin(name, CONFIGS[name], y=soft_labels())
 
 
 UIAT: Any = CONFIGS["uiat"]
@@ -73,13 +78,14 @@ OPTIONS: dict[str, tuple[str, Any]] = {
     "p from running statistics, one-off": ("uiat-oneoff", replace(ONE_OFF, target_statistics="running")),
     "large inverse radius": ("uiat", replace(UIAT, inverse=UniversalInverse(eps=0.3, step=0.2))),
     "l2 attack": ("sat", replace(CONFIGS["sat"], attack=PGD(eps=0.5, step=0.2, steps=3, norm="l2"))),  # type: ignore[type-var]
+    "label smoothing of soft labels": ("sat", replace(CONFIGS["sat"], label_smoothing=0.3)),  # type: ignore[type-var]
     "no random start": ("sat", replace(CONFIGS["sat"], attack=PGD(eps=0.1, step=0.03, steps=3, start="none"))),  # type: ignore[type-var]
 }
 
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_option_equals_the_twins(option: str) -> None:
-    check_against_twin(*OPTIONS[option])
+    check_against_twin(*OPTIONS[option], y=soft_labels() if "soft labels" in option else None)
 
 
 @pytest.mark.parametrize("name", ["uiat", "uiat-oneoff", "n-fgsm-uiat"])

@@ -4,6 +4,7 @@ import itertools
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -157,8 +158,24 @@ class Broken(Pairs):
 
 
 class Rows(Pairs):
+    """As a data set of Hugging Face: rows, and features that know the names of the classes."""
+
+    def __init__(self, keys: tuple[str, ...] = ("image", "label"), names: Any = None):
+        super().__init__([Image.fromarray(x) for x in PIXELS])
+        self.keys = keys
+        self.features = {keys[0]: object(), keys[-1]: SimpleNamespace(names=names)}
+
     def __getitem__(self, index: int) -> Any:
-        return {"image": self.images[index], "label": self.labels[index]}
+        return dict.fromkeys(self.keys, self.images[index]) | {self.keys[-1]: int(self.labels[index])}
+
+
+@pytest.mark.parametrize("keys", [("image", "label"), ("img", "label"), ("image", "path", "label")])
+@pytest.mark.parametrize("names", [["ant", "bee", "cat"], None])
+def test_rows_of_hugging_face(keys: tuple[str, ...], names: Any, named: Any, store: Path) -> None:
+    found = read(named(lambda split: Rows(keys, names)), store)
+    np.testing.assert_array_equal(found.test.x.numpy(), PIXELS.transpose(0, 3, 1, 2))
+    np.testing.assert_array_equal(found.test.y.numpy(), LABELS)
+    assert found.train.classes == tuple(names or ("0", "1", "2"))
 
 
 class Random(Pairs):
@@ -171,7 +188,11 @@ WRONG: dict[str, Any] = {
     "failed for 'test' (KeyError: 'test')": lambda split: {"train": Pairs(PIXELS)}[split],
     "has no images for 'train': return at least one": lambda _: [],
     "failed for 'train' (TypeError: object of type 'int' has no len())": lambda _: 3,
-    "image 0 of {} for 'train' cannot be used: it is dict: give (image, label)": lambda _: Rows(PIXELS),
+    "image 0 of {} for 'train' cannot be used: it is Image: give (image, label), or a dict": lambda _: Rows().images,
+    "cannot be used: it has the keys 'img', 'fine_label': give 'image' and 'label'": lambda _: Rows(
+        ("img", "fine_label")
+    ),
+    "cannot be used: it has the keys 'image', 'img', 'label': give": lambda _: Rows(("image", "img", "label")),
     "image 0 of {} for 'train' cannot be used: it is str: give a PIL image": lambda _: Pairs(["a"] * 30),
     "cannot be used: it has shape (3, 9, 12): give an array": lambda _: Pairs(PIXELS.transpose(0, 3, 1, 2)),
     "cannot be used: it has shape (9, 12, 3): give an array": lambda _: Pairs(torch.from_numpy(PIXELS)),

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from tests.support.processes import fork_ranks
 from uiat.attacks import PGD
-from uiat.config import AWP, Averaging
+from uiat.averaging import AveragedWeights
+from uiat.config import AWP
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import process_group, rank, world
-from uiat.engine.averaging import Average
 from uiat.engine.pass_counter import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
@@ -61,7 +61,7 @@ def run(name: str, micro_batch: int | None) -> dict[str, Any]:
     boosted = name.endswith("+")
     more = images(31, seed=2) if name.endswith("*") else None
     model, method = build(name.rstrip("+*"), 0 if more is None else len(more))
-    average = Average(model, Averaging(enabled=True)) if boosted else None
+    average = AveragedWeights(model) if boosted else None
     state = State(model, method, make_optimizer(model, 0.9, 5e-4), PassCounter(model), average)
     loader = Loader(images(), BATCH, seed=5, crop=1, flip=True, generated=more)
     losses, seen = [], []

@@ -12,8 +12,8 @@ from tests.engine.test_resume import stopped_and_resumed
 from tests.support.calls import call
 from tests.support.moments import STEP, at_call
 from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from uiat.averaging import AveragedWeights
 from uiat.config import AnyConfig, Averaging
-from uiat.engine.averaging import Average
 from uiat.engine.setup import build_model, build_state
 from uiat.engine.step import train_step
 from uiat.errors import UserError
@@ -67,11 +67,14 @@ def test_it_equals_a_literal_twin(decay: float, steps: int) -> None:
 
 
 def test_the_warm_up() -> None:
-    plan = Averaging()
-    assert plan.at(0) == 0.1
-    assert plan.at(1790) == pytest.approx(0.995)
-    assert plan.at(10**6) == 0.995
-    assert not plan.enabled
+    average = AveragedWeights(nn.Linear(1, 1))
+    assert not Averaging().enabled
+    assert average.decay == Averaging().decay
+    for updates, decay in ((0, 0.1), (1790, 0.995), (10**6, 0.995)):
+        average.updates = updates
+        assert average.next_decay == pytest.approx(decay)
+    with pytest.raises(UserError, match=r"decay .* is 1\.5"):
+        AveragedWeights(nn.Linear(1, 1), decay=1.5)
 
 
 class Masked(nn.Module):
@@ -88,7 +91,7 @@ class Masked(nn.Module):
 
 def test_other_buffers_are_copied() -> None:
     model = Masked()
-    average = Average(model, Averaging(enabled=True))
+    average = AveragedWeights(model)
     model.count += 3
     average.update(model)
     assert average.weights["count"] == 3
@@ -108,7 +111,7 @@ class Tied(nn.Module):
 
 def test_what_has_two_names_is_averaged_under_both() -> None:
     model = Tied()
-    average = Average(model, Averaging(enabled=True, decay=0.9))
+    average = AveragedWeights(model, decay=0.9)
     average.updates = 10**6  # the warm-up is over
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     assert model.norm.running_mean is not None
@@ -125,7 +128,7 @@ def test_what_has_two_names_is_averaged_under_both() -> None:
 def test_lent_weights_go_back_bit_by_bit() -> None:
     layer = nn.Linear(3, 3)
     model = nn.Sequential(layer, nn.BatchNorm1d(3))
-    average = Average(model, ON)
+    average = AveragedWeights(model, ON.decay)
     with torch.no_grad():
         layer.weight.add_(1 / 3)
     own = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -14,13 +14,13 @@ from tests.support.failing_network import Faulty, script
 from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.engine import loop
-from uiat.engine.awp import perturb_weights
 from uiat.engine.pass_counter import PassCounter
 from uiat.engine.setup import build_loader, build_state
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
 from uiat.errors import UserError
 from uiat.methods import METHODS
+from uiat.methods.weight_perturbation import default_gamma, perturb_weights
 from uiat.runs.run_folder import RunFolder
 from uiat.types import Batch, Clock
 
@@ -52,7 +52,7 @@ def test_weights_come_back_bit_by_bit(method: str) -> None:
             assert moved == pytest.approx(0.05 if parameter.ndim > 1 else 0.0, abs=1e-5), name
         raise KeyError
 
-    with pytest.raises(KeyError), perturb_weights(state, parts, Clock(1, 0, 3), ON):
+    with pytest.raises(KeyError), perturb_weights(state.method, parts, Clock(1, 0, 3), gamma=0.05):
         fail()
     assert all(torch.equal(parameter, own[name]) for name, parameter in state.model.named_parameters())
     assert all(parameter.grad is None for parameter in state.model.parameters())
@@ -153,7 +153,6 @@ def test_a_layer_without_gradient_stays() -> None:
 
 
 def test_gamma_follows_the_method() -> None:
-    sizes = {name: AWP().size(METHODS[name].build(SPEC, helper=nn.Linear(1, 1))) for name in METHODS}
+    sizes = {name: default_gamma(METHODS[name].build(SPEC, helper=nn.Linear(1, 1))) for name in METHODS}
     assert sizes["sat"] == sizes["natural"] == sizes["n-fgsm"] == 0.01
     assert sizes["trades"] == sizes["uiat"] == sizes["mart"] == sizes["n-fgsm-uiat"] == 0.005
-    assert AWP(gamma=0.0).size(METHODS["sat"].build(SPEC)) == 0.0

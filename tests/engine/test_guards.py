@@ -21,11 +21,12 @@ from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_check
 from uiat.cli import main
 from uiat.config import AnyConfig
 from uiat.engine import loop
-from uiat.engine.guards import StepSnapshot, find_fault
+from uiat.engine.guards import find_fault
 from uiat.engine.setup import build_loader, build_state
 from uiat.engine.state import State
 from uiat.errors import UserError
 from uiat.methods import METHODS
+from uiat.methods.step_snapshot import StepSnapshot
 from uiat.runs.run_folder import RunFolder, read_json
 from uiat.types import Batch, Clock, Loss
 
@@ -176,7 +177,7 @@ def test_only_the_batchs_rows_are_kept_for_undoing() -> None:
     spec = replace(splits(settings.data).spec, num_classes=1000)
     state = build_state(settings, spec, CPU, None)
     batch = Batch(torch.rand(4, *spec.shape), torch.tensor([5, 7, 7, 999]), torch.tensor([3, 1, 4, 2]))
-    before = StepSnapshot(state, batch)
+    before = StepSnapshot(state.model, state.method, batch)
     kept = sum(t.numel() for t in [*before.buffers.values(), *(rows for _, _, rows in before.rows)])
     assert kept < 10 * 1000
     saved = copy.deepcopy(state.method.state_dict())

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests import twins
@@ -105,6 +106,8 @@ class Pair:
     config: MethodConfig
     lr: float = 0.05
     interior: bool = False
+    labels: Tensor | None = None
+    """Labels in place of those of `samples`."""
     model: nn.Module = field(default_factory=network)
     method: Method = field(init=False)
     twin_model: nn.Module = field(init=False)
@@ -115,7 +118,8 @@ class Pair:
         self.twin_model = copy.deepcopy(self.model)
         z = state_entry(self.method, "z")
         self.state = twins.new_state(torch.zeros(0) if z is None else z.clone())
-        self.x, self.y = samples(interior=self.interior)
+        self.x, y = samples(interior=self.interior)
+        self.y = y if self.labels is None else self.labels
 
     def step(self, clock: Clock, index: Tensor) -> tuple[Tensor, Tensor]:
         """Advance both by one update; return both losses."""
@@ -145,9 +149,18 @@ def state_entry(method: Method, ending: str) -> Tensor | None:
     return next((v for k, v in method.state_dict().items() if k.split(".")[-1] == ending), None)
 
 
-def check_against_twin(name: str, config: MethodConfig, epochs: int = EPOCHS, *, interior: bool = False) -> None:
+def soft_labels() -> Tensor:
+    """Labels as of MixUp: a share between 0 and 1 of a second class, which may be the first again."""
+    share = torch.rand((DATA.num_samples, 1), generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    first, second = (F.one_hot(torch.arange(DATA.num_samples) * k % 3, DATA.num_classes) for k in (1, 2))
+    return share * first + (1 - share) * second
+
+
+def check_against_twin(
+    name: str, config: MethodConfig, epochs: int = EPOCHS, *, interior: bool = False, y: Tensor | None = None
+) -> None:
     """Assert equality with the twin at every step: loss, z, p, weights and running statistics."""
-    pair = Pair(name, config, interior=interior)
+    pair = Pair(name, config, interior=interior, labels=y)
     for clock, index in steps(epochs):
         loss, twin = pair.step(clock, index)
         torch.testing.assert_close(loss, twin, rtol=1e-5, atol=1e-6, msg=f"loss {loss} against {twin} at {clock}")
@@ -182,3 +195,5 @@ def scaled_for_test(config: MethodConfig) -> MethodConfig:
 
 CONFIGS = {name: scaled_for_test(config) for name, config in METHODS.items()}
 assert isinstance(CONFIGS["gradalign"].attack, FGSM)
+SOFT = [name for name in METHODS if not any(part in name for part in ("mart", "uiat"))]
+"""Methods that take soft labels; MART compares classes, and the z of UIAT is per class."""

@@ -123,11 +123,15 @@ def logits(model: nn.Module, x: Tensor) -> Tensor:
 
 
 def cross_entropy(logit: Tensor, y: Tensor, smoothing: float = 0.0) -> list[Tensor]:
-    """-log p_y, for each sample; with smoothing, that share of it is the mean over all classes instead."""
+    """-log p_y, for each sample; with smoothing, that share of it is the mean over all classes instead.
+
+    For a soft label, a distribution over the classes, -log p_y is its mean under that distribution.
+    """
     losses = []
     for j in range(len(y)):
         log_p = logit[j].log_softmax(0)
-        losses.append(-(1 - smoothing) * log_p[int(y[j])] - smoothing * log_p.mean())
+        right = log_p[int(y[j])] if y.ndim == 1 else sum(y[j, k] * log_p[k] for k in range(len(log_p)))
+        losses.append(-(1 - smoothing) * right - smoothing * log_p.mean())
     return losses
 
 

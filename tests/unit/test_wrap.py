@@ -113,6 +113,45 @@ def test_positions_are_those_of_a_list() -> None:
     assert torch.equal(again[4][1], X[4])
 
 
+class Labelled(TensorDataset):
+    """With the attributes of torchvision's data sets, and a fast path for batches that knows no indices."""
+
+    def __init__(self) -> None:
+        super().__init__(X, Y)
+        self.classes, self.targets, self.transform = ["even", "odd"], Y, torch.zeros_like
+
+    def __getitem__(self, index: int) -> tuple[Tensor, ...]:
+        x, y = super().__getitem__(index)
+        return self.transform(x), y
+
+    def __getitems__(self, positions: list[int]) -> list[tuple[Tensor, ...]]:
+        return [self[k] for k in positions]
+
+
+def test_attributes_are_those_of_the_data_set() -> None:
+    inner = Labelled()
+    for data in (indexed(inner), pickle.loads(pickle.dumps(indexed(inner))), copy.copy(indexed(inner))):
+        assert data.classes == ["even", "odd"]
+        assert torch.equal(data.targets, Y)
+        assert hasattr(data, "transform")
+        assert not hasattr(data, "target_transform")
+        with pytest.raises(AttributeError, match="no attribute 'target_transform'"):
+            _ = data.target_transform
+    data = indexed(inner)
+    assert not data[3][1].any()
+    data.transform = torch.ones_like
+    assert inner.transform is torch.ones_like
+    assert data[3][1].all()
+    assert [len(batch) for batch in DataLoader(data, 4)] == [3, 3, 3]  # not by way of the data set's __getitems__
+
+
+def test_spawned_workers_have_the_attributes() -> None:
+    data = indexed(Labelled())
+    batches = list(DataLoader(data, 6, num_workers=1, multiprocessing_context="spawn"))
+    assert torch.cat([index for index, _, _ in batches]).tolist() == list(range(len(Y)))
+    assert torch.equal(torch.cat([y for _, _, y in batches]), Y)
+
+
 def test_a_subset_keeps_the_positions_in_the_whole() -> None:
     part = Subset(indexed(TensorDataset(X, Y)), [7, 2])
     assert [part[place][0] for place in range(2)] == [7, 2]

@@ -47,6 +47,11 @@ class PGD:
         """Maximum distance of the result from x, in this attack's norm."""
         return self.eps
 
+    @property
+    def needs_classes(self) -> str:
+        """Why labels must be classes, with the margin as objective; empty otherwise."""
+        return "the margin that the attack raises is that of one class" if self.loss == "margin" else ""
+
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
         """Return adversarial examples for x; the model stays in its mode (normally `eval`)."""
         ball = BALLS[self.norm](x, self.eps)

@@ -28,12 +28,16 @@ _PROBES = 64
 """Images of each split in the digest of a callable's data: all of them would take too long."""
 
 
+_IMAGE_KEYS, _LABEL_KEY = ("image", "img"), "label"
+"""The columns of most image data sets of Hugging Face."""
+
+
 class Dataset(Protocol):
-    """A map-style data set of (image, label), which a callable returns."""
+    """A map-style data set of (image, label), or of rows with these keys, which a callable returns."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> tuple[Any, int]: ...
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 def is_path(name: str) -> bool:
@@ -121,7 +125,7 @@ def _from_callable(name: str) -> Listing:
         except Exception as error:  # user code may raise anything; the cause is kept for a debugger
             raise UserError(
                 f"{name} failed for {part!r} ({first_line(error)}): it must return an object with __len__ and "
-                "__getitem__, which returns (image, label)."
+                "__getitem__, which returns (image, label), or a dict with these keys."
             ) from error
         if dataset is None and part == "test":
             continue  # test images are then held out of the training images
@@ -161,9 +165,15 @@ def _add_probes(digest: "hashlib._Hash", name: str, part: str, dataset: Dataset)
 
 
 def _item(dataset: Dataset, index: int, classes: int = 0) -> "tuple[Image, int]":
-    item: Any = dataset[index]
+    item = dataset[index]
+    if isinstance(item, Mapping):
+        columns = [key for key in (*_IMAGE_KEYS, _LABEL_KEY) if key in item]
+        if len(columns) != 2 or columns[1] != _LABEL_KEY:
+            keys = ", ".join(map(repr, item))
+            raise ValueError(f"it has the keys {keys}: give 'image' and 'label' (rename_column of the data set)")
+        item = tuple(item[key] for key in columns)
     if not isinstance(item, tuple | list) or len(item) != 2:
-        raise ValueError(f"it is {type(item).__name__}: give (image, label)")
+        raise ValueError(f"it is {type(item).__name__}: give (image, label), or a dict with these keys")
     try:
         label = operator.index(item[1])
     except TypeError:
@@ -175,9 +185,16 @@ def _item(dataset: Dataset, index: int, classes: int = 0) -> "tuple[Image, int]"
 
 
 def _classes(name: str, sets: Mapping[str, Dataset]) -> tuple[str, ...]:
-    """Return the `classes` of the data sets, an attribute that those of torchvision have; empty without it."""
-    given = {part: getattr(dataset, "classes", None) for part, dataset in sets.items()}
+    """Return the names of the classes, as data sets of torchvision and of Hugging Face have them; empty without."""
+    given = {part: _class_names(dataset) for part, dataset in sets.items()}
     named = {part: () if names is None else tuple(map(str, names)) for part, names in given.items()}
     if named.get("test") and named["test"] != named["train"]:
         raise UserError(f"{name} has other `classes` for 'test' than for 'train': give both the same.")
     return named["train"]
+
+
+def _class_names(dataset: Dataset) -> Any:
+    """Return `classes`, else the names of the column of labels; `None` without."""
+    features = getattr(dataset, "features", None)
+    label = features.get(_LABEL_KEY) if isinstance(features, Mapping) else None
+    return getattr(dataset, "classes", getattr(label, "names", None))

@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -15,10 +14,8 @@ from uiat.distributed import all_reduce_sum, gather, is_main, wait
 from uiat.engine.state import State
 from uiat.errors import Resumable, quoted
 from uiat.io import write_tensors
-from uiat.targets import PredictionTable, UniversalInverseTarget
-from uiat.types import Batch, Clock, Loss, View
+from uiat.types import Clock, Loss, View
 
-ModuleT = TypeVar("ModuleT", bound=nn.Module)
 MOST_SKIPPED = 0.1
 """Share of an epoch's steps that may be skipped; with more, and at least `FEW_SKIPPED`, the run stops."""
 FEW_SKIPPED = 3
@@ -70,53 +67,6 @@ def _tensors(model: nn.Module, gradients: bool) -> Iterator[tuple[str, Tensor]]:
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and module.running_var is not None:
             yield f"the running variance of {name!r}", module.running_var
-
-
-class StepSnapshot:
-    """A copy of what a step changes before the update: buffers of network and method (of large ones, some rows)."""
-
-    def __init__(self, state: State, batch: Batch):
-        self.state = state
-        self.buffers = {name: buffer.clone() for name, buffer in _small_buffers(state).items()}
-        self.rows = [(buffer, where, buffer[where]) for buffer, where in _touched(state, batch)]
-        self.versions = [(table, table.version) for table in _modules(state, PredictionTable)]
-
-    @torch.no_grad()
-    def restore(self) -> None:
-        """Restore the copied values."""
-        now = _small_buffers(self.state)
-        for name, buffer in self.buffers.items():
-            now[name].copy_(buffer)
-        for buffer, where, rows in self.rows:
-            buffer[where] = rows
-        for table, version in self.versions:
-            table.version = version
-
-
-def _modules(state: State, kind: type[ModuleT]) -> list[ModuleT]:
-    return [module for module in state.method.modules() if isinstance(module, kind)]
-
-
-def _large_targets(state: State) -> list[UniversalInverseTarget]:
-    return [target for target in _modules(state, UniversalInverseTarget) if not target.has_few_classes]
-
-
-def _touched(state: State, batch: Batch) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield large buffers with the rows that a step may change: those of the samples and classes of all processes."""
-    tables, targets = _modules(state, PredictionTable), _large_targets(state)
-    if tables and batch.index is not None:
-        where = gather(batch.index[: batch.count])
-        yield from ((buffer, where) for table in tables for buffer in (table.log_p, table.seen))
-    if targets:
-        where = gather(batch.y[: batch.count]).unique()
-        yield from ((target.z, where) for target in targets)
-
-
-def _small_buffers(state: State) -> dict[str, Tensor]:
-    large = {id(buffer) for table in _modules(state, PredictionTable) for buffer in (table.log_p, table.seen)}
-    large |= {id(target.z) for target in _large_targets(state)}
-    named = [*state.model.named_buffers("model"), *state.method.named_buffers("method")]
-    return {name: buffer for name, buffer in named if id(buffer) not in large}
 
 
 def respond(fault: Fault, state: State, steps: int, folder: Path, *, skip: bool) -> None:

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from uiat.averaging import AveragedWeights
 from uiat.config import AWP, AnyConfig, Averaging, check_training
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import is_main, wait, world
-from uiat.engine.averaging import Average
 from uiat.engine.pass_counter import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer
@@ -94,7 +94,7 @@ def build_state(
     optimizer = make_optimizer(
         model, plan.momentum, plan.weight_decay, nesterov=plan.nesterov, decay_norm=plan.decay_norm
     )
-    average = Average(model, plan.averaging) if plan.averaging.enabled else None
+    average = AveragedWeights(model, plan.averaging.decay) if plan.averaging.enabled else None
     torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
     return State(model, method, optimizer, PassCounter(fast), average, plan.precision, fast)
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from uiat.averaging import AveragedWeights
 from uiat.distributed import all_reduce_sum, average, is_main, world
-from uiat.engine.averaging import Average
 from uiat.engine.overfitting import Overfitting
 from uiat.engine.pass_counter import PassCounter
 from uiat.methods.method import LossOf, Method
@@ -112,7 +112,7 @@ class State:
     method: Method
     optimizer: torch.optim.Optimizer
     passes: PassCounter
-    average: Average | None = None
+    average: AveragedWeights | None = None
     """The averaged weights, if enabled."""
     parallel: Parallel = field(init=False)
     """The loss, on one process or on several."""

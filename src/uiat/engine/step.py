@@ -1,16 +1,20 @@
 """A training step, in one batch or in micro-batches."""
 
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
 from uiat.config import AWP
 from uiat.distributed import world
-from uiat.engine.awp import perturb_weights
-from uiat.engine.guards import Fault, StepSnapshot, find_fault
+from uiat.engine.guards import Fault, find_fault
 from uiat.engine.state import State
 from uiat.evaluation.cascade import is_correct
-from uiat.types import Batch, Clock, Loss
+from uiat.methods.step_snapshot import StepSnapshot
+from uiat.methods.weight_perturbation import perturb_weights
+from uiat.types import Batch, Clock, Loss, View
 
 SETTLING = 20
 """Consecutive steps that the fp16 scaler may skip: from its first scale, 2¹⁶, it takes 16 halvings to 1."""
@@ -41,7 +45,7 @@ def train_step(
     gradient is not a fault but counted in `state.skipped`, unless the scale can no longer be the cause.
     """
     model, method, parallel = state.model, state.method, state.parallel
-    before = StepSnapshot(state, batch) if undo else None
+    before = StepSnapshot(model, method, batch) if undo else None
     model.train()
     parts = batch.split(micro_batch, world())
     with state.autocast():
@@ -49,7 +53,7 @@ def train_step(
         method.prepare(state.network, views, clock)
     whole = len(batch) if batch.total is None else batch.total
     losses, correct = [], []
-    with perturb_weights(state, views, clock, awp or AWP()):
+    with _perturbed(state, views, clock, awp or AWP()):
         for part, view in zip(parts, views, strict=True):
             with parallel.no_sync(last=part is parts[-1]):
                 with state.autocast():
@@ -75,6 +79,13 @@ def train_step(
         parallel.average_buffers()  # the forwards have changed the statistics of each process
     state.optimizer.zero_grad(set_to_none=True)
     return fault
+
+
+def _perturbed(state: State, views: Sequence[View], clock: Clock, awp: AWP) -> AbstractContextManager[None]:
+    """Return a context in which the weights are perturbed, if AWP is active at this time of the run."""
+    if not awp.acts(clock):
+        return nullcontext()
+    return perturb_weights(state.method, views, clock, gamma=awp.gamma, scaler=state.scaler, autocast=state.autocast)
 
 
 def _update(state: State, lr: float, momentum: float | None) -> bool:

@@ -9,7 +9,8 @@ from uiat.crafting import Crafting
 from uiat.errors import UserError
 from uiat.fields import COUNT, SHARE, WEIGHT, require
 from uiat.methods.method import Method, MethodConfig
-from uiat.objectives.terms import CleanCrossEntropy, HelperCrossEntropy, Weighted, kl_to_target
+from uiat.methods.trades import trades_terms
+from uiat.objectives.terms import HelperCrossEntropy, Weighted
 from uiat.targets import CleanTarget
 from uiat.types import DataSpec
 
@@ -51,8 +52,7 @@ class HAT(MethodConfig):
             attack=self.attack,
             target=CleanTarget(),
             terms=[
-                Weighted("ce_clean", CleanCrossEntropy(self.label_smoothing)),
-                Weighted("kl", kl_to_target, self.beta),
+                *trades_terms(self.beta, self.label_smoothing),
                 Weighted("helper", HelperCrossEntropy(helper, self.extrapolation), self.gamma),
             ],
             crafting=self.crafting,

@@ -21,6 +21,9 @@ from uiat.types import Batch, Clock, DataSpec, Loss, View, check_logits
 CHECK_EVERY = 100
 """Steps between two checks of a batch on a GPU, where a check makes the host wait; on a CPU every batch is checked."""
 
+SUM_TOLERANCE = 1e-2
+"""Tolerance of the sum of a soft label: that of half precision."""
+
 
 class MethodConfig(ABC):
     """Base class of method configurations: frozen dataclasses of hyper-parameters that build the method.
@@ -81,6 +84,9 @@ class Method(nn.Module):
         self.crafting: Crafting = crafting
         self.seed = seed
         self.keep_gradient = keep_gradient
+        parts = [attack, *(target.modules() if target else ()), *(term.term for term in terms)]
+        self.needs_classes: str = next((why for part in parts if (why := getattr(part, "needs_classes", ""))), "")
+        """Why labels must be classes; empty: they may be soft, a probability for each class."""
         self._checked = False
         self._loop_check = LoopCheck()
 
@@ -109,6 +115,8 @@ class Method(nn.Module):
         batch = replace(batch, x=batch.x.detach()) if batch.x.requires_grad else batch
         if first or batch.x.device.type == "cpu" or clock.step % CHECK_EVERY == 0:
             self._check(batch)
+        if batch.has_soft_labels:  # logits are in at least float32, and so must be what they are compared with
+            batch = replace(batch, y=batch.y.to(torch.promote_types(batch.x.dtype, torch.float32)))
         draws = Draws(self.seed, clock.epoch, clock.step, batch.start, batch.total)
         x_adv, gradient = batch.x, None
         if self.attack is not None:
@@ -135,7 +143,11 @@ class Method(nn.Module):
             view.log_p = self.target(view, clock)
         parts = {term.name: term.term(view) for term in self.terms}
         weighted = [term.weight * parts[term.name] for term in self.terms]
-        return Loss(torch.stack(weighted).sum(), {name: value.detach() for name, value in parts.items()})
+        total, values = torch.stack(weighted).sum(), {name: value.detach() for name, value in parts.items()}
+        if self.attack is None:
+            return Loss(total, values)
+        logits_adv = vars(view).get("adversarial")  # cached, if a term has computed it: reading it costs no forward
+        return Loss(total, values, view.x_adv.detach(), None if logits_adv is None else logits_adv.detach())
 
     @contextmanager
     def _watched(self, network: nn.Module) -> Iterator[None]:
@@ -162,14 +174,7 @@ class Method(nn.Module):
                 "pixels lie outside [0, 1] or are NaN: give images in [0, 1] and put normalisation inside the model "
                 "(uiat.Normalized)."
             )
-        if y.shape != x.shape[:1] or y.dtype != torch.int64:
-            raise UserError(
-                f"labels are {y.dtype} of shape {tuple(y.shape)} for {len(x)} samples: give one int64 label per sample."
-            )
-        if not _within(y, 0, self.data.num_classes - 1):
-            raise UserError(
-                f"a label lies outside 0 … {self.data.num_classes - 1}: check the labels, or DataSpec.num_classes."
-            )
+        self._check_labels(y, len(x))
         if self.remembers and index is None:
             raise UserError(
                 "this method keeps a prediction for every sample, but the batch has no sample indices: "
@@ -183,6 +188,26 @@ class Method(nn.Module):
             )
         if index is not None and not _within(index, 0, self.data.num_samples - 1):
             raise UserError(f"a sample index lies outside 0 … {self.data.num_samples - 1}: check DataSpec.num_samples.")
+
+    def _check_labels(self, y: Tensor, samples: int) -> None:
+        """Raise a `UserError` if labels are neither classes nor, where the method allows it, probabilities."""
+        classes, given = self.data.num_classes, f"labels are {y.dtype} of shape {tuple(y.shape)} for {samples} samples"
+        if y.shape == (samples,) and y.dtype == torch.int64:
+            if not _within(y, 0, classes - 1):
+                raise UserError(f"a label lies outside 0 … {classes - 1}: check the labels, or DataSpec.num_classes.")
+        elif y.shape != (samples, classes) or not y.is_floating_point():
+            raise UserError(
+                f"{given}: give one int64 label per sample, or soft labels, a probability for each of {classes} "
+                f"classes, as floats of shape ({samples}, {classes})."
+            )
+        elif self.needs_classes:
+            raise UserError(
+                f"{given}, which are soft, but this method needs one int64 label per sample, because "
+                f"{self.needs_classes}: disable MixUp or CutMix, use the method's label_smoothing in place of smoothed "
+                "labels, or choose a method that takes soft labels, such as IAT or TRADES."
+            )
+        elif not _within(y, 0, 1) or not _within(y.float().sum(dim=1), 1 - SUM_TOLERANCE, 1 + SUM_TOLERANCE):
+            raise UserError("soft labels are not probabilities: give values in [0, 1] that sum to 1 for each sample.")
 
 
 class LossOf(nn.Module):

@@ -38,10 +38,12 @@ class TRADES(MethodConfig):
             data,
             attack=self.attack,
             target=CleanTarget(),
-            terms=[
-                Weighted("ce_clean", CleanCrossEntropy(self.label_smoothing)),
-                Weighted("kl", kl_to_target, self.omega),
-            ],
+            terms=trades_terms(self.omega, self.label_smoothing),
             crafting=self.crafting,
             seed=seed,
         )
+
+
+def trades_terms(weight: float, label_smoothing: float) -> list[Weighted]:
+    """Return CE(f(x), y) and the weighted KL(f(x) ‖ f(x̂))."""
+    return [Weighted("ce_clean", CleanCrossEntropy(label_smoothing)), Weighted("kl", kl_to_target, weight)]

@@ -70,6 +70,7 @@ class MARTBoostedCrossEntropy:
     """MART's CE(f(x̂), y) − log(1 − max_{k≠y} f_k(x̂)), with its authors' constants; the CE may have smoothed labels."""
 
     label_smoothing: float = 0.0
+    needs_classes = "MART compares the probability of the label with that of the best other class"
 
     def __post_init__(self) -> None:
         require(self, label_smoothing=SHARE)

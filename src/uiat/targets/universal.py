@@ -49,6 +49,8 @@ class UniversalInverse:
 class UniversalInverseTarget(Target):
     """p = f(clip(x + z_y)), after an update of z from the whole batch."""
 
+    needs_classes = "z is a perturbation of one class"
+
     z: Tensor
     """The universal inverse perturbation of each class: (classes, *shape of a sample)."""
 

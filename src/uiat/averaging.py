@@ -8,18 +8,37 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from uiat.config import Averaging
+from uiat.errors import UserError
+from uiat.fields import SHARE
 
 
-class Average:
-    """The averaged weights of one network.
+class AveragedWeights:
+    """A moving average of a network's weights: θ' ← τ'·θ' + (1 − τ')·θ with τ' = min(τ, (1 + t)/(10 + t)).
 
     Parameters and BatchNorm's running statistics are averaged; all other tensors are copied. The weights are kept as a
     state dict: no second network is built, and `swapped_in` loads them into the trained one.
+
+    >>> averaged = AveragedWeights(model, decay=0.995)
+    >>> averaged.update(model)  # after each step of the optimiser
+    >>> with averaged.swapped_in(model):
+    ...     result = evaluate(model, x, y, attacks=("natural",))
+    >>> sorted(averaged.state_dict())  # for checkpoints
+    ['updates', 'weights']
+
+    Args:
+        model: the network, before its first step.
+        decay: τ; it is smaller during the warm-up.
     """
 
-    def __init__(self, model: nn.Module, plan: Averaging):
-        self.plan, self.updates = plan, 0
+    weights: dict[str, torch.Tensor]
+    """The averaged weights, as a state dict of the network."""
+    updates: int
+    """t: number of updates so far."""
+
+    def __init__(self, model: nn.Module, decay: float = 0.995):
+        if decay not in SHARE:
+            raise UserError(f"the decay of averaged weights is {decay}: give {SHARE.advice(decay)}.")
+        self.decay, self.updates = decay, 0
         self.weights = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         self._averaged = [name for name in _averaged(model) if name in self.weights]
         self._copied = sorted(self.weights.keys() - set(self._averaged))
@@ -27,13 +46,18 @@ class Average:
     @torch.no_grad()
     def update(self, model: nn.Module) -> None:
         """Update the average with the weights after a step."""
-        now, kept = model.state_dict(), self.plan.at(self.updates)
+        now, kept = model.state_dict(), self.next_decay
         ours, theirs = [self.weights[name] for name in self._averaged], [now[name] for name in self._averaged]
         torch._foreach_mul_(ours, kept)
         torch._foreach_add_(ours, theirs, alpha=1 - kept)
         for name in self._copied:
             self.weights[name].copy_(now[name])
         self.updates += 1
+
+    @property
+    def next_decay(self) -> float:
+        """τ' of the next update."""
+        return min(self.decay, (1 + self.updates) / (10 + self.updates))
 
     @contextmanager
     def swapped_in(self, model: nn.Module) -> Iterator[nn.Module]:
