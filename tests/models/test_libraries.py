@@ -175,29 +175,35 @@ def test_one_that_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 class TimmStandIn(SimpleNamespace):
-    """What is used of timm: `create_model`."""
+    """What is used of timm; the configuration of a network is registered, or only an attribute of the network."""
 
-    def __init__(self, cfg: str) -> None:
+    def __init__(self, attribute: str) -> None:
         super().__init__()
-        self.cfg, self.calls = cfg, list[dict[str, Any]]()
+        self.attribute, self.calls = attribute, list[bool]()
 
-    def create_model(self, name: str, pretrained: bool, num_classes: int = 1000, in_chans: int = 3) -> nn.Module:
+    def get_pretrained_cfg(self, name: str) -> SimpleNamespace | None:
         if not re.fullmatch(r"\w+", name):
             raise RuntimeError(f"Unknown model ({name})")
-        self.calls.append({"name": name, "pretrained": pretrained})
-        layers = (nn.Conv2d(in_chans, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.LazyLinear(num_classes))
-        network = nn.Sequential(*layers[:3], nn.Linear(4 * 6 * 6, num_classes))
-        setattr(network, self.cfg, {"mean": (0.5,) * in_chans, "std": (0.25,) * in_chans, "input_size": (3, 8, 8)})
-        if name == "grey":
-            setattr(network, self.cfg, {"mean": (0.5,), "std": (0.25,), "input_size": (1, 8, 8)})
+        return None if self.attribute else SimpleNamespace(**self.cfg(name))
+
+    def cfg(self, name: str) -> dict[str, Any]:
+        channels = 1 if name == "grey" else 3
+        return {"mean": (0.5,) * channels, "std": (0.25,) * channels, "input_size": (channels, 8, 8)}
+
+    def create_model(self, name: str, pretrained: bool, num_classes: int = 1000, in_chans: int = 3) -> nn.Module:
+        self.calls.append(pretrained)
+        layers = (nn.Conv2d(in_chans, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(4 * 6 * 6, num_classes))
+        network = nn.Sequential(*layers)
+        if self.attribute:
+            setattr(network, self.attribute, self.cfg(name))
         return network
 
 
-@pytest.mark.parametrize("cfg", ["pretrained_cfg", "default_cfg"])
+@pytest.mark.parametrize("attribute", ["", "pretrained_cfg", "default_cfg"])
 def test_a_network_of_timm(
-    cfg: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    attribute: str, here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    timm = TimmStandIn(cfg)
+    timm = TimmStandIn(attribute)
     monkeypatch.setitem(sys.modules, "timm", timm)
     assert input_format("timm:resnet18") == InputFormat((0.5,) * 3, (0.25,) * 3, (8, 8))
     torch.manual_seed(0)
@@ -210,7 +216,7 @@ def test_a_network_of_timm(
     test = splits(DataConfig(name="digits")).test.take(torch.arange(40))
     own = float((network((test.x.float() / 255 - 0.5) / 0.25).argmax(dim=1) == test.y).double().mean())
     assert read_json(here / "out.json")["attacks"]["natural"]["accuracy"] == own
-    assert not any(made["pretrained"] for made in timm.calls)
+    assert not any(timm.calls)
     with pytest.raises(UserError, match="3 numbers"):
         models.get_model("timm:resnet18").build(splits().spec)
     for name in ("hf-hub:owner/name", "no-such"):

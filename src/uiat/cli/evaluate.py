@@ -25,7 +25,7 @@ from uiat.io import json_text, output_path, write_output
 from uiat.models import NetworkOptions
 from uiat.models.layout import keeps_channels_last
 from uiat.models.normalization import statistics_of
-from uiat.progress import PipeSafeConsole
+from uiat.progress import PipeSafeConsole, print_message
 from uiat.runs.result_card import add_evaluation
 from uiat.runs.run_folder import RunFolder
 
@@ -140,8 +140,7 @@ def _write_several(measured: dict[str, Measured], failed: dict[str, str], json: 
         table.add_section()
     PipeSafeConsole().print(table)
     if len(sets := {found.card["data"] for found in measured.values()}) > 1:
-        note = f"note: these networks were evaluated on different data: {', '.join(sorted(sets))}"
-        PipeSafeConsole(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
+        _say(f"note: these networks were evaluated on different data: {', '.join(sorted(sets))}")
 
 
 def _evaluate(target: Path, options: Evaluate[Any], title: str = "") -> Measured:
@@ -149,28 +148,29 @@ def _evaluate(target: Path, options: Evaluate[Any], title: str = "") -> Measured
     subject = load_subject(target, options.subject)
     if subject.run is not None:
         _check_run(subject.run, options.json)
-    notices = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
-    if title:
-        notices.print(title, markup=False, soft_wrap=True)
-    notices.print(_network_line(subject), markup=False, soft_wrap=True)
-    if _may_lack_normalization(subject):
-        notices.print(f"note: {UNNORMALIZED}", markup=False, soft_wrap=True)
+    lacking = f"note: {UNNORMALIZED}" if _may_lack_normalization(subject) else ""
+    _say(title, _network_line(subject), lacking)
     with open_ledger(subject, options.attacks, bool(options.save_adversaries), options.restart) as ledger:
         if ledger.resumed:
-            notices.print("resuming an interrupted evaluation (--restart starts from scratch)", markup=False)
+            _say("resuming an interrupted evaluation (--restart starts from scratch)")
         result = evaluate_subject(subject, options.attacks, ledger, keep=bool(options.save_adversaries))
         card = subject_card(subject, result)
         if is_main():
-            _write(subject, options, result, card, notices, alone=not title)
+            _write(subject, options, result, card, alone=not title)
             if not title:
                 _print_accuracies(subject, result)
             if options.per_class:
                 _print_classes(result, title)
-        for notice in result.notices:
-            notices.print(f"note: {notice}", markup=False, soft_wrap=True)
+        _say(*(f"note: {notice}" for notice in result.notices))
         wait()  # an interrupted evaluation can be resumed until its result is written
         ledger.close()
     return Measured(result, card, subject.run is not None)
+
+
+def _say(*lines: str) -> None:
+    """Print messages, of several processes those of the main one; empty ones are skipped."""
+    for line in filter(None, lines if is_main() else ()):
+        print_message(line)
 
 
 def _check_run(run: RunFolder, json: str | None) -> None:
@@ -187,14 +187,12 @@ def _write(
     options: Evaluate[Any],
     result: EvaluationResult,
     card: dict[str, Any],
-    notices: PipeSafeConsole,
     *,
     alone: bool,
 ) -> None:
     run = subject.run
     if run is not None and not run.is_writable():
-        note = f"note: {run.path} cannot be written; the result is only in {options.json}"
-        notices.print(note, markup=False, soft_wrap=True)
+        _say(f"note: {run.path} cannot be written; the result is only in {options.json}")
     elif run is not None:
         add_evaluation(run, card, {found.attack: pack_verdicts(found.correct) for found in result.values()})
     if options.json and alone:
@@ -211,7 +209,8 @@ def _may_lack_normalization(subject: LoadedSubject) -> bool:
 
 def _network_line(subject: LoadedSubject) -> str:
     model, known = subject.options.model, statistics_of(subject.model)
-    inputs = ", inputs not normalised" if isinstance(model, NetworkOptions) else ""
+    flags = "" if subject.target.is_dir() else " (--mean and --std would)"
+    inputs = f", inputs not normalised{flags}" if isinstance(model, NetworkOptions) else ""
     if known is not None:
         mean, std = (" ".join(f"{value:.4g}" for value in part) for part in known)
         inputs = f", inputs normalised inside with mean {mean}, std {std}"

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,7 +14,7 @@ from uiat.data.images import Images
 from uiat.data.loader import plain
 from uiat.errors import UserError
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.suite import Plan, plan_attack, run_plans
+from uiat.evaluation.suite import Plan, RunOptions, plan_attack, run_plans
 from uiat.rng import SampleDraws
 from uiat.targets import InstanceInverse
 
@@ -141,7 +140,7 @@ def measure(
     next batch.
     """
     easier = easier_half(natural_losses(model, images, batch_size=batch_size, device=device))
-    how: dict[str, Any] = {"batch_size": batch_size, "device": device, "ledger": ledger}
+    how: RunOptions = {"batch_size": batch_size, "device": device, "ledger": ledger}
     result = run_plans(model, images, points, progress="curves", **how)
     correct = torch.stack([point.correct for point in result.values()])
     seconds = tuple(point.seconds for point in result.values())

@@ -20,11 +20,11 @@ from uiat.data.images import Images, to_unit
 from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.evaluation.batches import read_tensors
-from uiat.evaluation.custom_attack import AnyAttack, attack_names
+from uiat.evaluation.custom_attack import AnyAttack, attack_names, definition
 from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject, normalization_facts
-from uiat.evaluation.suite import Plan, plan_attack, plan_custom, run_plans, run_suite
+from uiat.evaluation.suite import Plan, custom_attacks, plan_attack, plan_custom, run_plans, run_suite
 from uiat.fields import show_number
 from uiat.io import write_tensors
 from uiat.runs.weights import DIGEST
@@ -180,7 +180,8 @@ def open_ledger(subject: LoadedSubject, attacks: Sequence[str], keep: bool, rest
     It is in the run's folder; in the cache folder for bare weights and for a run that cannot be written. A second
     process that opens it is refused.
     """
-    facts = encode([subject.options, subject.base, list(attacks), keep, torch.__version__, rank(), world()])
+    custom = [definition(attack) for name, attack in custom_attacks().items() if name in attacks]
+    facts = encode([subject.options, subject.base, list(attacks), custom, keep, torch.__version__, rank(), world()])
     digest = hashlib.sha256(json.dumps(facts).encode())
     for tensor in [*subject.model.state_dict().values(), subject.images.x, subject.images.y]:
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())

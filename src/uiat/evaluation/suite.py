@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor, nn
@@ -134,21 +134,20 @@ def _ours(name: str, attack: PGD, restarts: int, threat: dict[str, Any]) -> Plan
     return Plan(name, parts, {**threat, **facts}, eps=attack.eps)
 
 
+class RunOptions(TypedDict, total=False):
+    """Options of `run_plans` that what calls it passes on."""
+
+    batch_size: int
+    device: torch.device | str
+    ledger: Ledger | None
+    keep: bool
+
+
 def run_suite(
-    model: nn.Module,
-    images: Images,
-    names: Sequence[str],
-    base: PGD,
-    *,
-    batch_size: int = 256,
-    seed: int = 0,
-    device: torch.device | str = "cpu",
-    ledger: Ledger | None = None,
-    keep: bool = False,
+    model: nn.Module, images: Images, names: Sequence[str], base: PGD, *, seed: int = 0, **how: Unpack[RunOptions]
 ) -> EvaluationResult:
     """Measure accuracy under each named attack, in the threat model of `base`; see `run_plans`."""
     plans = [plan_attack(name, base, num_classes=len(images.classes), seed=seed) for name in dict.fromkeys(names)]
-    how: dict[str, Any] = {"batch_size": batch_size, "device": device, "ledger": ledger, "keep": keep}
     return run_plans(model, images, plans, progress="evaluating", **how)
 
 

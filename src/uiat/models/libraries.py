@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from math import isclose
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -78,11 +79,14 @@ class Timm:
 
     def inputs(self, name: str) -> InputFormat:
         """Return mean, std and size of the network's `pretrained_cfg`."""
-        with self._errors(name) as timm, torch.random.fork_rng([]):
-            network = timm.create_model(name, pretrained=False)
-            known = getattr(network, "pretrained_cfg", None) or network.default_cfg
-            size = known["input_size"][-2:]
-            return InputFormat(tuple(known["mean"]), tuple(known["std"]), (int(size[0]), int(size[1])))
+        with self._errors(name) as timm:
+            known = timm.get_pretrained_cfg(name)
+            if known is None:  # of a network that is registered without one: its default
+                with torch.random.fork_rng([]):
+                    network = timm.create_model(name, pretrained=False)
+                known = SimpleNamespace(**(getattr(network, "pretrained_cfg", None) or network.default_cfg))
+            _, height, width = known.input_size
+            return InputFormat(tuple(known.mean), tuple(known.std), (height, width))
 
     @contextmanager
     def _errors(self, name: str) -> Iterator[Any]:
