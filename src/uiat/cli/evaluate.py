@@ -25,7 +25,7 @@ from uiat.io import json_text, output_path, write_output
 from uiat.models import NetworkOptions
 from uiat.models.layout import keeps_channels_last
 from uiat.models.normalization import statistics_of
-from uiat.progress import PipeSafeConsole
+from uiat.progress import PipeSafeConsole, print_message
 from uiat.runs.result_card import add_evaluation
 from uiat.runs.run_folder import RunFolder
 
@@ -140,8 +140,7 @@ def _write_several(measured: dict[str, Measured], failed: dict[str, str], json: 
         table.add_section()
     PipeSafeConsole().print(table)
     if len(sets := {found.card["data"] for found in measured.values()}) > 1:
-        note = f"note: these networks were evaluated on different data: {', '.join(sorted(sets))}"
-        PipeSafeConsole(stderr=True, highlight=False).print(note, markup=False, soft_wrap=True)
+        print_message(f"note: these networks were evaluated on different data: {', '.join(sorted(sets))}")
 
 
 def _evaluate(target: Path, options: Evaluate[Any], title: str = "") -> Measured:
