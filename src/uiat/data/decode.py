@@ -3,13 +3,14 @@
 Pillow is imported only by commands that read custom images.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from uiat.data.pixels import to_pixels
+from uiat.data.pixels import RESAMPLING, to_pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -89,3 +90,14 @@ def to_array(image: "Image", size: tuple[int, int], grey: bool) -> NDArray[np.ui
     """Return an image as an array of its pixels (`to_pixels`)."""
     array: NDArray[np.uint8] = to_pixels(image, size, grey).numpy()
     return array
+
+
+def preprocessing(shape: Sequence[int]) -> dict[str, Any]:
+    """Return, for a JSON file, how a picture becomes the input of a network for images of this shape (`to_pixels`)."""
+    channels, height, width = shape
+    return {
+        "size": [height, width],
+        "colour": "grey" if channels == 1 else "RGB",
+        "resampling": RESAMPLING,
+        "range": [0.0, 1.0],
+    }
