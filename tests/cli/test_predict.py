@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -286,6 +287,21 @@ def test_grey_digits_and_a_custom_network(
     expected = uiat.load(run.path, model="own_to_predict:build")(x).double().softmax(dim=1)
     torch.testing.assert_close(probabilities(card), expected.detach(), rtol=1e-5, atol=1e-6)
     assert card["preprocessing"]["colour"] == "grey"
+
+
+def test_without_pillow(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    found = call(capsys, "predict", "run", "photos")
+    assert (found.code, found.out) == (2, "")
+    assert "pip install pillow" in found.err
+
+
+def test_the_help(capsys: pytest.CaptureFixture[str]) -> None:
+    short, full = call(capsys, "predict", "--help").out, call(capsys, "predict", "--help-all").out
+    assert short.startswith("usage: uiat predict TARGET IMAGE… [FLAGS]")
+    for text in (short, full):
+        assert all(flag in text for flag in ("--top", "--radius", "--attack", "--json", "--weights"))
+        assert not re.search(r"--(n|sample|eps|step)\b", text)  # of test images, which are not used
 
 
 def test_the_blank_images_take_no_memory(tmp_path: Path) -> None:

@@ -41,6 +41,7 @@ AFTER_INTERRUPT = {
     "curves": _SAME_RESUMES,
     "reproduce": _SAME_RESUMES,
     "inverse": _SAME_RESTARTS,
+    "predict": _SAME_RESTARTS,
     "watch": "; the run itself continues",
     "report": _SAME_RESTARTS,
 }
