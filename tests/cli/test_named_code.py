@@ -12,7 +12,7 @@ import torch
 import uiat
 import uiat.cli
 from tests.support.calls import Call, call
-from tests.support.pictures import picture
+from tests.support.data_files import picture
 from uiat.errors import UserError
 from uiat.io import write_sealed
 from uiat.runs.run_folder import RunFolder, read_json

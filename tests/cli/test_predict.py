@@ -15,8 +15,8 @@ from torch import Tensor
 
 import uiat
 from tests.support.calls import Call, call
-from tests.support.export_folders import GREY, make_run
-from tests.support.pictures import CLASSES, fill, picture, read
+from tests.support.data_files import CLASSES, fill, picture, read
+from tests.support.exports import GREY, make_run
 from uiat.data.image_folder import find_images
 from uiat.data.images import Images, to_unit
 from uiat.evaluation.prediction import list_pictures, load_predictor, predict_batch

@@ -10,8 +10,8 @@ import pytest
 
 from tests.cli.test_predict import photos_run, predicted, vary
 from tests.export.test_own import NETWORK
-from tests.support.export_folders import FAMILIES, GREY, make_run
-from tests.support.pictures import CLASSES, fill
+from tests.support.data_files import CLASSES, fill
+from tests.support.exports import FAMILIES, GREY, make_run
 from uiat.data.image_folder import find_images
 from uiat.export.exported_folder import write_folder
 from uiat.export.loaded_run import load_run
