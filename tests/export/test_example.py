@@ -97,6 +97,7 @@ def test_the_runtime_says_what_predict_says(
     session = onnxruntime.InferenceSession(str(tmp_path / "export" / "model.onnx"))
     facts = {key: json.loads(text) for key, text in session.get_modelmeta().custom_metadata_map.items()}
     height, width = facts["size"]
+    assert "`model.onnx` is the same network" in (tmp_path / "export" / "README.md").read_text()
     for image in predicted(capsys, "run", *files, "--top", "99")["images"]:
         with Path(image["file"]).open("rb") as file, opened(file) as picture:
             x = to_pixels(picture, (height, width), facts["colour"] == "grey")[None] / 255

@@ -64,8 +64,10 @@ this size; its accuracy at another is unknown, even if it accepts one. Images of
 training: a side that shrinks is averaged over areas (`torch.nn.functional.interpolate(x, size, mode="area")`), one that
 grows is interpolated (`mode="bilinear"`), and pixels are rounded to 1/255.
 
-`python example.py photo.jpg` does this for picture files, which takes pillow too, and prints the most probable
-classes."""
+`python example.py photo.jpg` does this for picture files and prints the most probable classes; it also needs pillow."""
+ONNX_NOTE = """\
+`model.onnx` is the same network, with the input `x` and the output `logits`; normalisation is inside. Its metadata has
+the size, colour and resampling of images and the names of the classes, each as JSON."""
 
 ANOTHER_SIZE = """\
 RobustBench's `benchmark` would feed it images of 32×32 pixels and measure another accuracy: it was trained on {data} at
@@ -136,6 +138,7 @@ def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> st
             *(note if "network.py" in files else []),
             PLAIN.format(**values),
             INPUTS.format(**values),
+            *([ONNX_NOTE] if "model.onnx" in files else []),
             *_classes(loaded.data["classes"]),
             (BENCHMARK if whole else AUTOATTACK).format(**values),
             "## Accuracy",
