@@ -208,7 +208,7 @@ def parse_subject_command(
     args: list[str],
     prog: str,
     *,
-    subject: type[Subject[Any]] = Subject,
+    kind: type[Subject[Any]] = Subject,
     images: str = "",
     examples: tuple[str, str] = ("runs/mine --n 100", "weights.pt --model resnet18 --data cifar10"),
 ) -> tuple[Path, OptionsT]:
@@ -224,7 +224,7 @@ def parse_subject_command(
     default: Subject[Any] = Subject(DataConfig(), models.get_model("resnet18"))
     if not helping:
         default = _default(target, chosen, reads_data=not images)
-    default = subject(**{field.name: getattr(default, field.name) for field in fields(Subject)})
+    default = kind(**{field.name: getattr(default, field.name) for field in fields(Subject)})
     exact: Any = options[type(default.model)]  # type: ignore[index]
     command = options(default)  # type: ignore[call-arg]
     about = (

@@ -19,7 +19,7 @@ from uiat.evaluation.subject import LoadedSubject, Subject
 from uiat.evaluation.suite import Plan, plan_attack
 from uiat.fields import check_radius, show_number
 from uiat.io import json_text, write_output
-from uiat.progress import PipeSafeConsole, Ticker
+from uiat.progress import PipeSafeConsole, Ticker, print_message
 from uiat.runs.weights import DIGEST
 
 STDOUT = "-"
@@ -69,7 +69,7 @@ def main(args: list[str]) -> int:
         Predict,
         args,
         "uiat predict",
-        subject=PredictSubject,
+        kind=PredictSubject,
         images="IMAGE…",
         examples=("runs/mine photo.jpg --radius 8/255", "weights.pt photos --model resnet18 --data cifar10"),
     )
@@ -83,7 +83,7 @@ def main(args: list[str]) -> int:
     elif options.json is not None:
         write_output(options.json, json_text(_card(subject, predictions, attack)))
     for notice in notices:
-        PipeSafeConsole(stderr=True, highlight=False).print(f"note: {notice}", markup=False, soft_wrap=True)
+        print_message(f"note: {notice}")
     if failed := sum(bool(prediction.error) for prediction in predictions):
         raise UserError(f"{failed} of {len(files)} pictures have no prediction: each is named above with the reason.")
     return 0
@@ -118,16 +118,15 @@ def _predict(
     """Return all predictions, printed batch by batch, and notices about the attack."""
     predictions: list[Prediction] = []
     notices: dict[str, None] = {}
-    errors = PipeSafeConsole(stderr=True, highlight=False)
     results = PipeSafeConsole(highlight=False, quiet=options.json == STDOUT)
-    if results.is_terminal and errors.is_terminal:
-        results = errors  # one screen: lines are printed above the bar
     size = options.subject.batch_size
-    with Ticker(len(files), "classifying", errors) as ticker:
+    with Ticker(len(files), "classifying") as ticker:
+        if results.is_terminal and ticker.console.is_terminal and not results.quiet:
+            results = ticker.console  # one screen: lines are printed above the bar
         for start in range(0, len(files), size):
             batch, said = predict_batch(subject, files[start : start + size], top=options.top, attack=attack)
             for prediction in batch:
-                console = errors if prediction.error else results
+                console = ticker.console if prediction.error else results
                 console.print(_line(prediction, attack), markup=False, soft_wrap=True)
             predictions += batch
             notices |= dict.fromkeys(said)
