@@ -63,7 +63,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def predicted(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     """Return the JSON of a command that succeeds."""
     found = call(capsys, "predict", *words, "--json", "-")
-    assert (found.code, found.err) == (0, "")
+    assert found.code == 0, found.err
     card: dict[str, Any] = json.loads(found.out)
     return card
 
