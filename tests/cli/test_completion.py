@@ -71,6 +71,9 @@ def test_recipes(file: Path) -> None:
         (["evaluate", "w.pt", "--attacks", "autoattack"], ["autoattack", "autoattack-plus"]),
         (["evaluate", "w.pt", "--attacks", "pgd"], ["pgd-20", "pgd-50-10", "pgd-margin-20"]),
         (["evaluate", "w.pt", "--attacks", "natural", ""], []),
+        (["predict", "runs/a", "photo.jpg", "--r"], ["--radius"]),
+        (["predict", "runs/a", "--attack", "fg"], ["fgsm"]),
+        (["predict", "runs/a", ""], []),  # files, by `-o default`
         (["evaluate", ""], []),  # files, by `-o default`
         (["reproduce", "table1", "--only", ""], list(METHODS)),
         (["reproduce", "table1", "--scale", ""], ["smoke", "cpu", "paper"]),
@@ -87,7 +90,7 @@ def test_flags_and_their_values(words: list[str], some: list[str], file: Path) -
 def test_every_flag_there_is(file: Path) -> None:
     found = {flag for command in (*COMMANDS, "data info", "data pack", "data fetch") for flag in _all(file, command)}
     parts = {flag for flag in known_flags() if any(other.startswith(f"{flag}.") for other in found)}
-    words = {"--run", "--runs", "--source", "--folder", "--name", "--names"}  # of positions, not flags
+    words = {"--run", "--runs", "--source", "--folder", "--name", "--names", "--images"}  # of positions, not flags
     assert known_flags() - parts - words - {"--subject", "--measured", "--imports"} <= found
 
 

@@ -12,6 +12,7 @@ import torch
 import uiat
 import uiat.cli
 from tests.support.calls import Call, call
+from tests.support.data_files import picture
 from uiat.errors import UserError
 from uiat.io import write_sealed
 from uiat.runs.run_folder import RunFolder, read_json
@@ -45,6 +46,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "watch": ("watch", "RUN", "--once"),
     "train": ("train", "--resume", "RUN"),
     "export": ("export", "RUN"),
+    "predict": ("predict", "RUN", "picture.png"),
     "bench": (
         *("bench", "--methods", "RUN", "--model", "resnet8", "--model.width", "2", "--batch-size", "4", "--size", "8"),
         *("--rounds", "1", "--no-references", "--no-memory"),
@@ -55,7 +57,7 @@ FLAGS = {"data": ("--data", "canary:load"), "model": ("--model", "canary:build")
 FLAGS["places"] = FLAGS["data"]
 NEEDED = {
     **dict.fromkeys(("data", "places"), ("evaluate", "curves", "inverse", "report", "train")),
-    "model": ("evaluate", "curves", "inverse", "report", "train", "export", "load"),
+    "model": ("evaluate", "curves", "inverse", "report", "train", "export", "predict", "load"),
     "imports": ("train",),
 }
 """The commands that cannot do without the code; all others work without it."""
@@ -70,6 +72,7 @@ def hostile(run_copy: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delitem(sys.modules, "canary", raising=False)
     for folder in (tmp_path, run_copy.path):
         (folder / "canary.py").write_text(CANARY)
+    picture(0, 0).save(tmp_path / "picture.png")
     return run_copy
 
 

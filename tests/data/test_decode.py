@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from uiat.data import decode
-from uiat.data.decode import ImageFacts, opened
+from uiat.data.decode import ImageFacts
 from uiat.data.images import Images, resize
+from uiat.data.pixels import opened
 
 RGB = np.arange(8 * 10 * 3, dtype=np.uint8).reshape(8, 10, 3)
 

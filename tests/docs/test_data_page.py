@@ -1,7 +1,11 @@
 """The examples of docs/data.md with custom images and a custom network, run unmodified."""
 
 import json
+import re
+import shutil
+import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +15,8 @@ from tests.support.calls import call
 from tests.support.data_files import CLASSES, fill
 from tests.support.documents import blocks
 from tests.support.processes import ROOT
+
+SHORT = ("--train.epochs", "2", "--model.width", "4", "--validate.steps", "2")
 
 
 @pytest.fixture(autouse=True)
@@ -55,6 +61,32 @@ def test_the_page_about_data(capsys: pytest.CaptureFixture[str], monkeypatch: py
     assert json.loads(Path("photos.json").read_text(encoding="utf-8"))["classes"] == list(CLASSES)
     assert Path("photos-24/manifest.json").is_file()
     assert Path("photos-test.npz").is_file()
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/sharing.md"])
+def test_from_photos_to_a_deployed_model(page: str, capsys: pytest.CaptureFixture[str], here: Path) -> None:
+    """All commands about photos, with a short training; the fifth, without this package, repeats the prediction."""
+    shutil.rmtree("photos")
+    fill(here / "photos", {"cats": 15, "dogs": 15})
+    lines: list[str] = []
+    for block in blocks(ROOT / page):
+        for program, *args in block.commands() if "photos" in block.text else ():
+            if program == "python":
+                done = subprocess.run([sys.executable, *args], capture_output=True, text=True, check=False)
+                assert done.returncode == 0, done.stderr
+                lines.append(done.stdout)
+            else:
+                assert program == "uiat"
+                found = call(capsys, *args, *(SHORT if args[0] == "train" else ()))
+                assert found.code == 0, found.err
+                lines.append(found.out)
+    assert len(lines) == (5 if page == "README.md" else 8)
+    predicted, repeated = (re.findall(r"(\w+) ([\d.]+)%", line.partition(";")[0]) for line in (lines[2], lines[4]))
+    assert lines[2].startswith("photos/cats/001.png: ")
+    assert [name for name, _ in predicted] == [name for name, _ in repeated]
+    assert [float(share) for _, share in predicted] == pytest.approx([float(share) for _, share in repeated], abs=0.011)
+    if find_spec("onnx"):
+        assert Path("deployed/model.onnx").is_file()
 
 
 def test_arrays_of_numpy(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -49,11 +49,18 @@ def test_the_card(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     assert found.code == 0
     out = run.path / "export"
     files, _ = found.out.splitlines()  # the other line is the command that comes next
-    assert (files, found.err) == (f"{out}: model.safetensors, model.py, card.json, README.md", "")
-    assert {path.name for path in out.iterdir()} == {"model.safetensors", "model.py", "card.json", "README.md"}
+    assert (files, found.err) == (f"{out}: model.safetensors, model.py, example.py, card.json, README.md", "")
+    assert {path.name for path in out.iterdir()} == {
+        "model.safetensors",
+        "model.py",
+        "example.py",
+        "card.json",
+        "README.md",
+    }
     card = read_json(out / "card.json")
     assert card["data"] == {**trained["data"], "options": encode(CONFIG.data)}
     assert card["data"]["classes"] == [str(k) for k in range(10)]
+    assert card["preprocessing"].items() >= {"size": [8, 8], "colour": "grey", "range": [0.0, 1.0]}.items()
     assert card["network"]["input"] == {"shape": [1, 8, 8], "range": [0.0, 1.0], "dtype": "float32"}
     assert card["network"]["parameters"] == trained["parameters"]
     assert card["network"].items() >= encode(CONFIG.model).items()
@@ -98,6 +105,7 @@ def test_the_readme_of_a_network_that_robustbench_can_take(tmp_path: Path) -> No
     assert 'benchmark(\n    load(), dataset="cifar10", threat_model="Linf", eps=0.2, device=device' in text
     assert "AutoAttack(" not in text
     assert "It has not been evaluated" in text
+    assert "leaderboards compare only ε = 8/255 in Linf and, for CIFAR-10, 0.5 in L2" in text
     small = {**facts, "shape": list(COLOUR.shape)}
     run, _ = make_run(tmp_path / "small", *FAMILIES["wrn"], data=small)
     write_folder(load_run(run.path, "best", None), tmp_path / "small-out")
@@ -107,6 +115,12 @@ def test_the_readme_of_a_network_that_robustbench_can_take(tmp_path: Path) -> No
     height, width = COLOUR.shape[1:]
     assert f"it was trained on cifar10 at\n{height}×{width}." in text
     assert 'mode="area"' in text
+    assert f"of {height}×{width} pixels" in text
+    assert "its accuracy at another is unknown" in text
+    svhn = {**small, "name": "svhn"}
+    run, _ = make_run(tmp_path / "svhn", *FAMILIES["wrn"], data=svhn)
+    write_folder(load_run(run.path, "best", None), tmp_path / "svhn-out")
+    assert "`benchmark` cannot evaluate it" in (tmp_path / "svhn-out" / "README.md").read_text()
 
 
 def test_the_citation_is_the_one_of_the_package() -> None:

@@ -10,11 +10,11 @@ from safetensors.torch import load_file, save_file
 from tests.support.calls import call, refused, stopped
 from tests.support.exports import FAMILIES, GREY, make_run
 from uiat.cli import main
-from uiat.io import digest
+from uiat.io import digest, write_json
 from uiat.models import ResNet
 from uiat.runs.run_folder import RunFolder, read_json
 
-NAMES = {"model.safetensors", "model.py", "card.json", "README.md"}
+NAMES = {"model.safetensors", "model.py", "example.py", "card.json", "README.md"}
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_other_peoples_files_are_kept(
     out.mkdir()
     (out / name).write_text('{"kind": "mine"}')
     message = refused(capsys, "export", str(run.path), "--out", str(out))
-    assert message == f"{out} has a {name} that is not of an export: choose another --out, or move it away."
+    assert message == f"{out} has {name}, which is not of an export: choose another --out, or move it away."
     assert [path.name for path in out.iterdir()] == [name]
     assert (out / name).read_text() == '{"kind": "mine"}'
 
@@ -63,6 +63,23 @@ def test_files_of_other_names_are_no_hindrance(
     (tmp_path / "out" / "notes.txt").write_text("mine")
     assert call(capsys, "export", str(run.path), "--out", str(tmp_path / "out")).code == 0
     assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
+
+
+def test_an_example_beside_an_export_of_an_earlier_version(
+    run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """There, example.py is the user's own: it is kept, as long as it has that name."""
+    out = tmp_path / "out"
+    assert call(capsys, "export", str(run.path), "--out", str(out)).code == 0
+    card = read_json(out / "card.json")
+    write_json(out / "card.json", {**card, "files": [name for name in card["files"] if name != "example.py"]})
+    (out / "example.py").write_text("mine")
+    message = refused(capsys, "export", str(run.path), "--out", str(out))
+    assert f"{out} has example.py" in message
+    assert (out / "example.py").read_text() == "mine"
+    (out / "example.py").unlink()
+    assert call(capsys, "export", str(run.path), "--out", str(out)).code == 0
+    assert (out / "example.py").is_file()
 
 
 def test_a_file_in_the_place_of_the_folder(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from uiat.io import write_json
 from uiat.runs.run_folder import RunFolder, read_json
 
 EVALUATIONS = [NATURAL, {**ENTRY, "steps": 20}, {**ENTRY, "attack": "autoattack", "version": "standard"}]
-PLAIN = {"model.safetensors", "model.py", "card.json", "README.md"}
+PLAIN = {"model.safetensors", "model.py", "example.py", "card.json", "README.md"}
 
 
 def exported(run: RunFolder, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Path, dict[str, Any], str]:

@@ -54,7 +54,7 @@ def test_the_script_stands_on_its_own(name: str, exports: dict[str, tuple[Path, 
 
 @pytest.mark.skipif(find_spec("ruff") is None, reason="ruff is not installed")
 def test_the_scripts_are_clean(exports: dict[str, tuple[Path, Tensor, Tensor]]) -> None:
-    scripts = [str(folder / "model.py") for folder, _, _ in exports.values()]
+    scripts = [str(folder / name) for folder, _, _ in exports.values() for name in ("model.py", "example.py")]
     for command in (["check", "--isolated", "--select", "F,E,W,I"], ["format", "--isolated", "--check"]):
         words = [sys.executable, "-m", "ruff", *command, "--no-cache", "--line-length", "120", *scripts]
         done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -1,5 +1,6 @@
 """`--onnx`; the package onnx is optional, so what it writes is looked at only where it is installed."""
 
+import json
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -31,8 +32,13 @@ def test_what_is_asked_of_the_exporter(tmp_path: Path, monkeypatch: pytest.Monke
         assert options["dynamic_axes"] == {"x": {0: "batch"}, "logits": {0: "batch"}}
         Path(path).write_text("written")
 
+    def add_metadata(path: Path, facts: dict[str, Any]) -> None:
+        assert path.read_text() == "written"
+        assert facts["classes"] == ["a", "b"]
+
     monkeypatch.setattr(torch.onnx, "export", export)
-    write_onnx(nn.Flatten(), GREY, tmp_path / "model.onnx")
+    monkeypatch.setattr(exported_folder, "_add_metadata", add_metadata)
+    write_onnx(nn.Flatten(), GREY, ["a", "b"], tmp_path / "model.onnx")
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("model.onnx", "written")]
 
 
@@ -42,7 +48,7 @@ def test_a_network_that_onnx_cannot_hold(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(torch.onnx, "export", fail)
     with pytest.raises(UserError, match=r"as ONNX \(no such operation\): export without --onnx\.$"):
-        write_onnx(nn.Flatten(), GREY, tmp_path / "model.onnx")
+        write_onnx(nn.Flatten(), GREY, ["a", "b"], tmp_path / "model.onnx")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -54,6 +60,11 @@ def test_the_logits_of_the_runtime(name: str, tmp_path: Path, capsys: pytest.Cap
     run, expected = make_run(tmp_path / "run", *FAMILIES[name])
     assert call(capsys, "export", str(run.path), "--onnx").code == 0
     session = onnxruntime.InferenceSession(str(run.path / "export" / "model.onnx"))
+    metadata = {key: json.loads(text) for key, text in session.get_modelmeta().custom_metadata_map.items()}
+    channels, *size = FAMILIES[name][1].shape
+    assert (metadata["size"], metadata["colour"]) == (size, "grey" if channels == 1 else "RGB")
+    assert metadata["classes"] == [f"class {k}" for k in range(expected.shape[1])]
+    assert metadata["range"] == [0, 1]
     for count in (1, 5):
         found = torch.tensor(session.run(["logits"], {"x": images(FAMILIES[name][1])[:count].numpy()})[0])
         torch.testing.assert_close(found, expected[:count], rtol=1e-4, atol=1e-5)

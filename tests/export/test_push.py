@@ -10,7 +10,9 @@ import pytest
 import torch
 
 import uiat
+from tests.cli.test_predict import predicted
 from tests.support.calls import call, refused, stopped
+from tests.support.data_files import picture
 from tests.support.documents import blocks
 from tests.support.exports import FAMILIES, GREY, images, make_run
 from tests.support.hub import TOKEN, StandIn, stand_in
@@ -22,7 +24,7 @@ from uiat.errors import UserError
 from uiat.runs.hub import is_name
 from uiat.runs.run_folder import RunFolder, read_json
 
-FILES = {"model.safetensors", "model.py", "card.json", "config.json", "README.md"}
+FILES = {"model.safetensors", "model.py", "example.py", "card.json", "config.json", "README.md"}
 
 
 @pytest.fixture
@@ -74,6 +76,17 @@ def test_the_same_accuracies(run: RunFolder, hub: StandIn, capsys: pytest.Captur
     for name in ("natural", "fgsm"):
         assert {**found[name], "seconds": 0} == {**expected[name], "seconds": 0}
     assert 0 < found["natural"]["accuracy"] < 1  # so that the test can tell
+
+
+def test_the_same_predictions(run: RunFolder, hub: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
+    picture(0, 0).save("photo.png")
+    assert call(capsys, "push", str(run.path), "owner/name").code == 0
+    expected = predicted(capsys, str(run.path), "photo.png", "--radius", "0.1")
+    assert (
+        predicted(capsys, "owner/name", "photo.png", "--radius", "0.1", "--norm", "linf")["images"]
+        == expected["images"]
+    )
+    assert "`uiat predict owner/name photo.jpg`" in hub.files("owner/name")["README.md"].decode()
 
 
 def test_private_models_are_for_those_who_may_read_them(
@@ -187,6 +200,8 @@ def test_the_page_about_sharing(hub: StandIn, monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
     commands = 0
     for block in blocks(ROOT / "docs" / "sharing.md"):
+        if "photos" in block.text:
+            continue  # in tests/docs/test_data_page.py
         if block.language == "python":
             names: dict[str, object] = {}
             exec(compile(block.text, "sharing.md", "exec"), names)

@@ -18,6 +18,7 @@ from uiat.cli.export import Export
 from uiat.cli.flags import ALL, HELP
 from uiat.cli.inverse import InverseOptions
 from uiat.cli.listing import NAMES_FLAG
+from uiat.cli.predict import Predict
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import Reproduce
@@ -73,6 +74,7 @@ def known_flags() -> set[str]:
         Evaluate,
         Curves,
         InverseOptions,
+        Predict,
         Export,
         Push,
         Info,

@@ -18,6 +18,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("uiat.cli.evaluate", "measure natural and robust accuracy on test images"),
     "curves": ("uiat.cli.curves", "measure accuracy against ε for easier and harder images, as numbers and figures"),
     "inverse": ("uiat.cli.inverse", "generate inverse examples, and count how often they lower the loss"),
+    "predict": ("uiat.cli.predict", "classify picture files, and look for adversarial examples of them"),
     "reproduce": ("uiat.cli.reproduce", "reproduce the paper's tables and figures, at scale smoke, cpu or paper"),
     "compare": ("uiat.cli.compare", "compare runs: accuracies, paired tests, cost, differing settings"),
     "report": ("uiat.cli.report", "write an HTML report of runs: from friend to enemy, accuracies, curves, settings"),
@@ -40,6 +41,7 @@ AFTER_INTERRUPT = {
     "curves": _SAME_RESUMES,
     "reproduce": _SAME_RESUMES,
     "inverse": _SAME_RESTARTS,
+    "predict": _SAME_RESTARTS,
     "watch": "; the run itself continues",
     "report": _SAME_RESTARTS,
 }

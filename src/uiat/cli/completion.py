@@ -18,6 +18,7 @@ from uiat.cli.export import Export
 from uiat.cli.flags import ALL, HELP, Flag, flags_of
 from uiat.cli.inverse import InverseOptions
 from uiat.cli.listing import NAMES_FLAG, accepted_names
+from uiat.cli.predict import Predict, PredictSubject
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import CLAIMS, Reproduce
@@ -109,6 +110,7 @@ def completions() -> dict[str, tuple[str, ...]]:
         "evaluate --attacks": attacks,
         "curves --attack": attacks,
         "report --attack": attacks,
+        "predict --attack": attacks,
         "bench --methods": names,
         "reproduce --only": names,
         **{f"{command} --{flag}": sources for command in SUBJECT_COMMANDS for flag in ("data", "data.name")},
@@ -116,7 +118,7 @@ def completions() -> dict[str, tuple[str, ...]]:
     }
 
 
-SUBJECT_COMMANDS = ("train", "evaluate", "curves", "inverse")
+SUBJECT_COMMANDS = ("train", "evaluate", "curves", "inverse", "predict")
 """The commands that take `--data NAME` and `--model NAME`."""
 
 
@@ -124,8 +126,10 @@ def _flags_by_command() -> Iterator[tuple[str, list[Flag]]]:
     """Yield each command with its flags: those of all recipes and networks, where these have flags."""
     parts = [Flag("--data", ""), Flag("--model", ""), Flag(ALL, "")]
     yield "train", [*_train_flags(), *parts]
-    for command, kind in {"evaluate": Evaluate, "curves": Curves, "inverse": InverseOptions}.items():
-        every: Iterable[Any] = (kind(Subject(DataConfig(), model)) for model in models.MODELS.values())
+    on_images = {"evaluate": Evaluate, "curves": Curves, "inverse": InverseOptions, "predict": Predict}
+    for command, kind in on_images.items():
+        subject: type[Subject[Any]] = PredictSubject if kind is Predict else Subject
+        every: Iterable[Any] = (kind(subject(DataConfig(), model)) for model in models.MODELS.values())
         yield command, [flag for options in every for flag in flags_of(options)] + parts
     yield "bench", [flag for model in models.MODELS.values() for flag in flags_of(Bench(model))] + parts[1:]
     simple = {"watch": WatchOptions, "compare": Compare, "report": Report, "export": Export, "push": Push}

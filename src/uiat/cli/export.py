@@ -8,26 +8,20 @@ import tyro
 
 from uiat.cli.options import REGISTRY, suggest
 from uiat.export.exported_folder import HubCard, write_folder
-from uiat.export.loaded_run import load_run
+from uiat.export.loaded_run import LoadedRun, load_run
 from uiat.progress import print_message, print_result
 from uiat.runs.run_folder import Weights
 
 
-@dataclass(frozen=True)
-class Export:
-    """Export a run's network to a folder: model.py, model.safetensors, card.json and README.md."""
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """Options of an export, to a folder or to the Hub."""
 
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
-    """The run's folder."""
     weights: Weights = "best"
     """Weights of the best epoch on the validation split, or of the last epoch; the averaged ones where the run averages
     weights, unless `-raw`."""
-    out: str = ""
-    """Folder to write; empty: RUN/export. Only an earlier export is overwritten."""
     onnx: bool = False
-    """Also write model.onnx; requires the package onnx."""
-    hub_card: bool = False
-    """Also write the files of a model on the Hub: config.json, and README.md as a model card with metadata."""
+    """Also write model.onnx, with class names and preprocessing as metadata; requires the package onnx."""
     license: str = "mit"
     """Licence of the weights, as the Hub names it; for the model card."""
     model: str = ""
@@ -35,19 +29,40 @@ class Export:
     data_dir: str | None = None
     """Folder of data sets; used only if the run has no record of its data."""
 
+    def load(self, run: Path) -> LoadedRun:
+        """Load the run to export."""
+        return load_run(run, self.weights, self.data_dir, self.model)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export(ExportOptions):
+    """Export a run's network to a folder: weights, model.py, example.py, card.json and README.md."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The run's folder."""
+    out: str = ""
+    """Folder to write; empty: RUN/export. Only an earlier export is overwritten."""
+    hub_card: bool = False
+    """Also write the files of a model on the Hub: config.json, and README.md as a model card with metadata."""
+
 
 def main(args: list[str]) -> int:
     """Run the command."""
     with REGISTRY:
         options = tyro.cli(Export, args=args, prog="uiat export", description=Export.__doc__)
-    loaded = load_run(Path(options.run), options.weights, options.data_dir, options.model)
+    loaded = options.load(Path(options.run))
     out = Path(options.out) if options.out else loaded.run.path / "export"
     if not options.out:
         loaded.run.check_links()
     hub = HubCard(options.license) if options.hub_card else None
     files = write_folder(loaded, out, onnx=options.onnx, hub=hub)
     print_result(f"{out}: {', '.join(files)}")
-    for note in loaded.notes:
-        print_message(f"note: {note}")
+    print_notes(loaded)
     suggest("done; next:", "uiat", "report" if loaded.evaluations else "evaluate", loaded.run.path)
     return 0
+
+
+def print_notes(loaded: LoadedRun) -> None:
+    """Print notices on the accuracies in the card."""
+    for note in loaded.notes:
+        print_message(f"note: {note}")

@@ -203,14 +203,28 @@ SHARED = ("--weights", "--n", "--mean", "--std", "--eps", "--device")
 OptionsT = TypeVar("OptionsT")
 
 
-def parse_subject_command(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, OptionsT]:
-    """Parse `TARGET [--model NAME] [--data NAME] [FLAGS]` into a command's options, which have a field `subject`."""
+def parse_subject_command(
+    options: type[OptionsT],
+    args: list[str],
+    prog: str,
+    *,
+    kind: type[Subject[Any]] = Subject,
+    images: str = "",
+    examples: tuple[str, str] = ("runs/mine --n 100", "weights.pt --model resnet18 --data cifar10"),
+) -> tuple[Path, OptionsT]:
+    """Parse `TARGET [--model NAME] [--data NAME] [FLAGS]` into a command's options, which have a field `subject`.
+
+    A command that takes `images`, the placeholder of a positional argument, does not need the data of a run.
+    """
     helping = bool(args) and args[0] in (*HELP, ALL)
     if not args or (args[0].startswith("-") and not helping):
         raise UserError(f"{prog} needs a run folder or a weights file as its first argument: {prog} TARGET.")
     target = Path("TARGET") if helping else locate(args[0])
     chosen, rest = take(args if helping else args[1:], ("--model", "--data"))
-    default: Subject[Any] = Subject(DataConfig(), models.get_model("resnet18")) if helping else _default(target, chosen)
+    default: Subject[Any] = Subject(DataConfig(), models.get_model("resnet18"))
+    if not helping:
+        default = _default(target, chosen, reads_data=not images)
+    default = kind(**{field.name: getattr(default, field.name) for field in fields(Subject)})
     exact: Any = options[type(default.model)]  # type: ignore[index]
     command = options(default)  # type: ignore[call-arg]
     about = (
@@ -220,8 +234,8 @@ def parse_subject_command(options: type[OptionsT], args: list[str], prog: str) -
     if wants_brief(rest):
         shared = {flag.name for flag in flags_of(default)} - set(SHARED)
         flags = (flag for flag in flags_of(command) if flag.name not in shared)
-        examples = (f"{prog} runs/mine --n 100", f"{prog} weights.pt --model resnet18 --data cifar10")
-        print(brief(f"{prog} TARGET [FLAGS]", about, flags, examples))
+        usage = " ".join([prog, "TARGET", *([images] if images else []), "[FLAGS]"])
+        print(brief(usage, about, flags, [f"{prog} {example}" for example in examples]))
         raise SystemExit(0)
     with REGISTRY:
         parsed: OptionsT = tyro.cli(
@@ -237,12 +251,15 @@ def parse_subject_command(options: type[OptionsT], args: list[str], prog: str) -
     return target, replace(parsed, subject=replace(subject, model=model))  # type: ignore[type-var]
 
 
-def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
-    """Return the subject of the target and the chosen parts, before other flags are applied."""
+def _default(target: Path, chosen: dict[str, str], *, reads_data: bool = True) -> Subject[Any]:
+    """Return the subject of the target and the chosen parts, before other flags are applied.
+
+    Data that only a run or an export names may be unknown here unless the command reads it.
+    """
     model: ModelConfig | None = models.get_model(chosen["--model"]) if "--model" in chosen else None
     if target.is_dir() and (export := read_export(target)) is not None:
         name, subset = export.data["name"], export.data["test_subset"]
-        if "--data" not in chosen and name not in SOURCES:
+        if reads_data and "--data" not in chosen and name not in SOURCES:
             raise UserError(
                 f"{target} was trained on {name[:100]!r}, which is not known here: give the data with --data."
             )
@@ -251,7 +268,9 @@ def _default(target: Path, chosen: dict[str, str]) -> Subject[Any]:
         return Subject(images, choose_model(export.model, chosen.get("--model", ""), target))
     if target.is_dir():
         config = RunFolder.open(target).read_config()
-        images, name = config.data, choose_data(config.data.name, chosen.get("--data"), target)
+        images, name = config.data, config.data.name
+        if reads_data:
+            name = choose_data(name, chosen.get("--data"), target)
         if name != images.name:  # subsets and splits of the run apply to its own data only
             images = DataConfig(name, size=images.size, download=images.download)
         return Subject(images, choose_model(config.model, chosen.get("--model", ""), target))

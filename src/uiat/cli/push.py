@@ -7,39 +7,26 @@ from typing import Annotated
 
 import tyro
 
+from uiat.cli.export import ExportOptions, print_notes
 from uiat.cli.options import REGISTRY, suggest
 from uiat.errors import UserError
 from uiat.export.exported_folder import FILES, HubCard, write_folder
-from uiat.export.loaded_run import load_run
-from uiat.progress import print_message
 from uiat.runs import hub
-from uiat.runs.run_folder import Weights
 from uiat.runs.saved import CONFIG, read_export
 
 
-@dataclass(frozen=True)
-class Push:
+@dataclass(frozen=True, kw_only=True)
+class Push(ExportOptions):
     """Upload a run's network to the Hub, with a model card; requires huggingface_hub and a token."""
 
     run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
     """The run's folder, or an export with a model card (`uiat export --hub-card`), which is uploaded unchanged."""
     name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OWNER/NAME")]
     """The model on the Hub; it is created if it does not exist."""
-    weights: Weights = "best"
-    """Weights of the best epoch on the validation split, or of the last epoch; the averaged ones where the run averages
-    weights, unless `-raw`."""
-    onnx: bool = False
-    """Also upload model.onnx; requires the package onnx."""
-    license: str = "mit"
-    """Licence of the weights, as the Hub names it."""
     private: bool = False
     """Make a new model private."""
     message: str = "Upload with uiat push"
     """Message of the commit on the Hub."""
-    model: str = ""
-    """The run's custom network, as `module:callable`; only code that is named here is imported."""
-    data_dir: str | None = None
-    """Folder of data sets; used only if the run has no record of its data."""
 
 
 def main(args: list[str]) -> int:
@@ -53,12 +40,11 @@ def main(args: list[str]) -> int:
             raise UserError(f"{source} is an export without a model card: give its run, or export with --hub-card.")
         address = _upload(source, options)
     else:
-        loaded = load_run(source, options.weights, options.data_dir, options.model)
+        loaded = options.load(source)
         with tempfile.TemporaryDirectory() as folder:
             write_folder(loaded, Path(folder), onnx=options.onnx, hub=HubCard(options.license, options.name))
             address = _upload(Path(folder), options)
-        for note in loaded.notes:
-            print_message(f"note: {note}")
+        print_notes(loaded)
     print(f'{address}\nmodel = uiat.load("{options.name}")')
     suggest("done; next:", "uiat", "evaluate", options.name)
     return 0

@@ -1,20 +1,16 @@
-"""Decoding of image files and objects of any mode to uint8 arrays.
+"""Size and kind of image files, and conversion of image objects of any type.
 
 Pillow is imported only by commands that read custom images.
 """
 
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import cache
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from uiat.data.images import resample
+from uiat.data.pixels import RESAMPLING, to_pixels
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -24,8 +20,6 @@ SUFFIXES = (
     *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm"),
 )
 """Suffixes of image files."""
-_FORMATS = ("PNG", "JPEG", "BMP", "GIF", "TIFF", "WEBP", "PPM", "AVIF")
-"""Accepted formats: those that are only decoded (EPS, for example, is a program)."""
 _GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N")
 _ORIENTATION = 0x0112
 _TURNED = (5, 6, 7, 8)
@@ -40,32 +34,6 @@ class ImageFacts(NamedTuple):
     height: int
     width: int
     grey: bool
-
-
-@cache
-def _formats() -> tuple[str, ...]:
-    from PIL import Image
-
-    Image.init()
-    return tuple(name for name in _FORMATS if name in Image.OPEN)
-
-
-@contextmanager
-def opened(file: IO[bytes]) -> "Iterator[Image]":
-    """Open an image without decoding it; decompression bombs are an error, other warnings are ignored."""
-    from PIL import Image, UnidentifiedImageError
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # such as invalid metadata, which does not affect the pixels
-        warnings.simplefilter("error", Image.DecompressionBombWarning)
-        try:
-            with Image.open(file, formats=_formats()) as image:
-                yield image
-        except (Image.DecompressionBombWarning, Image.DecompressionBombError):
-            limit = Image.MAX_IMAGE_PIXELS or 0
-            raise ValueError(f"it has more than {limit:,} pixels, refused as a decompression bomb") from None
-        except UnidentifiedImageError:
-            raise ValueError("it is not an image of a known format") from None
 
 
 def as_image(value: Any) -> "Image":
@@ -119,40 +87,17 @@ def image_facts(image: "Image") -> ImageFacts:
 
 
 def to_array(image: "Image", size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
-    """Return an image as uint8 (C, H, W) with this (height, width): upright, and on white where it is transparent.
-
-    The first frame of an animation is taken. The image is resized by `resample`; nothing is cropped.
-    """
-    from PIL import ImageOps
-
-    if image.mode == "F" or (image.mode == "I" and image.format == "TIFF"):
-        raise ValueError("its pixels have 32 bits and an unknown range: save it with 8 or 16 bits")
-    shown = _opaque(_eight_bits(ImageOps.exif_transpose(image))).convert("L" if grey else "RGB")
-    array = np.asarray(shown, np.uint8)
-    array = array[None] if grey else array.transpose(2, 0, 1)
-    if array.shape[1:] == size:
-        return array
-    return resample(torch.from_numpy(array.copy())[None], size)[0].byte().numpy()
+    """Return an image as an array of its pixels (`to_pixels`)."""
+    array: NDArray[np.uint8] = to_pixels(image, size, grey).numpy()
+    return array
 
 
-def _eight_bits(image: "Image") -> "Image":
-    """Scale 16 bits to 8; Pillow would clip values above 255."""
-    from PIL import Image
-
-    if not image.mode.startswith("I"):
-        return image
-    values = np.asarray(image).astype(np.int64)
-    if values.min() < 0 or values.max() > 65535:
-        raise ValueError("its pixels exceed 16 bits")
-    return Image.fromarray(((values * 255 + 32767) // 65535).astype(np.uint8))
-
-
-def _opaque(image: "Image") -> "Image":
-    """Compose a transparent image with white, since the colour of transparent pixels is arbitrary."""
-    from PIL import Image
-
-    if not image.has_transparency_data:
-        return image
-    canvas = Image.new("RGBA", image.size, "white")
-    canvas.alpha_composite(image.convert("RGBA"))
-    return canvas
+def preprocessing(shape: Sequence[int]) -> dict[str, Any]:
+    """Return, for a JSON file, how a picture becomes the input of a network for images of this shape (`to_pixels`)."""
+    channels, height, width = shape
+    return {
+        "size": [height, width],
+        "colour": "grey" if channels == 1 else "RGB",
+        "resampling": RESAMPLING,
+        "range": [0.0, 1.0],
+    }

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unicodedata import normalize
 
-from uiat.data.decode import SUFFIXES, opened
+from uiat.data.decode import SUFFIXES
 from uiat.data.packing import Listing
+from uiat.data.pixels import opened
 from uiat.errors import UserError
 
 if TYPE_CHECKING:
@@ -84,6 +85,16 @@ def _entries(folder: Path) -> list[os.DirEntry[str]]:
     except OSError as error:
         raise UserError(f"cannot read the folder {folder}: {error.strerror}.") from None
     return sorted(shown, key=lambda entry: entry.name)
+
+
+def find_images(folder: Path) -> Iterator[Path]:
+    """Yield the image files in a folder and its sub-folders, sorted by name; links to folders are not followed."""
+    for entry in _entries(folder):
+        path = folder / entry.name
+        if entry.is_dir(follow_symlinks=False):
+            yield from find_images(path)
+        elif path.suffix.lower() in SUFFIXES and not os.path.isdir(path):
+            yield path
 
 
 def _folders(folder: Path) -> list[Path]:

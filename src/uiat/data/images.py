@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import interpolate
 
+from uiat.data.pixels import resample
 from uiat.errors import UserError
 from uiat.rng import generator
 from uiat.types import DataSpec
@@ -16,8 +16,6 @@ SMALLEST, LARGEST = 8, 1024
 """The range of image sides, in pixels, that the models support."""
 SPLIT_SEED = 0
 """Fixed, so that runs with different seeds train, validate and test on the same images."""
-RESAMPLING = "area, then bilinear"
-"""The method of `resample`, part of the key of packed images: a change packs them again."""
 _CHUNK = 1024
 """Images resized at a time."""
 _PROBES = 64
@@ -144,19 +142,6 @@ def resize(images: Images, size: int | tuple[int, int]) -> Images:
     for start in range(0, count, _CHUNK):  # a float copy of all images may not fit into memory
         out[start : start + _CHUNK] = resample(images.x[start : start + _CHUNK], (high, wide))
     return replace(images, x=out)
-
-
-def resample(x: Tensor, size: tuple[int, int]) -> Tensor:
-    """Resize pixels (N, C, H, W) in 0 … 255, in the one way used for all data (docs/data.md).
-
-    A side that shrinks is averaged over areas, then a side that grows is interpolated; the result is rounded.
-    """
-    height, width = x.shape[-2:]
-    small = (min(height, size[0]), min(width, size[1]))
-    x = x.float()
-    x = x if small == (height, width) else interpolate(x, small, mode="area")
-    x = x if small == size else interpolate(x, size, mode="bilinear", align_corners=False)
-    return x.round_()
 
 
 def balanced(y: Tensor, count: int, seed: int) -> Tensor:

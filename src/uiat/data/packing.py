@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from uiat.data.decode import ImageFacts, image_facts, to_array
-from uiat.data.images import LARGEST, RESAMPLING, SPLIT_SEED, check_image_size, default_validation, stratified
+from uiat.data.images import LARGEST, SPLIT_SEED, check_image_size, default_validation, stratified
 from uiat.data.packed import Manifest, is_packed, read_manifest, read_packed, write_packed
+from uiat.data.pixels import RESAMPLING
 from uiat.distributed import is_main
 from uiat.errors import UserError, first_line
 from uiat.io import reason

@@ -4,6 +4,7 @@ import json
 import runpy
 import tempfile
 import warnings
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,11 +14,12 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
+from uiat.data.decode import preprocessing
 from uiat.errors import UserError
 from uiat.export.hub_card import write_config, write_model_card
 from uiat.export.loaded_run import LoadedRun
 from uiat.export.model_card import write_card, write_readme
-from uiat.export.script import NETWORK, SCRIPT, requirements, write_scripts
+from uiat.export.script import EXAMPLE, NETWORK, SCRIPT, requirements, write_example, write_scripts
 from uiat.io import atomic, write_json, write_tensors, write_text
 from uiat.runs.hub import require_package
 from uiat.runs.result_card import EXPORT
@@ -26,7 +28,7 @@ from uiat.runs.weights import EXPORTED
 from uiat.types import DataSpec
 
 ONNX, README = "model.onnx", "README.md"
-FILES = (EXPORTED, SCRIPT, NETWORK, ONNX, CARD, CONFIG, README)
+FILES = (EXPORTED, SCRIPT, NETWORK, EXAMPLE, ONNX, CARD, CONFIG, README)
 
 
 @dataclass(frozen=True)
@@ -85,19 +87,26 @@ def prepare_folder(out: Path) -> None:
         raise UserError(f"cannot write the folder {out}: a file has that name; choose another --out.")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        present = [name for name in FILES if (out / name).exists()]
+        ours = _exported_files(out)
+        present = [name for name in FILES if name not in ours and (out / name).exists()]
     except OSError as error:
         raise UserError(f"cannot write the folder {out}: {error.strerror}; choose another --out.") from None
-    if present and not (_is_export(out / CARD) or (out / UNFINISHED).is_file()):
-        raise UserError(f"{out} has a {present[0]} that is not of an export: choose another --out, or move it away.")
+    if present:
+        raise UserError(f"{out} has {present[0]}, which is not of an export: choose another --out, or move it away.")
 
 
-def _is_export(card: Path) -> bool:
+def _exported_files(out: Path) -> Collection[str]:
+    """Return the names that files of an earlier export in a folder have."""
+    if (out / UNFINISHED).is_file():
+        return FILES
     try:
-        content: Any = json.loads(card.read_text(encoding="utf-8"))
+        card: Any = json.loads((out / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return False
-    return isinstance(content, dict) and content.get("kind") == EXPORT
+        return ()
+    if not isinstance(card, dict) or card.get("kind") != EXPORT:
+        return ()
+    # An earlier version wrote no example.py: there, it is the user's own.
+    return [name for name in FILES if name != EXAMPLE or EXAMPLE in str(card.get("files"))]
 
 
 def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool, hub: HubCard | None) -> list[str]:
@@ -105,12 +114,13 @@ def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool
         out / UNFINISHED, "An export is being written, or was interrupted; `uiat export` writes all of it again.\n"
     )
     write_tensors(out / EXPORTED, loaded.model.state_dict(), {"format": "pt"})
+    requires = requirements(texts.values())
+    texts = {**texts, EXAMPLE: write_example()}
     for name, text in texts.items():
         write_text(out / name, text)
     if onnx:
-        write_onnx(loaded.model, loaded.spec, out / ONNX)
+        write_onnx(loaded.model, loaded.spec, loaded.data["classes"], out / ONNX)
     files = [EXPORTED, *texts, *([ONNX] if onnx else []), CARD, *([CONFIG] if hub else []), README]
-    requires = requirements(texts.values())
     card, readme = write_card(loaded, out, files, requires), write_readme(loaded, files, requires)
     if hub is not None:
         readme = write_model_card(card, readme, files, licence=hub.licence, name=hub.name)
@@ -123,8 +133,11 @@ def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool
     return files
 
 
-def write_onnx(model: nn.Module, data: DataSpec, path: Path) -> None:
-    """Write the network as ONNX, with input `x` (N, …) and output `logits` (N, classes), for any N."""
+def write_onnx(model: nn.Module, data: DataSpec, classes: list[str], path: Path) -> None:
+    """Write the network as ONNX, with input `x` (N, …) in [0, 1] and output `logits` (N, classes), for any N.
+
+    The metadata of the file has the preprocessing and the names of the classes, each as JSON.
+    """
     x = torch.rand((2, *data.shape), generator=torch.Generator().manual_seed(0))
     names: dict[str, Any] = {"input_names": ["x"], "output_names": ["logits"]}
     axes = {"x": {0: "batch"}, "logits": {0: "batch"}}
@@ -133,6 +146,15 @@ def write_onnx(model: nn.Module, data: DataSpec, path: Path) -> None:
         warnings.simplefilter("ignore")
         try:
             torch.onnx.export(model, (x,), str(temporary), **names, dynamic_axes=axes, dynamo=False)
+            _add_metadata(temporary, {**preprocessing(data.shape), "classes": classes})
         except Exception as error:  # operations that ONNX lacks raise many types of errors
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             raise UserError(f"the network cannot be written as ONNX ({reason}): export without --onnx.") from error
+
+
+def _add_metadata(path: Path, facts: dict[str, Any]) -> None:
+    import onnx  # optional
+
+    network = onnx.load(path)
+    onnx.helper.set_model_props(network, {key: json.dumps(value) for key, value in facts.items()})
+    onnx.save(network, path)

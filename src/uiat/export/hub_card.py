@@ -17,8 +17,8 @@ DATASETS = {
     "fashion-mnist": "zalando-datasets/fashion_mnist",
 }
 """Names of data sets on the Hub."""
-DESCRIBED = ("schema", "kind", "network", "weights", "data", "threat_model")
-"""The parts of an export's card that `uiat.load` and `uiat evaluate` need, as in config.json."""
+DESCRIBED = ("schema", "kind", "network", "weights", "data", "preprocessing", "threat_model")
+"""The parts of an export's card that describe its network and inputs, as in config.json."""
 
 USE = """\
 ## Loading
@@ -30,6 +30,8 @@ import uiat
 
 model = uiat.load("{name}")  # in eval mode, images in [0, 1]
 ```
+
+`uiat predict {name} photo.jpg` classifies picture files.
 
 Without uiat, in a copy of this folder:"""
 
@@ -44,8 +46,9 @@ def write_model_card(card: dict[str, Any], readme: str, files: list[str], *, lic
     title, _, rest = readme.partition("\n\n")
     metadata = _metadata(card, title.removeprefix("# "), licence).to_yaml()
     parts = [f"---\n{metadata}\n---\n\n{title}", USE.format(name=name or "owner/name"), rest.rstrip("\n")]
-    code = "`network.py` has the licence of its author; `model.py`" if "network.py" in files else "`model.py`"
-    licence_lines = f"## Licence\n\nThe weights: {licence}. {code} is from uiat and has the MIT licence."
+    author = " `network.py` has the licence of its author." if "network.py" in files else ""
+    code = "`model.py` and `example.py` are from uiat and have the MIT licence."
+    licence_lines = f"## Licence\n\nThe weights: {licence}.{author} {code}"
     return "\n\n".join([*parts, _training(card), licence_lines]) + "\n"
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from uiat.config import encode
+from uiat.data.decode import preprocessing
 from uiat.escaping import code_span, markdown
 from uiat.export.loaded_run import LoadedRun
 from uiat.fields import show_number
@@ -42,7 +43,9 @@ print(logits.shape)  # (4, {classes})
 ```"""
 
 BENCHMARK = """\
-[RobustBench](https://github.com/RobustBench/robustbench) evaluates it directly:
+[RobustBench](https://github.com/RobustBench/robustbench) evaluates it directly, on the test images of {data} under
+AutoAttack, at any ε. Its leaderboards compare only ε = 8/255 in Linf and, for CIFAR-10, 0.5 in L2; its `load_model`
+knows only networks of its own model zoo.
 
 ```python
 import torch
@@ -56,16 +59,22 @@ clean, robust = benchmark(
 ```"""
 
 INPUTS = """\
-Inputs are images in [0, 1] of {height}×{width} pixels (height × width) with {channels} channel{s}. Images of other
-sizes were resized before training: a side that shrinks is averaged over areas
-(`torch.nn.functional.interpolate(x, size, mode="area")`), one that grows is interpolated (`mode="bilinear"`), and
-pixels are rounded to 1/255."""
+Inputs are images in [0, 1] of {height}×{width} pixels (height × width) with {channels} channel{s}. It was trained at
+this size; its accuracy at another is unknown, even if it accepts one. Images of other sizes were resized before
+training: a side that shrinks is averaged over areas (`torch.nn.functional.interpolate(x, size, mode="area")`), one that
+grows is interpolated (`mode="bilinear"`), and pixels are rounded to 1/255.
+
+`python example.py photo.jpg` does this for picture files and prints the most probable classes; it also needs pillow."""
+ONNX_NOTE = """\
+`model.onnx` is the same network, with the input `x` and the output `logits`; normalisation is inside. Its metadata has
+the size, colour and resampling of images and the names of the classes, each as JSON."""
 
 ANOTHER_SIZE = """\
-RobustBench's `benchmark` would feed it images of 32×32 pixels and underestimate it: it was trained on {data} at
+RobustBench's `benchmark` would feed it images of 32×32 pixels and measure another accuracy: it was trained on {data} at
 {height}×{width}."""
 ANOTHER_SET = """\
-RobustBench's `benchmark` supports only its own data sets, and this network was trained on {data}."""
+RobustBench's `benchmark` cannot evaluate it: it has images of CIFAR-10, CIFAR-100 and ImageNet only, and this network
+was trained on {data}."""
 AUTOATTACK = """\
 {why} [AutoAttack](https://github.com/fra31/auto-attack), which RobustBench runs, takes images x of
 this size in [0, 1] and their labels y:
@@ -97,6 +106,7 @@ def write_card(loaded: LoadedRun, folder: Path, files: list[str], requires: list
             files=files,
             self_contained="network.py" not in files,
             network=network,
+            preprocessing=preprocessing(loaded.spec.shape),
             weights={"file": EXPORTED, "sha256": digest(folder / EXPORTED), "from": loaded.weights, **loaded.epoch},
         ),
         "citation": BIBTEX,
@@ -128,6 +138,7 @@ def write_readme(loaded: LoadedRun, files: list[str], requires: list[str]) -> st
             *(note if "network.py" in files else []),
             PLAIN.format(**values),
             INPUTS.format(**values),
+            *([ONNX_NOTE] if "model.onnx" in files else []),
             *_classes(loaded.data["classes"]),
             (BENCHMARK if whole else AUTOATTACK).format(**values),
             "## Accuracy",

@@ -1,4 +1,5 @@
-"""Python files of an export: `model.py`, which loads the network, and `network.py`, a copy of a custom network."""
+"""Python files of an export: `model.py`, which loads the network, `network.py`, a copy of a custom network, and
+`example.py`, which classifies pictures."""
 
 import ast
 import inspect
@@ -10,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from uiat import __version__
+from uiat.data import pixels
 from uiat.errors import UserError
 from uiat.models import Imported, ModelConfig, NetworkOptions, networks
 from uiat.models.libraries import library_of
 from uiat.runs.weights import EXPORTED
 from uiat.types import DataSpec
 
-SCRIPT, NETWORK = "model.py", "network.py"
+SCRIPT, NETWORK, EXAMPLE = "model.py", "network.py", "example.py"
 
 HEADER = """\
 # A classifier of inputs (N, {shape}) in [0, 1] into {classes} classes; it returns logits.
@@ -69,6 +71,45 @@ def load(path: str | Path | None = None, device: str | torch.device = "cpu") -> 
     network.load_state_dict(load_file(path or Path(__file__).with_name("{weights}")))
     return network.to(device).eval()
 '''
+EXAMPLE_HEADER = """\
+# Classify pictures: python example.py photo.jpg …
+#
+# Needs torch, safetensors and pillow, and the other files of this folder; card.json has the names of the classes, and
+# the size that pictures are resized to. Written by `uiat export` (uiat {version}, MIT licence).
+"""
+CLASSIFY = '''
+
+# Written by `uiat export`: classification of a picture, and the command line.
+import json  # noqa: E402
+import sys  # noqa: E402
+from pathlib import Path  # noqa: E402
+
+from model import load  # noqa: E402
+
+CARD = json.loads(Path(__file__).with_name("card.json").read_text(encoding="utf-8"))
+
+
+def classify(model: torch.nn.Module, path: str | Path) -> list[tuple[str, float]]:
+    """Return the name and the probability of each class for a picture file, the most probable class first."""
+    height, width = CARD["preprocessing"]["size"]
+    with Path(path).open("rb") as file, opened(file) as image:
+        pixels = to_pixels(image, (height, width), CARD["preprocessing"]["colour"] == "grey")
+    with torch.no_grad():
+        probabilities = model(pixels[None].float() / 255)[0].softmax(dim=0)
+    return sorted(zip(CARD["data"]["classes"], probabilities.tolist()), key=lambda pair: -pair[1])
+
+
+if __name__ == "__main__":
+    network = load()
+    for name in sys.argv[1:]:
+        print(f"{name}:", ", ".join(f"{label} {100 * share:.2f}%" for label, share in classify(network, name)[:3]))
+'''
+
+
+def write_example() -> str:
+    """Return the text of `example.py`, which prepares pictures as `uiat.data` does."""
+    source = Path(pixels.__file__).read_text(encoding="utf-8")
+    return EXAMPLE_HEADER.format(version=__version__) + source + CLASSIFY
 
 
 def write_scripts(config: ModelConfig, data: DataSpec) -> dict[str, str]:
