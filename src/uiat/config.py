@@ -31,6 +31,7 @@ from uiat.targets import InstanceInverse, UniversalInverse
 from uiat.typed import check_fields, fits, show_value
 from uiat.types import Clock, DataSpec
 
+OptimizerName = Literal["sgd", "adamw"]
 ModelT = TypeVar("ModelT", bound=ModelConfig)
 MethodT = TypeVar("MethodT", bound=MethodConfig)
 
@@ -51,7 +52,7 @@ class Schedule:
     factor: float = 0.1
     """Factor of the learning rate at each milestone (piecewise)."""
     low_momentum: float | None = optional_in_key(None)
-    """SGD's momentum at the maximum of the learning rate; at the minimum it is `momentum`, in between it follows the
+    """The optimiser's momentum at the maximum of the learning rate; at the minimum it is `momentum`, in between it follows the
     rate. The defaults of torch's `OneCycleLR` are 0.85 with `momentum` 0.95. `None`: not cycled."""
 
     def __post_init__(self) -> None:
@@ -67,7 +68,7 @@ class Schedule:
         return self._one_cycle(step, steps, self.lr / 25, self.lr, self.lr / 25e4)
 
     def momentum_at(self, step: int, steps: int, momentum: float) -> float:
-        """Return SGD's momentum at `step`: `momentum` at the lowest rate, `low_momentum` at the largest."""
+        """Return the optimiser's momentum at `step`: `momentum` at the lowest rate, `low_momentum` at the largest."""
         if self.low_momentum is None or not self.lr:
             return momentum
         if self.name == "onecycle":
@@ -131,12 +132,14 @@ class Training:
     """Gradient accumulation: maximum samples at a time; z is still updated once per full batch."""
     schedule: Schedule = Schedule()
     """The learning rate over the run."""
+    optimizer: OptimizerName = optional_in_key("sgd")
+    """The optimiser, SGD or AdamW; fine-tuning a transformer usually needs AdamW, with a smaller learning rate."""
     momentum: float = 0.9
-    """Momentum of SGD; the schedule may cycle it."""
+    """Momentum of SGD, β₁ of AdamW; the schedule may cycle it."""
     nesterov: bool = optional_in_key(True)
     """Whether SGD's momentum is Nesterov's."""
     weight_decay: float = 5e-4
-    """L2 penalty on the parameters."""
+    """L2 penalty on the parameters; AdamW's is decoupled from the gradient."""
     fresh_head: bool = False
     """With --init: initialise the last layer from scratch, for example for another number of classes."""
     decay_norm: bool = True

@@ -92,7 +92,12 @@ def build_state(
     fast = speed_up(model, trial, fold=plan.fast, compile=plan.compile, channels_last=plan.in_channels_last)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     optimizer = make_optimizer(
-        model, plan.momentum, plan.weight_decay, nesterov=plan.nesterov, decay_norm=plan.decay_norm
+        model,
+        plan.momentum,
+        plan.weight_decay,
+        nesterov=plan.nesterov,
+        decay_norm=plan.decay_norm,
+        name=plan.optimizer,
     )
     average = AveragedWeights(model, plan.averaging.decay) if plan.averaging.enabled else None
     torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
