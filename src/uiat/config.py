@@ -25,7 +25,7 @@ from uiat.fields import (
     unchecked,
 )
 from uiat.methods import METHODS, Method, MethodConfig, UIATPlugIn, check_method
-from uiat.models import MODELS, Imported, ModelConfig, check_options
+from uiat.models import MODELS, Imported, InMemory, ModelConfig, check_options
 from uiat.precision import Precision
 from uiat.targets import InstanceInverse, UniversalInverse
 from uiat.typed import check_fields, fits, show_value
@@ -52,8 +52,8 @@ class Schedule:
     factor: float = 0.1
     """Factor of the learning rate at each milestone (piecewise)."""
     low_momentum: float | None = optional_in_key(None)
-    """The optimiser's momentum at the maximum of the learning rate; at the minimum it is `momentum`, in between it follows the
-    rate. The defaults of torch's `OneCycleLR` are 0.85 with `momentum` 0.95. `None`: not cycled."""
+    """Momentum at the maximum of the learning rate; at the minimum it is `momentum`, in between it follows the rate.
+    The defaults of torch's `OneCycleLR` are 0.85 with `momentum` 0.95. `None`: not cycled."""
 
     def __post_init__(self) -> None:
         require(self, lr=WEIGHT, warmup=SHARE, milestones=SHARE, factor=SHARE, low_momentum=SHARE)
@@ -339,7 +339,7 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
         config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS, RUN_ID)}, _kinds())
     if not isinstance(config, Config):
         raise UserError("the file does not hold a run's configuration.")
-    if type(config.model) not in (Imported, *map(type, MODELS.values())):
+    if type(config.model) not in (Imported, InMemory, *map(type, MODELS.values())):
         raise UserError(f"{type(config.model).__name__} is not a network.")
     check_options(config.model)
     check_numbers(config)
@@ -429,7 +429,7 @@ def _without_removed(saved: dict[str, Any]) -> dict[str, Any]:
 def _kinds() -> dict[str, type]:
     """Collect the dataclasses of every registered part, at each call: custom parts may be registered at any time."""
     registered = [*ATTACKS.values(), *METHODS.values(), *MODELS.values()]
-    roots: list[Any] = [DataConfig(), Training(), Validation(), Imported(), *registered]
+    roots: list[Any] = [DataConfig(), Training(), Validation(), Imported(), InMemory(), *registered]
     return {"Config": Config, **{cls.__name__: cls for cls in _parts(roots)}}
 
 

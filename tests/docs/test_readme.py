@@ -24,9 +24,9 @@ RUN = [README, *(ROOT / "docs" / f"{name}.md" for name in ("quickstart", "plugin
 CHECKED = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("install", "gpu", "evaluation", "performance", "sharing"))]
 """Pages whose commands have only known flags."""
 MADE = {
-    "README.md": {"sat", "uiat"},
+    "README.md": {"mine", "sat", "uiat"},
     "quickstart.md": {"first"},
-    "plugin.md": set[str](),
+    "plugin.md": {"trades"},
     "cli.md": {"digits-resnet8-uiat-s0", "b", "c", "d"},
     "runs.md": {"logged", "sat", "uiat"},
     "data.md": {"mine"},
@@ -165,7 +165,7 @@ def test_contributing_shows_commands_that_exist() -> None:
 
 
 def test_the_readme_fits_its_first_screens() -> None:
-    assert len(README.read_text(encoding="utf-8").splitlines()) <= 135
+    assert len(README.read_text(encoding="utf-8").splitlines()) <= 145
     pictures = sorted((ROOT / "docs" / "pictures").glob("*.png"))
     assert {path.name for path in pictures} == {"friend-to-enemy.png", "phone.png", "slider.png"}
     assert all(path.stat().st_size < 300_000 for path in pictures)

@@ -24,7 +24,7 @@ from uiat.types import Batch, Clock, DataSpec
 SPEC = DataSpec(3, 40, (6,))
 
 
-def network() -> nn.Module:
+def network() -> nn.Sequential:
     torch.manual_seed(0)
     return nn.Sequential(nn.Linear(6, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 3)).double()
 

@@ -22,7 +22,7 @@ from uiat.data.data_config import DataConfig
 from uiat.distributed import is_main
 from uiat.errors import UserError, quoted
 from uiat.evaluation.subject import LoadedSubject, Subject
-from uiat.fields import check_radius, show_number, unchecked
+from uiat.fields import show_number, unchecked
 from uiat.io import is_stream, output_path, reason
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
@@ -31,7 +31,7 @@ from uiat.models.normalization import named_statistics, with_statistics
 from uiat.paths import suggest_path
 from uiat.plugins import import_words, unnamed
 from uiat.progress import PipeSafeConsole
-from uiat.recipes.radius import SCALED_FIELDS, at_radius
+from uiat.recipes.radius import SCALED_FIELDS
 from uiat.runs.identity import choose_data
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import choose_model, locate, read_export
@@ -85,22 +85,6 @@ def _fractions(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | Non
         is_instance=lambda value: isinstance(value, int | float) and not isinstance(value, bool),
         str_from_instance=lambda value: [show_number(value)],
     )
-
-
-def with_radius(config: AnyConfig, eps: float) -> AnyConfig:
-    """Return a configuration at another ε, with radii and step sizes of attack and inverse (α, ε', α') scaled along."""
-    method: Any = config.method
-    attack = config.method.attack
-    check_radius("--eps", eps, norm_of(attack))
-    if attack is None:
-        return replace(config, validate=replace(config.validate, eps=eps))
-    if not attack.eps:
-        raise UserError(
-            "--eps scales all radii and step sizes, but the method's ε is 0: give --method.attack.eps and the others."
-        )
-    method = at_radius(method, eps, attack.eps)
-    method = replace(method, attack=replace(method.attack, eps=eps))  # without the rounding of the scaling
-    return replace(config, method=method, validate=at_radius(config.validate, eps, attack.eps))
 
 
 def note_large_steps(method: MethodConfig, args: list[str]) -> str:

@@ -22,7 +22,6 @@ from uiat.cli.options import (
     read_statistics,
     suggest,
     take,
-    with_radius,
 )
 from uiat.config import AnyConfig, Config, MethodT, ModelT, check
 from uiat.data.custom import is_callable, is_custom
@@ -37,6 +36,7 @@ from uiat.models.libraries import input_format
 from uiat.models.normalization import with_statistics
 from uiat.plugins import Import, import_words
 from uiat.progress import PipeSafeConsole, print_message
+from uiat.recipes.radius import with_radius
 from uiat.runs.checkpoint import known_identity
 from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity, known_data
 from uiat.runs.run_folder import RunFolder

@@ -200,7 +200,7 @@ def get_helper(
         saved = helper_run.read_config()
         if saved.model != config.model:  # it may name code that only the folder names
             raise UserError(f"{helper_run.config} has another network than {run.config}: move {run.helper} away.")
-        if not train(saved, helper_run):
+        if not train(replace(saved, model=config.model), helper_run):  # equal, and it may hold a network in memory
             return False, None
     return True, _load(config, helper_run.weights(), data, device)
 

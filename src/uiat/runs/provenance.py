@@ -111,10 +111,15 @@ def edited_since(config: AnyConfig, card: dict[str, Any]) -> str:
     return f"config.json was edited after the training: {values}" if values else ""
 
 
-def _differing(before: dict[str, Any], now: dict[str, Any], file: str) -> str:
-    """Name the fields that decide a result and differ from those in a file, with both values."""
+def config_differences(before: AnyConfig, now: AnyConfig, there: str, here: str) -> str:
+    """Name the fields that decide a result and differ between two configurations, with both values and places."""
+    return _differing(_leaves(to_json(before)), _leaves(to_json(now)), there, here)
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any], there: str, here: str = "config.json") -> str:
+    """Name the fields that decide a result and differ between two places, with both values."""
     fixed = {name: pair for name, pair in _changes(before, now).items() if name not in CHANGEABLE}
-    values = [f"{name} is {a!r} in {file} and {b!r} in config.json" for name, (a, b) in fixed.items()]
+    values = [f"{name} is {a!r} in {there} and {b!r} in {here}" for name, (a, b) in fixed.items()]
     more = f"; and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
     return f"{'; '.join(values[:_NAMED])}{more}"
 
