@@ -40,9 +40,9 @@ MethodT = TypeVar("MethodT", bound=MethodConfig)
 class Schedule:
     """The learning rate over a run."""
 
-    name: Literal["onecycle", "piecewise", "triangular"] = "onecycle"
+    name: Literal["onecycle", "piecewise", "triangular", "constant"] = "onecycle"
     """`onecycle`: cosine up to the maximum and down to almost nothing; `piecewise`: drops at the milestones;
-    `triangular`: straight up and straight down to zero."""
+    `triangular`: straight up and straight down to zero; `constant`: always the maximum."""
     lr: float = 0.1
     """The maximum learning rate (the first one, if piecewise)."""
     warmup: float = 0.25
@@ -60,6 +60,8 @@ class Schedule:
 
     def at(self, step: int, steps: int) -> float:
         """Return the learning rate of `step`, counted from 0, in a run of `steps`."""
+        if self.name == "constant":
+            return self.lr
         if self.name == "piecewise":
             return float(self.lr * self.factor ** sum(step >= m * steps for m in self.milestones))
         if self.name == "triangular":

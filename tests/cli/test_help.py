@@ -8,7 +8,7 @@ import pytest
 from tests.support.calls import call
 from uiat import recipes
 from uiat.cli.flags import flags_of
-from uiat.cli.train import BRIEF, Command, NewRun
+from uiat.cli.train_options import BRIEF, Command, NewRun
 from uiat.models import MODELS
 
 COMMANDS = ("train", "evaluate", "curves", "inverse", "bench")

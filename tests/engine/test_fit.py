@@ -56,7 +56,8 @@ def result_of(run: RunFolder) -> dict[str, object]:
 
 
 def weight(model: nn.Module, layer: int) -> Tensor:
-    return model.state_dict()[f"{layer}.weight"].clone()
+    tensor: Tensor = model.state_dict()[f"{layer}.weight"]
+    return tensor.clone()
 
 
 @pytest.fixture(scope="module")
@@ -284,3 +285,23 @@ def test_images_of_a_run_are_those_it_was_trained_on(trained: Callable[[str], Ru
     assert len(uiat.images("digits").train) == 1295
     with pytest.raises(UserError, match="unknown data set 'digts'"):
         uiat.images("digts")
+
+
+def test_more_epochs_extend_a_run(tmp_path: Path) -> None:
+    y = torch.arange(40) % 2
+    x = torch.rand(40, 1, 8, 8)
+    options = {"train.schedule.name": "constant"}
+
+    def train(out: str, epochs: int, **changes: Any) -> dict[str, Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
+        uiat.fit(model, (x, y), method="sat", epochs=epochs, out=tmp_path / out, **{"options": options} | changes)
+        return load_file(tmp_path / out / "last.safetensors")
+
+    whole = train("whole", 3)
+    train("run", 2)
+    extended = train("run", 3)
+    assert all(torch.equal(tensor, extended[name]) for name, tensor in whole.items())
+    train("cycle", 1, options={})
+    with pytest.raises(UserError, match="onecycle"):
+        train("cycle", 2, options={})

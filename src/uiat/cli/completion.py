@@ -21,7 +21,7 @@ from uiat.cli.listing import NAMES_FLAG, accepted_names
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import CLAIMS, Reproduce
-from uiat.cli.train import SHORT, Command, NewRun, Resume
+from uiat.cli.train_options import SHORT, Command, NewRun, Resume
 from uiat.cli.watch import WatchOptions
 from uiat.data.data_config import DataConfig
 from uiat.errors import UserError, quoted

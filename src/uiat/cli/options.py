@@ -29,7 +29,7 @@ from uiat.models import ModelConfig
 from uiat.models.libraries import input_format
 from uiat.models.normalization import named_statistics, with_statistics
 from uiat.paths import suggest_path
-from uiat.plugins import import_words, unnamed
+from uiat.plugins import Import, import_words, unnamed
 from uiat.progress import PipeSafeConsole
 from uiat.recipes.radius import SCALED_FIELDS
 from uiat.runs.identity import choose_data
@@ -314,9 +314,14 @@ def _try_writing(path: Path, what: str, advice: str) -> None:
 
 def check_imports(run: RunFolder) -> None:
     """Raise a `UserError` if a run was made with imports; called where the user gave none."""
-    if kept := run.read_imports():
+    check_named(run.path, run.read_imports())
+
+
+def check_named(place: Path, kept: tuple[Import, ...]) -> None:
+    """Raise a `UserError` for imports that a run or a file names and the user does not."""
+    if kept:
         named = ", ".join(f"{plugin.name[:100]!r} in {plugin.folder[:100]!r}" for plugin in kept)
-        raise unnamed(f"{run.path} was made with the import {named}", import_words(kept))
+        raise unnamed(f"{place} was made with the import {named}", import_words(kept))
 
 
 def read_known(run: RunFolder) -> AnyConfig:
@@ -324,8 +329,14 @@ def read_known(run: RunFolder) -> AnyConfig:
     config = run.read_config()
     if isinstance(config.method, UnknownMethod):
         check_imports(run)
+    check_known(config, run.path)
+    return config
+
+
+def check_known(config: AnyConfig, place: Path) -> None:
+    """Raise a `UserError` if the method of a configuration is not registered."""
+    if isinstance(config.method, UnknownMethod):
         raise UserError(
-            f"the method {config.method.saved['kind']!r} of {run.path} is not known here: "
+            f"the method {config.method.saved['kind']!r} of {place} is not known here: "
             "name the module that registers it with --import."
         )
-    return config

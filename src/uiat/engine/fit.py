@@ -27,6 +27,7 @@ from uiat.models import InMemory
 from uiat.progress import PipeSafeConsole
 from uiat.recipes.radius import with_radius
 from uiat.recipes.small import custom_run
+from uiat.runs.extension import extended
 from uiat.runs.identity import keep_identity
 from uiat.runs.provenance import config_differences
 from uiat.runs.run_folder import RunFolder
@@ -192,9 +193,13 @@ def _splits(model: nn.Module, train: Any, validation: Any) -> Splits:
 
 
 def _check_same_call(run: RunFolder, config: AnyConfig) -> None:
-    """Raise a `UserError` if a run in the folder was made with other arguments."""
-    if changed := config_differences(run.read_config(), config, str(run.path), "this call"):
+    """Raise a `UserError` if a run in the folder was made with other arguments; more epochs may extend it."""
+    saved, epochs = run.read_config(), config.train.epochs
+    longer = replace(saved, train=replace(saved.train, epochs=max(epochs, saved.train.epochs)))
+    if changed := config_differences(longer, config, str(run.path), "this call"):
         raise UserError(f"{changed}: give the arguments of that run to resume it, or another `out`.")
+    if longer != saved:
+        run.change_config(extended(saved, epochs, run.count_epochs() + 1, run.path), run.read_imports())
 
 
 def _keep_weights(run: RunFolder, network: nn.Module) -> None:

@@ -15,6 +15,7 @@ from uiat.config import AnyConfig, from_json, to_json
 from uiat.data import Splits
 from uiat.distributed import world
 from uiat.errors import UserError
+from uiat.runs.extension import obstacle
 from uiat.runs.identity import check_same, identity, known_places
 from uiat.runs.result_card import environment
 from uiat.runs.run_folder import RunFolder
@@ -68,7 +69,7 @@ class Provenance:
             return f"{path} is of an earlier version of uiat: it is not compared with {self.run.config} and the data"
         try:
             config, settings = _normal(before["config"]), _leaves(before["settings"])
-            self._check(before, config, path)
+            self._check(before, {**config, **self._extension(before["config"], saved)}, path)
             changes = {**_changes(config, _leaves(self.content["config"])), **_changes(settings, self._settings())}
             self.resumed = [*before["resumed"]]
         except (KeyError, TypeError, AttributeError, RecursionError):
@@ -76,6 +77,13 @@ class Provenance:
         if changes:
             self.resumed.append({"epoch": saved["epoch"], "step": saved["step"], "changes": changes})
         return ""
+
+    def _extension(self, before: dict[str, Any], saved: dict[str, Any]) -> dict[str, int]:
+        """Return the number of epochs if it is larger than that of a checkpoint, and its past does not depend on it."""
+        epochs, done = self.config.train.epochs, saved["epoch"] - (saved["step"] == 0)
+        earlier = from_json(before)
+        extends = epochs > earlier.train.epochs and not obstacle(earlier, epochs, done)
+        return {"train.epochs": epochs} if extends else {}
 
     def _settings(self) -> dict[str, Any]:
         return _leaves(self.content["settings"])
