@@ -189,13 +189,8 @@ def test_runs_that_differ_in_their_seed_are_one_row(tmp_path: Path, capsys: pyte
     assert "sat-s2" in out.split("note: sat, 3 seeds")[1]
     assert "train.select" not in out or "seed " not in out.split("settings that differ")[1].splitlines()[1]
     best, second = groups
-    verdicts = [
-        {
-            row.run.config.seed: row.robust.verdicts
-            for row in group.rows
-            if row.robust and row.robust.verdicts is not None
-        }
-        for group in (second, best)
+    verdicts: list[dict[int, Any]] = [
+        {row.run.config.seed: row.robust.verdicts for row in group.rows if row.robust} for group in (second, best)
     ]
     both = sorted(verdicts[0].keys() & verdicts[1].keys())
     assert both == [0, 2]

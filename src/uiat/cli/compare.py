@@ -9,7 +9,7 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from uiat.cli.options import REGISTRY, suggest
+from uiat.cli.options import parse_options, suggest
 from uiat.errors import UserError
 from uiat.progress import PipeSafeConsole
 from uiat.report.comparison_table import comparison_markdown, group_differences, group_notes, group_seeds
@@ -21,6 +21,8 @@ MOST_COLUMNS = 5
 TABLE_WIDTH = 100
 """Characters that the whole table needs; a narrower terminal gets fewer of its columns."""
 CAPTION = "[…]: 95 % intervals; ±: standard deviation; minus best: on the same images, in points; p: McNemar, or paired"
+
+EXAMPLES = ("uiat compare runs/sat runs/uiat", "uiat compare runs/*-s? --weights last --markdown")
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,7 @@ class Compare:
 
 def main(args: list[str]) -> int:
     """Run the command."""
-    with REGISTRY:
-        options = tyro.cli(Compare, args=args, prog="uiat compare", description=Compare.__doc__)
+    options = parse_options(Compare, args, "uiat compare RUN…", EXAMPLES)
     if not options.runs:
         raise UserError("uiat compare needs run folders: uiat compare RUN RUN.")
     if options.csv and options.markdown:

@@ -131,7 +131,7 @@ def _flags_by_command() -> Iterator[tuple[str, list[Flag]]]:
     simple = {"watch": WatchOptions, "compare": Compare, "report": Report, "export": Export, "push": Push}
     simple |= {"reproduce": Reproduce, **{f"data {name}": kind for name, (kind, _) in DATA_COMMANDS.items()}}
     for command, kind in simple.items():
-        yield command, list(flags_of(kind))
+        yield command, [*flags_of(kind), Flag(ALL, "")]
     yield "list", [Flag(NAMES_FLAG, "")]
     yield "completion", []
     yield "data", []

@@ -1,7 +1,7 @@
 """Argument parsing that commands share: numbers, radii, network and images, output files, custom code of a run."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass, replace
 from math import isfinite
@@ -15,7 +15,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from uiat import models
 from uiat.attacks import norm_of
 from uiat.balls import Norm
-from uiat.cli.flags import ALL, HELP, brief, flags_of, full_help, wants_brief
+from uiat.cli.flags import ALL, HELP, brief, flags_of, full_help, positionals, wants_brief
 from uiat.config import AnyConfig, ModelT, UnknownMethod
 from uiat.data import SOURCES
 from uiat.data.data_config import DataConfig
@@ -36,6 +36,7 @@ from uiat.runs.identity import choose_data
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import choose_model, locate, read_export
 
+OptionsT = TypeVar("OptionsT")
 RULES = ConstructorRegistry()
 
 
@@ -182,9 +183,32 @@ def normalized_model(subject: Subject[Any], target: Path) -> ModelConfig:
     return with_statistics(model, *given)  # type: ignore[no-any-return]
 
 
+def parse_options(
+    kind: type[OptionsT],
+    args: list[str],
+    usage: str,
+    examples: Iterable[str],
+    *,
+    about: str = "",
+    most_used: Container[str] = (),
+) -> OptionsT:
+    """Parse the arguments of a command into its options, or print its short help and exit.
+
+    `usage` is the command with its positional arguments; the short help has the `most_used` flags, or all.
+    """
+    text = " ".join(f"{kind.__doc__} {about}".split())
+    if wants_brief(args):
+        flags = (flag for flag in flags_of(kind) if not most_used or flag.name in most_used)
+        arguments = (f"{name}: {description}" for name, description in positionals(kind))
+        print(brief(f"{usage} [FLAGS]", " ".join([text, *arguments]), flags, examples))
+        raise SystemExit(0)
+    prog = " ".join(word for word in usage.split() if not word.isupper() and not word.startswith("["))
+    with REGISTRY:
+        return tyro.cli(kind, args=full_help(args), prog=prog, description=text)
+
+
 SHARED = ("--weights", "--n", "--mean", "--std", "--eps", "--device")
 """Flags of the subject in the short help of a command."""
-OptionsT = TypeVar("OptionsT")
 
 
 def parse_subject_command(options: type[OptionsT], args: list[str], prog: str) -> tuple[Path, OptionsT]:
