@@ -24,7 +24,7 @@ from uiat.errors import UserError, unknown
 from uiat.io import write_tensors
 from uiat.methods import MethodConfig, get_method
 from uiat.models import InMemory
-from uiat.progress import PipeSafeConsole
+from uiat.progress import print_message
 from uiat.recipes.radius import with_radius
 from uiat.recipes.small import custom_run
 from uiat.runs.extension import extended
@@ -208,10 +208,5 @@ def _keep_weights(run: RunFolder, network: nn.Module) -> None:
         write_tensors(run.initial, network.state_dict())
         return
     if file_digest(run.initial) != weights_digest(network.state_dict()):
-        say = PipeSafeConsole(stderr=True, highlight=False).print
-        say(
-            f"note: {run.path} has its own weights: those of the given network are not used",
-            markup=False,
-            soft_wrap=True,
-        )
+        print_message(f"note: {run.path} has its own weights: those of the given network are not used")
     load_weights(network, run.initial)
