@@ -23,7 +23,7 @@ from uiat.engine.loop import dry_build, train
 from uiat.engine.setup import build_loader
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
-from uiat.models import Imported
+from uiat.models import Imported, InMemory
 from uiat.models.libraries import input_format
 from uiat.plugins import Import, import_words
 from uiat.progress import PipeSafeConsole, print_message, print_result
@@ -165,6 +165,8 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     if not imports:
         check_imports(run)
     config = read_known(run)
+    if isinstance(config.model, InMemory):
+        raise UserError(f"{run.path} was trained by uiat.fit: call it again with the same arguments to resume the run.")
     check_model(config.model, chosen.model, run.path)
     check(config)
     if chosen.on_nonfinite is not None:

@@ -242,8 +242,11 @@ class RunFolder:
             check_types(self.data, known.get(part, {}), {"images": int, "digest": str})
         return known
 
-    def reopen(self) -> None:
-        """Remove the result of a finished training from the card, before the run trains further epochs."""
+    def reopen(self, epochs: int) -> None:
+        """Remove the result of a training with fewer epochs from the card, before the run trains further ones."""
+        before = self.read_card().get("config", {}).get("train", {})
+        if not fits(before, dict[str, Any]) or before.get("epochs", epochs) == epochs:
+            return
         with self.changed_card() as card:
             kept = {"schema": card["schema"], "evaluations": card["evaluations"]}
             card.clear()
