@@ -20,7 +20,7 @@ from tests.support.moments import STEP, Killed, at_call, die
 from tests.support.runs import STEPS, TINY, changes_of_settings, snapshot
 from uiat import recipes
 from uiat.config import AnyConfig, encode
-from uiat.data.in_memory import to_images
+from uiat.data.in_memory import gather_images
 from uiat.engine.fit import FitResult
 from uiat.engine.setup import build_model
 from uiat.errors import UserError
@@ -237,11 +237,11 @@ def test_forms_of_the_data_give_the_same_images() -> None:
         images,
     ]
     for form in forms:
-        found = to_images(form, "the data")
+        found = gather_images(form, "the data")
         assert torch.equal(found.x, x)
         assert torch.equal(found.y, y)
     colour = [(np.zeros((9, 8, 3), np.uint8), 0), (np.ones((9, 8, 3), np.uint8), 1)]
-    assert to_images(colour, "the data").x.shape == (2, 3, 9, 8)
+    assert gather_images(colour, "the data").x.shape == (2, 3, 9, 8)
 
 
 class Named(TensorDataset):

@@ -90,7 +90,7 @@ def read_source(config: DataConfig, data_dir: str | None = None, *, quiet: bool 
         raise UserError(f"no data set is given: give --data with {custom.FORMS}.")
     if custom.is_custom(config.name):
         return custom.read_custom(config, data_dir, quiet=quiet)
-    if config.name == in_memory.NAME:
+    if config.name == in_memory.IN_MEMORY:
         raise UserError(
             "the images were given to uiat.fit in memory: call it again with the same arguments to resume its run, or "
             f"give --data with {custom.FORMS}."

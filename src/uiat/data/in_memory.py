@@ -4,39 +4,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 from torch.utils.data import IterableDataset
 
-from uiat.data.decode import to_bytes
+from uiat.data.files import to_images
 from uiat.data.images import Images
+from uiat.data.npz import labels, to_channels_first
 from uiat.errors import UserError, first_line
 
-NAME = "in-memory"
+IN_MEMORY = "in-memory"
 """The name of such data in a configuration."""
 IMAGE_KEYS, LABEL_KEYS = ("image", "img", "pixel_values", "x"), ("label", "labels", "y")
 """Keys of an item that is a dict."""
 
 
-def to_images(source: Any, where: str, classes: Sequence[str] = ()) -> Images:
+def gather_images(source: Any, where: str, classes: Sequence[str] = ()) -> Images:
     """Return the images of a pair (x, y) of tensors or arrays, or of a map-style data set.
 
-    x is (N, C, H, W) or (N, H, W), bytes or floats in [0, 1], which are rounded to 8 bits. `classes` are the names of
+    x is N×C×H×W, N×H×W×C or N×H×W: bytes, or floats in [0, 1], which are rounded to 8 bits. `classes` are the names of
     the classes if the data has none. Errors name the data as `where`.
     """
     if isinstance(source, Images):
         return source
     if not _is_pair(source):
         source, classes = _stacked(source, where), tuple(map(str, getattr(source, "classes", None) or classes))
-    x, y = (np.asarray(part.detach().cpu() if isinstance(part, Tensor) else part) for part in source)
-    try:
-        x = to_bytes(x) if x.dtype.kind == "f" else x
-    except ValueError as error:
-        raise UserError(f"{where} {error}.") from None
-    x = x[:, None] if x.ndim == 3 else x
-    y = y.astype(np.int64) if y.dtype.kind in "iu" else y
-    pixels, labels = (torch.from_numpy(np.array(part)) for part in (x, y))  # copies: they may be read-only, or views
-    images = Images(pixels, labels, tuple(classes) or tuple(str(k) for k in range(int(y.max(initial=0)) + 1)))
+    x, y = (np.array(part.detach().cpu().numpy() if isinstance(part, Tensor) else part) for part in source)  # copies
+    pixels, label = to_channels_first(where, x), labels(where, y, len(x))
+    images = to_images(pixels, label, tuple(classes) or tuple(str(k) for k in range(int(label.max(initial=0)) + 1)))
     images.check(where)
     return images
 

@@ -15,7 +15,7 @@ from uiat.config import AnyConfig, OptimizerName, check
 from uiat.crafting import crafting
 from uiat.data import Splits
 from uiat.data.images import SPLIT_SEED, default_validation, hold_out, to_unit
-from uiat.data.in_memory import NAME, to_images
+from uiat.data.in_memory import IN_MEMORY, gather_images
 from uiat.distributed import launched, pick_device
 from uiat.engine.loop import dry_build
 from uiat.engine.loop import train as train_run
@@ -117,7 +117,7 @@ def fit(
     config = override(
         config,
         {
-            "data.name": NAME,
+            "data.name": IN_MEMORY,
             "data.crop": crop,
             "data.flip": flip,
             "train.epochs": epochs,
@@ -170,7 +170,7 @@ def _replaced(part: Any, path: str, name: str, value: Any) -> Any:
 
 def _splits(model: nn.Module, train: Any, validation: Any) -> Splits:
     """Return the images, with as many classes as the network has logits; there are no test images."""
-    images = to_images(train, "the training set")
+    images = gather_images(train, "the training set")
     first = next(model.parameters(), torch.empty(0))
     with torch.no_grad(), crafting(model, "eval") as network:
         logits = network(to_unit(images.x[:2].to(first.device)))
@@ -182,7 +182,7 @@ def _splits(model: nn.Module, train: Any, validation: Any) -> Splits:
     if validation is None:
         held = hold_out(images, default_validation(len(images)), SPLIT_SEED)
     else:
-        held = images, replace(to_images(validation, "the validation set", classes), classes=classes)
+        held = images, replace(gather_images(validation, "the validation set", classes), classes=classes)
         held[1].check("the validation set")
     if held[1].spec.shape != images.spec.shape:
         raise UserError(

@@ -17,11 +17,11 @@ from uiat.report.page.comparison import (
     Row,
     RunComparison,
     differences,
+    paired_test,
     percent,
     setting_key,
     show_count,
     show_difference,
-    test_against,
 )
 from uiat.report.page.runs import Evaluation
 
@@ -97,14 +97,14 @@ def _seed(row: Row) -> int:
 def _tested(group: SeedGroup, best: SeedGroup) -> SeedGroup:
     """Return the row with its test against the best: McNemar's for two runs, else over seeds and images."""
     if len(group.rows) == len(best.rows) == 1:
-        return SeedGroup(group.rows, test_against(group.rows[0].robust, best.rows[0].robust)[0])
+        return SeedGroup(group.rows, paired_test(group.rows[0].robust, best.rows[0].robust)[0])
     theirs = {_seed(row): row.robust for row in best.rows}
     pairs = [(row.robust, theirs[_seed(row)]) for row in group.rows if _seed(row) in theirs]
     if not pairs:
         return SeedGroup(group.rows, note="no seed in common with the first row: no paired test")
     values = []
     for ours, other in pairs:
-        if ours is None or other is None or (reason := test_against(ours, other)[1]):
+        if ours is None or other is None or (reason := paired_test(ours, other)[1]):
             return SeedGroup(group.rows, note=reason if ours and other else "")
         assert ours.verdicts is not None
         assert other.verdicts is not None

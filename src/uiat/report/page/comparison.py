@@ -130,11 +130,11 @@ def _row(run: Run, threat: Threat | None, best: Evaluation | None, data: tuple[A
         notes.append("not evaluated")
     elif robust is None and threat is not None:
         notes.append(f"not evaluated with {show_threat(threat)}")
-    pair, reason = (None, "") if first else test_against(robust, best)
+    pair, reason = (None, "") if first else paired_test(robust, best)
     return Row(run, natural, robust, pair, (*notes, *filter(None, [reason])))
 
 
-def test_against(robust: Evaluation | None, best: Evaluation | None) -> tuple[Paired | None, str]:
+def paired_test(robust: Evaluation | None, best: Evaluation | None) -> tuple[Paired | None, str]:
     """Return the paired test of two runs on the same images, or `None` and why there is none."""
     if robust is None or best is None:
         return None, ""
