@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 
 import torch
@@ -33,20 +33,13 @@ SEED = re.compile(r"[-_]?(s|seed)\d+(-[0-9a-f]{10})?$")
 class SeedGroup:
     """A row of the table: one run, or several that differ only in their seed."""
 
+    name: str
+    """The name of the run; of several the name without the seed, or that of the first, and their number."""
     rows: tuple[Row, ...]
     paired: Paired | None = None
     """Test against the best row, on the same images; `None` for the best, and without images or seeds in common."""
     note: str = ""
     """A caveat about the test, if it is not a note of a run."""
-
-    @property
-    def name(self) -> str:
-        """The name of the run; of several the name without the seed, and their number."""
-        names = [row.run.name for row in self.rows]
-        if len(names) == 1:
-            return names[0]
-        common = {SEED.sub("", name) for name in names}
-        return f"{names[0] if len(common) > 1 else common.pop() or names[0]}, {len(names)} seeds"
 
     @property
     def robust(self) -> float:
@@ -85,9 +78,23 @@ def group_seeds(comparison: RunComparison) -> list[SeedGroup]:
         if any(_seed(other) == _seed(row) for other in sets.get(same, [])):
             same = k  # a copy of a run
         sets.setdefault(same, []).append(row)
-    groups = [SeedGroup(tuple(sorted(rows, key=_seed))) for rows in sets.values()]
+    rows = [tuple(sorted(each, key=_seed)) for each in sets.values()]
+    names = [_common_name(each) for each in rows]
+    first = [f"{each[0].run.name}, {len(each)} seeds" for each in rows]
+    groups = [
+        SeedGroup(name if names.count(name) == 1 else other, each)
+        for name, other, each in zip(names, first, rows, strict=True)
+    ]
     groups.sort(key=lambda group: -group.robust)  # stable: single runs keep their order
     return [groups[0], *(_tested(group, groups[0]) for group in groups[1:])] if groups else []
+
+
+def _common_name(rows: Sequence[Row]) -> str:
+    names = [row.run.name for row in rows]
+    if len(names) == 1:
+        return names[0]
+    common = {SEED.sub("", name) for name in names}
+    return f"{names[0] if len(common) > 1 else common.pop() or names[0]}, {len(names)} seeds"
 
 
 def _seed(row: Row) -> int:
@@ -97,23 +104,22 @@ def _seed(row: Row) -> int:
 def _tested(group: SeedGroup, best: SeedGroup) -> SeedGroup:
     """Return the row with its test against the best: McNemar's for two runs, else over seeds and images."""
     if len(group.rows) == len(best.rows) == 1:
-        return SeedGroup(group.rows, paired_test(group.rows[0].robust, best.rows[0].robust)[0])
+        return replace(group, paired=paired_test(group.rows[0].robust, best.rows[0].robust)[0])
     theirs = {_seed(row): row.robust for row in best.rows}
     pairs = [(row.robust, theirs[_seed(row)]) for row in group.rows if _seed(row) in theirs]
-    if not pairs:
-        return SeedGroup(group.rows, note="no seed in common with the first row: no paired test")
+    if not pairs and group.rows[0].robust is not None:
+        return replace(group, note="no seed in common with the first row: no paired test")
     values = []
     for ours, other in pairs:
-        if ours is None or other is None or (reason := paired_test(ours, other)[1]):
-            return SeedGroup(group.rows, note=reason if ours and other else "")
-        assert ours.verdicts is not None
-        assert other.verdicts is not None
+        reason = paired_test(ours, other)[1]
+        if reason or ours is None or other is None or ours.verdicts is None or other.verdicts is None:
+            return replace(group, note=reason)
         values.append(ours.verdicts.double() - other.verdicts.double())
+    if not values:
+        return group
     found = paired(torch.stack(values))
-    alone = (
-        "one seed in common with the first row: the test omits the variance between seeds" if len(pairs) == 1 else ""
-    )
-    return SeedGroup(group.rows, Paired(found.value, found.low, found.high, p_value(found)), alone)
+    note = "" if len(values) > 1 else "one seed in common with the first row: the test omits the variance between seeds"
+    return replace(group, paired=Paired(found.value, found.low, found.high, p_value(found)), note=note)
 
 
 def p_value(difference: Difference) -> float:
