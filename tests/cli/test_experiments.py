@@ -94,7 +94,7 @@ def test_a_run_for_each_seed_resumes_where_it_was_killed(here: Path, capsys: pyt
     found = call(capsys, *words)
     assert found.code == 0
     assert "x-s3 is finished" in found.out
-    assert found.out.splitlines()[-1] == "done; next: uiat compare x-s3 x-s5"
+    assert found.out.splitlines()[-1] == "done; next: uiat evaluate x-s3 x-s5"
     assert RunFolder("x-s3").checkpoint.read_bytes() == before
     assert main(["train", *NATURAL, "--seed", "5", "--out", "alone"]) == 0
     assert_same(RunFolder("x-s5"), snapshot(RunFolder("alone")))

@@ -111,7 +111,7 @@ def _each_seed(config: AnyConfig, where: NewRun, base: Path, notes: list[str], i
         code = resume_run(resumed, imports) if out in existing else _begin(each, where, out, notes, imports)
         if code:
             return code
-    suggest("done; next:", "uiat", "compare", *configs)
+    suggest("done; next:", "uiat", "evaluate", *configs, *_named(where, config))
     return 0
 
 
