@@ -282,3 +282,11 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "has no run" in refused(capsys, "compare", str(tmp_path))
     assert "with 'cw'" in refused(capsys, "compare", *paths(), "--attack", "cw")
     assert "--csv and --markdown" in refused(capsys, "compare", *paths(), "--csv", "--markdown")
+
+
+def test_runs_of_an_earlier_version_join_the_row_of_their_setting(tmp_path: Path) -> None:
+    ours = seeds_of("sat", tmp_path, 0, 1)
+    saved = json.loads((Path(ours[0]) / "config.json").read_text())
+    del saved["train"]["optimizer"]
+    (Path(ours[0]) / "config.json").write_text(json.dumps(saved))
+    assert [len(group.rows) for group in group_seeds(compare_runs(read_runs(ours)))] == [2]

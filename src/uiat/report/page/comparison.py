@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
+from uiat.config import to_json
 from uiat.errors import UserError
 from uiat.escaping import csv_cell
 from uiat.evaluation.verdicts import Paired, compare_verdicts
@@ -158,8 +159,8 @@ def _seeds(rows: Sequence[Row]) -> Iterable[str]:
 
 
 def setting_key(run: Run) -> str:
-    """Return a text that runs share which differ only in their seed."""
-    return str({k: v for k, v in flatten(run.saved).items() if k != "seed"})
+    """Return a text that runs share which differ only in their seed; fields that a version added are not compared."""
+    return str({k: v for k, v in flatten(to_json(run.config, key=True)).items() if k != "seed"})
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
