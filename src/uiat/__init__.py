@@ -5,6 +5,10 @@ Compute a method's loss in a custom training loop:
     method = UIAT(lam=3.5).build(DataSpec(num_classes=10, num_samples=50_000, shape=(3, 32, 32)))
     loss = method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total
 
+Train a network on images in memory:
+
+    result = fit(model, (x, y), method="uiat", epochs=30, eps=8 / 255)
+
 Evaluate the robustness of a network:
 
     result = evaluate(model, x, y, attacks=("natural", "pgd-20", "autoattack"), eps=8 / 255)
@@ -19,6 +23,7 @@ TYPE_CHECKING = False  # typing.TYPE_CHECKING without the import: this file impo
 if TYPE_CHECKING:
     from uiat.attacks import FGSM, NFGSM, PGD, RSFGSM
     from uiat.averaging import AveragedWeights
+    from uiat.engine.fit import fit
     from uiat.errors import UserError
     from uiat.evaluation.evaluator import evaluate
     from uiat.methods import (
@@ -39,6 +44,7 @@ if TYPE_CHECKING:
     from uiat.models.fast import speed_up
     from uiat.models.layout import to_channels_last
     from uiat.models.wrappers import Normalized, logits_of
+    from uiat.runs.run_images import images
     from uiat.runs.saved import load
     from uiat.targets import InstanceInverse, Momentum, OneOff, UniversalInverse
     from uiat.types import Batch, Clock, DataSpec, Loss
@@ -56,6 +62,8 @@ else:
             "UserError": "errors",
             "evaluate": "evaluation.evaluator",
             "indexed": "wrap",
+            "fit": "engine.fit",
+            "images": "runs.run_images",
             "load": "runs.saved",
             "perturb_weights": "methods.weight_perturbation",
             "speed_up": "models.fast",
@@ -100,6 +108,8 @@ __all__ = [
     "UserError",
     "__version__",
     "evaluate",
+    "fit",
+    "images",
     "indexed",
     "load",
     "logits_of",

@@ -25,12 +25,13 @@ from uiat.fields import (
     unchecked,
 )
 from uiat.methods import METHODS, Method, MethodConfig, UIATPlugIn, check_method
-from uiat.models import MODELS, Imported, ModelConfig, check_options
+from uiat.models import MODELS, Imported, InMemory, ModelConfig, check_options
 from uiat.precision import Precision
 from uiat.targets import InstanceInverse, UniversalInverse
 from uiat.typed import check_fields, fits, show_value
 from uiat.types import Clock, DataSpec
 
+OptimizerName = Literal["sgd", "adamw"]
 ModelT = TypeVar("ModelT", bound=ModelConfig)
 MethodT = TypeVar("MethodT", bound=MethodConfig)
 
@@ -39,9 +40,9 @@ MethodT = TypeVar("MethodT", bound=MethodConfig)
 class Schedule:
     """The learning rate over a run."""
 
-    name: Literal["onecycle", "piecewise", "triangular"] = "onecycle"
+    name: Literal["onecycle", "piecewise", "triangular", "constant"] = "onecycle"
     """`onecycle`: cosine up to the maximum and down to almost nothing; `piecewise`: drops at the milestones;
-    `triangular`: straight up and straight down to zero."""
+    `triangular`: straight up and straight down to zero; `constant`: always the maximum."""
     lr: float = 0.1
     """The maximum learning rate (the first one, if piecewise)."""
     warmup: float = 0.25
@@ -51,14 +52,16 @@ class Schedule:
     factor: float = 0.1
     """Factor of the learning rate at each milestone (piecewise)."""
     low_momentum: float | None = optional_in_key(None)
-    """SGD's momentum at the maximum of the learning rate; at the minimum it is `momentum`, in between it follows the
-    rate. The defaults of torch's `OneCycleLR` are 0.85 with `momentum` 0.95. `None`: not cycled."""
+    """Momentum at the maximum of the learning rate; at the minimum it is `momentum`, in between it follows the rate.
+    The defaults of torch's `OneCycleLR` are 0.85 with `momentum` 0.95. `None`: not cycled."""
 
     def __post_init__(self) -> None:
         require(self, lr=WEIGHT, warmup=SHARE, milestones=SHARE, factor=SHARE, low_momentum=SHARE)
 
     def at(self, step: int, steps: int) -> float:
         """Return the learning rate of `step`, counted from 0, in a run of `steps`."""
+        if self.name == "constant":
+            return self.lr
         if self.name == "piecewise":
             return float(self.lr * self.factor ** sum(step >= m * steps for m in self.milestones))
         if self.name == "triangular":
@@ -67,7 +70,7 @@ class Schedule:
         return self._one_cycle(step, steps, self.lr / 25, self.lr, self.lr / 25e4)
 
     def momentum_at(self, step: int, steps: int, momentum: float) -> float:
-        """Return SGD's momentum at `step`: `momentum` at the lowest rate, `low_momentum` at the largest."""
+        """Return the optimiser's momentum at `step`: `momentum` at the lowest rate, `low_momentum` at the largest."""
         if self.low_momentum is None or not self.lr:
             return momentum
         if self.name == "onecycle":
@@ -131,12 +134,14 @@ class Training:
     """Gradient accumulation: maximum samples at a time; z is still updated once per full batch."""
     schedule: Schedule = Schedule()
     """The learning rate over the run."""
+    optimizer: OptimizerName = optional_in_key("sgd")
+    """The optimiser, SGD or AdamW; fine-tuning a transformer usually needs AdamW, with a smaller learning rate."""
     momentum: float = 0.9
-    """Momentum of SGD; the schedule may cycle it."""
+    """Momentum of SGD, β₁ of AdamW; the schedule may cycle it."""
     nesterov: bool = optional_in_key(True)
     """Whether SGD's momentum is Nesterov's."""
     weight_decay: float = 5e-4
-    """L2 penalty on the parameters."""
+    """L2 penalty on the parameters; AdamW's is decoupled from the gradient."""
     fresh_head: bool = False
     """With --init: initialise the last layer from scratch, for example for another number of classes."""
     decay_norm: bool = True
@@ -336,7 +341,7 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
         config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS, RUN_ID)}, _kinds())
     if not isinstance(config, Config):
         raise UserError("the file does not hold a run's configuration.")
-    if type(config.model) not in (Imported, *map(type, MODELS.values())):
+    if type(config.model) not in (Imported, InMemory, *map(type, MODELS.values())):
         raise UserError(f"{type(config.model).__name__} is not a network.")
     check_options(config.model)
     check_numbers(config)
@@ -426,7 +431,7 @@ def _without_removed(saved: dict[str, Any]) -> dict[str, Any]:
 def _kinds() -> dict[str, type]:
     """Collect the dataclasses of every registered part, at each call: custom parts may be registered at any time."""
     registered = [*ATTACKS.values(), *METHODS.values(), *MODELS.values()]
-    roots: list[Any] = [DataConfig(), Training(), Validation(), Imported(), *registered]
+    roots: list[Any] = [DataConfig(), Training(), Validation(), Imported(), InMemory(), *registered]
     return {"Config": Config, **{cls.__name__: cls for cls in _parts(roots)}}
 
 

@@ -62,7 +62,7 @@ def test_recipes(file: Path) -> None:
         (["train", "--res"], ["--restarts", "--resume"]),
         (["train", "--help"], ["--help", "--help-all"]),
         (["evaluate", "runs/a", "--sa"], ["--sample", "--save-adversaries"]),
-        (["data", "pack", "--"], ["--help", "--import", "--out", "--size", "--test-fraction"]),
+        (["data", "pack", "--"], ["--help", "--help-all", "--import", "--out", "--size", "--test-fraction"]),
         (["list", "--n"], ["--names"]),
         (["train", "--precision", ""], ["fp32", "bf16", "fp16"]),
         (["train", "--train.schedule.name", "t"], ["triangular"]),

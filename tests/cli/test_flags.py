@@ -9,8 +9,9 @@ import pytest
 
 from tests.support.calls import call, refused_flag
 from uiat import recipes
+from uiat.cli.new_config import first_config
 from uiat.cli.options import parse_number
-from uiat.cli.train import _choose, parse_recipe
+from uiat.cli.train_options import parse_recipe
 from uiat.config import AnyConfig
 from uiat.fields import show_number
 from uiat.methods import METHODS
@@ -33,7 +34,7 @@ def flag(name: str) -> str:
 
 
 def apply(recipe: str, *args: str) -> AnyConfig:
-    config, rest = _choose(recipes.get_recipe(recipe), list(args))
+    _, config, rest = first_config(recipe, list(args))
     return parse_recipe(config, rest)[0]
 
 

@@ -8,8 +8,9 @@ import pytest
 from tests.support.calls import call
 from uiat import recipes
 from uiat.cli.flags import flags_of
-from uiat.cli.train import BRIEF, Command, NewRun
+from uiat.cli.train_options import BRIEF, Command, NewRun
 from uiat.models import MODELS
+from uiat.reproduce.experiments import EXPERIMENTS
 
 COMMANDS = ("train", "evaluate", "curves", "inverse", "bench")
 
@@ -45,6 +46,27 @@ def test_it_fits_a_screen_and_the_rest_is_one_flag_away(command: str, capsys: py
     )
     assert own - elsewhere <= named(full.out)
     assert call(capsys, command, "-h").out == short.out
+
+
+@pytest.mark.parametrize(
+    "command", ["reproduce", "compare", "report", "watch", "export", "push", "data info", "data pack", "data fetch"]
+)
+def test_commands_with_few_flags_have_the_same_style(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    short, full = call(capsys, *command.split(), "-h"), call(capsys, *command.split(), "--help-all")
+    assert (short.code, full.code) == (0, 0)
+    assert call(capsys, *command.split(), "--help").out == short.out
+    lines = short.out.splitlines()
+    assert len(lines) <= 45
+    assert max(map(len, lines)) <= 100
+    assert lines[0].startswith(f"usage: uiat {command} ")
+    assert [line for line in lines if line.startswith(f"  uiat {command} ")] == lines[-2:]
+    assert named(short.out) - {"--help-all"} <= named(full.out)
+
+
+def test_the_help_of_reproduce_lists_every_table_and_figure(capsys: pytest.CaptureFixture[str]) -> None:
+    for flag in ("--help", "--help-all"):
+        listed = words(call(capsys, "reproduce", flag).out).split("Tables and figures: ")[1].split(".")[0].split(", ")
+        assert listed == list(EXPERIMENTS)
 
 
 @pytest.mark.parametrize("recipe", ["digits-resnet8-uiat", "cifar10-wrn-34-10-mart", "digits-resnet8-natural"])

@@ -13,6 +13,7 @@ from tests.support.calls import call, refused, stopped
 from tests.support.runs import TINY
 from uiat import recipes
 from uiat.cli import main, train
+from uiat.cli.train_options import parse_recipe
 from uiat.config import check
 from uiat.engine import loop
 from uiat.errors import Resumable
@@ -264,9 +265,9 @@ def test_radii_of_the_commands_that_examine(finished_run: RunFolder, capsys: pyt
 
 
 def test_an_l2_radius_above_1_is_taken() -> None:
-    config, _ = train.parse_recipe(recipes.get_recipe("digits-resnet8-sat"), ["--method.attack.norm", "l2"])
+    config, _ = parse_recipe(recipes.get_recipe("digits-resnet8-sat"), ["--method.attack.norm", "l2"])
     words = ["--method.attack.norm", "l2", "--method.attack.eps", "2", "--validate.eps", "3"]
-    check(train.parse_recipe(config, words)[0])
+    check(parse_recipe(config, words)[0])
 
 
 @pytest.mark.parametrize(

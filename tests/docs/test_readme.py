@@ -12,9 +12,10 @@ from torch import nn
 from tests.support.documents import README, blocks, known_flags
 from tests.support.processes import ROOT
 from tests.unit.test_attacks import fb
-from uiat import METHODS, recipes
+from uiat import METHODS
 from uiat.cli import main
-from uiat.cli import train as train_command
+from uiat.cli.new_config import first_config, name_recipe
+from uiat.cli.train_options import parse_recipe
 from uiat.config import AnyConfig
 from uiat.data import SOURCES
 from uiat.models import MODELS
@@ -24,10 +25,10 @@ RUN = [README, *(ROOT / "docs" / f"{name}.md" for name in ("quickstart", "plugin
 CHECKED = [*RUN, *(ROOT / "docs" / f"{name}.md" for name in ("install", "gpu", "evaluation", "performance", "sharing"))]
 """Pages whose commands have only known flags."""
 MADE = {
-    "README.md": {"sat", "uiat"},
+    "README.md": {"mine", "sat", "uiat"},
     "quickstart.md": {"first"},
-    "plugin.md": set[str](),
-    "cli.md": {"digits-resnet8-uiat-s0", "b", "c", "d"},
+    "plugin.md": {"trades"},
+    "cli.md": {"digits-resnet8-uiat-s0", "b", "b2", "c", "d", "e-s0", "e-s1"},
     "runs.md": {"logged", "sat", "uiat"},
     "data.md": {"mine"},
 }
@@ -114,9 +115,8 @@ def run(command: list[str]) -> None:
 
 def parsed(args: list[str]) -> AnyConfig:
     """Return the configuration of the arguments of `uiat train`."""
-    name, rest = train_command.name_recipe(args)
-    config, rest = train_command._choose(recipes.get_recipe(name), rest)
-    return train_command.parse_recipe(config, rest)[0]
+    _, config, rest = first_config(*name_recipe(args))
+    return parse_recipe(config, rest)[0]
 
 
 def make_targets() -> set[str]:

@@ -6,6 +6,7 @@ import json
 import os
 import platform
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from scipy.stats import chi2
 
 from tests.support.calls import call, refused
 from tests.support.reports import METHODS, copy_of, paths, three_runs
-from uiat.evaluation.intervals import wilson
+from uiat.evaluation.intervals import paired, wilson
 from uiat.evaluation.verdicts import compare_verdicts, pack_verdicts, unpack_verdicts
+from uiat.report.comparison_table import group_seeds, p_value
 from uiat.report.page.comparison import compare_runs, strength
 from uiat.report.page.runs import read_runs
 from uiat.runs.weights import DIGEST, file_digest
@@ -152,14 +154,76 @@ def test_old_cards_have_no_paired_test(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no verdicts" in out
 
 
-def test_seeds_of_one_setting_are_averaged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    copies = [copy_of("sat", tmp_path / name) for name in ("a", "b")]
-    for k, path in enumerate(copies):
+def seeds_of(method: str, folder: Path, *seeds: int) -> list[str]:
+    """Return copies of a run that say they have other seeds, each with a few other verdicts."""
+    paths = [copy_of(method, folder / f"{method}-s{seed}") for seed in seeds]
+    for seed, path in zip(seeds, paths, strict=True):
         saved = json.loads((path / "config.json").read_text())
-        (path / "config.json").write_text(json.dumps({**saved, "seed": k}))
-    accuracy = 100 * entry("sat", "pgd-20")["accuracy"]
-    out = call(capsys, "compare", *map(str, copies)).out
-    assert f"a, b: 2 seeds of one setting, robust {accuracy:.2f} ± 0.00 % (mean, sd)" in out
+        (path / "config.json").write_text(json.dumps({**saved, "seed": seed}))
+        card = json.loads((path / "result.json").read_text())
+        for each in card["evaluations"]:
+            correct = unpack_verdicts(each["verdicts"], each["n"])
+            assert correct is not None
+            correct[7 * seed : 7 * seed + 2 * seed] = False
+            each |= {"verdicts": pack_verdicts(correct), "accuracy": float(correct.double().mean())}
+            each["interval95"] = wilson(int(correct.sum()), each["n"])
+        (path / "result.json").write_text(json.dumps({**card, "config": {**card["config"], "seed": seed}}))
+    return [str(path) for path in paths]
+
+
+def accuracies(paths: list[str]) -> list[float]:
+    cards = [json.loads((Path(path) / "result.json").read_text()) for path in paths]
+    return [100 * e["accuracy"] for card in cards for e in card["evaluations"] if e["attack"] == "pgd-20"]
+
+
+def test_runs_that_differ_in_their_seed_are_one_row(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours, others = seeds_of("sat", tmp_path, 0, 1, 2), seeds_of("uiat", tmp_path, 0, 2, 3)
+    groups = group_seeds(compare_runs(read_runs([*others, *ours])))
+    assert sorted(group.name for group in groups) == ["sat, 3 seeds", "uiat, 3 seeds"]
+    out = call(capsys, "compare", *ours, *others).out
+    for name, runs in (("sat", ours), ("uiat", others)):
+        values = accuracies(runs)
+        assert f"{mean(values):.2f} ± {stdev(values):.2f}" in next(
+            line for line in out.splitlines() if line.startswith(f"{name}, 3 seeds ") and "±" in line
+        )
+    assert "sat-s2" in out.split("note: sat, 3 seeds")[1]
+    assert "train.select" not in out or "seed " not in out.split("settings that differ")[1].splitlines()[1]
+    best, second = groups
+    verdicts: list[dict[int, Any]] = [
+        {row.run.config.seed: row.robust.verdicts for row in group.rows if row.robust} for group in (second, best)
+    ]
+    both = sorted(verdicts[0].keys() & verdicts[1].keys())
+    assert both == [0, 2]
+    expected = paired(torch.stack([verdicts[0][seed].double() - verdicts[1][seed].double() for seed in both]))
+    assert second.paired is not None
+    assert (second.paired.difference, second.paired.low) == (expected.value, expected.low)
+    assert (second.paired.p < 0.05) == (expected.low > 0 or expected.high < 0)
+    markdown = call(capsys, "compare", *ours, *others, "--markdown").out
+    assert sum(line.startswith(("| sat, 3 seeds |", "| uiat, 3 seeds |")) for line in markdown.splitlines()) == 2
+    rows = list(csv.DictReader(io.StringIO(call(capsys, "compare", *ours, *others, "--csv").out)))
+    assert len(rows) == 6
+
+
+def test_a_row_of_seeds_beside_a_single_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ours = seeds_of("sat", tmp_path, 0, 1)
+    out = call(capsys, "compare", *ours, *seeds_of("uiat", tmp_path, 4)).out
+    assert "no seed in common" in out
+    out = call(capsys, "compare", *ours, *seeds_of("natural", tmp_path, 1)).out
+    assert "one seed in common" in out
+    copies = group_seeds(compare_runs(read_runs([*ours, str(copy_of("sat", tmp_path / "copy"))])))
+    assert sorted(len(group.rows) for group in copies) == [1, 2], "two runs of one seed are no sample"
+
+
+@pytest.mark.parametrize("shift", [0.0, 0.02, 0.05, 0.2])
+def test_p_is_below_5_percent_where_the_interval_excludes_0(shift: float) -> None:
+    generator = torch.Generator().manual_seed(0)
+    first, second = (torch.rand(3, 300, generator=generator) < 0.5 + move for move in (shift, 0.0))
+    found = paired(first.double() - second.double())
+    p = p_value(found)
+    assert 0 < p <= 1
+    assert (p < 0.05) == (found.low > 0 or found.high < 0)
+    low, high = found.interval(1 - p)
+    assert min(abs(low), abs(high)) == pytest.approx(0, abs=1e-6) or p == 1
 
 
 def test_a_folder_of_reproduce_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -218,3 +282,11 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "has no run" in refused(capsys, "compare", str(tmp_path))
     assert "with 'cw'" in refused(capsys, "compare", *paths(), "--attack", "cw")
     assert "--csv and --markdown" in refused(capsys, "compare", *paths(), "--csv", "--markdown")
+
+
+def test_runs_of_an_earlier_version_join_the_row_of_their_setting(tmp_path: Path) -> None:
+    ours = seeds_of("sat", tmp_path, 0, 1)
+    saved = json.loads((Path(ours[0]) / "config.json").read_text())
+    del saved["train"]["optimizer"]
+    (Path(ours[0]) / "config.json").write_text(json.dumps(saved))
+    assert [len(group.rows) for group in group_seeds(compare_runs(read_runs(ours)))] == [2]

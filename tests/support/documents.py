@@ -22,7 +22,7 @@ from uiat.cli.predict import Predict
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import Reproduce
-from uiat.cli.train import NewRun, Resume
+from uiat.cli.train_options import NewRun, Resume
 from uiat.cli.watch import WatchOptions
 from uiat.evaluation.subject import Subject
 from uiat.models import MODELS

@@ -22,7 +22,7 @@ from uiat.cli.predict import Predict, PredictSubject
 from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import CLAIMS, Reproduce
-from uiat.cli.train import SHORT, Command, NewRun, Resume
+from uiat.cli.train_options import SHORT, Command, NewRun, Resume
 from uiat.cli.watch import WatchOptions
 from uiat.data.data_config import DataConfig
 from uiat.errors import UserError, quoted
@@ -135,7 +135,7 @@ def _flags_by_command() -> Iterator[tuple[str, list[Flag]]]:
     simple = {"watch": WatchOptions, "compare": Compare, "report": Report, "export": Export, "push": Push}
     simple |= {"reproduce": Reproduce, **{f"data {name}": kind for name, (kind, _) in DATA_COMMANDS.items()}}
     for command, kind in simple.items():
-        yield command, list(flags_of(kind))
+        yield command, [*flags_of(kind), Flag(ALL, "")]
     yield "list", [Flag(NAMES_FLAG, "")]
     yield "completion", []
     yield "data", []

@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from uiat import data
-from uiat.cli.options import REGISTRY, check_file, suggest
+from uiat.cli.flags import positionals
+from uiat.cli.options import check_file, parse_options, suggest
 from uiat.data import DataConfig, custom, packed
 from uiat.data.packing import PackOptions, pack_images
 from uiat.errors import UserError, quoted, unknown
@@ -27,6 +28,12 @@ _MOST_CLASSES = 20
 Size = Annotated[int | tuple[int, int] | None, tyro.conf.arg(aliases=["--data.size"])]
 TestFraction = Annotated[float, tyro.conf.arg(aliases=["--data.test-fraction"])]
 """Flags that are also accepted by their names in `uiat train`, which error messages use."""
+
+EXAMPLES = {
+    "info": ("uiat data info cifar10", "uiat data info photos --size 32 --json photos.json"),
+    "pack": ("uiat data pack photos --size 32", "uiat data pack my_data:load --out photos.npz"),
+    "fetch": ("uiat data fetch cifar10", "uiat data fetch svhn --data-dir data"),
+}
 
 
 @dataclass(frozen=True)
@@ -81,9 +88,8 @@ def main(args: list[str]) -> int:
     if args[0] not in DATA_COMMANDS:
         raise unknown("data command", args[0], DATA_COMMANDS)
     kind, run = DATA_COMMANDS[args[0]]
-    with REGISTRY:
-        options: Any = tyro.cli(kind, args=args[1:], prog=f"uiat data {args[0]}", description=kind.__doc__)
-    run(options)
+    place, *_ = (name for name, _ in positionals(kind))
+    run(parse_options(kind, args[1:], f"uiat data {args[0]} {place}", EXAMPLES[args[0]]))
     return 0
 
 

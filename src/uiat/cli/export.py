@@ -6,11 +6,13 @@ from typing import Annotated
 
 import tyro
 
-from uiat.cli.options import REGISTRY, suggest
+from uiat.cli.options import parse_options, suggest
 from uiat.export.exported_folder import HubCard, write_folder
 from uiat.export.loaded_run import LoadedRun, load_run
 from uiat.progress import print_message, print_result
 from uiat.runs.run_folder import Weights
+
+EXAMPLES = ("uiat export runs/mine --out handover", "uiat export runs/mine --onnx")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +50,7 @@ class Export(ExportOptions):
 
 def main(args: list[str]) -> int:
     """Run the command."""
-    with REGISTRY:
-        options = tyro.cli(Export, args=args, prog="uiat export", description=Export.__doc__)
+    options = parse_options(Export, args, "uiat export RUN", EXAMPLES)
     loaded = options.load(Path(options.run))
     out = Path(options.out) if options.out else loaded.run.path / "export"
     if not options.out:

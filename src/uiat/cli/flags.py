@@ -77,6 +77,14 @@ def flags_of(part: Any, prefix: str = "--") -> Iterator[Flag]:
             yield Flag(name, texts.get(field.name, ""), value, *_values(hint))
 
 
+def positionals(kind: type) -> Iterator[tuple[str, str]]:
+    """Yield the name and the description of each positional argument of a class of options."""
+    hints, texts = get_type_hints(kind, include_extras=True), _docstrings(kind)
+    for field in fields(kind):
+        if tyro.conf.Positional in getattr(hints[field.name], "__metadata__", ()):
+            yield field.name.upper(), texts.get(field.name, "")
+
+
 def _default(field: "Field[Any]") -> Any:
     made = field.default_factory() if field.default_factory is not MISSING else None
     return made if field.default is MISSING else field.default

@@ -1,7 +1,7 @@
 """Argument parsing that commands share: numbers, radii, network and images, output files, custom code of a run."""
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, is_dataclass, replace
 from math import isfinite
@@ -15,27 +15,28 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from uiat import models
 from uiat.attacks import norm_of
 from uiat.balls import Norm
-from uiat.cli.flags import ALL, HELP, brief, flags_of, full_help, wants_brief
+from uiat.cli.flags import ALL, HELP, brief, flags_of, full_help, positionals, wants_brief
 from uiat.config import AnyConfig, ModelT, UnknownMethod
 from uiat.data import SOURCES
 from uiat.data.data_config import DataConfig
 from uiat.distributed import is_main
 from uiat.errors import UserError, quoted
 from uiat.evaluation.subject import LoadedSubject, Subject
-from uiat.fields import check_radius, show_number, unchecked
+from uiat.fields import show_number, unchecked
 from uiat.io import is_stream, output_path, reason
 from uiat.methods import MethodConfig
 from uiat.models import ModelConfig
 from uiat.models.libraries import input_format
 from uiat.models.normalization import named_statistics, with_statistics
 from uiat.paths import suggest_path
-from uiat.plugins import import_words, unnamed
+from uiat.plugins import Import, import_words, unnamed
 from uiat.progress import PipeSafeConsole
-from uiat.recipes.radius import SCALED_FIELDS, at_radius
+from uiat.recipes.radius import SCALED_FIELDS
 from uiat.runs.identity import choose_data
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import choose_model, locate, read_export
 
+OptionsT = TypeVar("OptionsT")
 RULES = ConstructorRegistry()
 
 
@@ -85,22 +86,6 @@ def _fractions(info: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[float] | Non
         is_instance=lambda value: isinstance(value, int | float) and not isinstance(value, bool),
         str_from_instance=lambda value: [show_number(value)],
     )
-
-
-def with_radius(config: AnyConfig, eps: float) -> AnyConfig:
-    """Return a configuration at another ε, with radii and step sizes of attack and inverse (α, ε', α') scaled along."""
-    method: Any = config.method
-    attack = config.method.attack
-    check_radius("--eps", eps, norm_of(attack))
-    if attack is None:
-        return replace(config, validate=replace(config.validate, eps=eps))
-    if not attack.eps:
-        raise UserError(
-            "--eps scales all radii and step sizes, but the method's ε is 0: give --method.attack.eps and the others."
-        )
-    method = at_radius(method, eps, attack.eps)
-    method = replace(method, attack=replace(method.attack, eps=eps))  # without the rounding of the scaling
-    return replace(config, method=method, validate=at_radius(config.validate, eps, attack.eps))
 
 
 def note_large_steps(method: MethodConfig, args: list[str]) -> str:
@@ -198,9 +183,32 @@ def normalized_model(subject: Subject[Any], target: Path) -> ModelConfig:
     return with_statistics(model, *given)  # type: ignore[no-any-return]
 
 
+def parse_options(
+    kind: type[OptionsT],
+    args: list[str],
+    usage: str,
+    examples: Iterable[str],
+    *,
+    about: str = "",
+    most_used: Container[str] = (),
+) -> OptionsT:
+    """Parse the arguments of a command into its options, or print its short help and exit.
+
+    `usage` is the command with its positional arguments; the short help has the `most_used` flags, or all.
+    """
+    text = " ".join(f"{kind.__doc__} {about}".split())
+    if wants_brief(args):
+        flags = (flag for flag in flags_of(kind) if not most_used or flag.name in most_used)
+        arguments = (f"{name}: {description}" for name, description in positionals(kind))
+        print(brief(f"{usage} [FLAGS]", " ".join([text, *arguments]), flags, examples))
+        raise SystemExit(0)
+    prog = " ".join(word for word in usage.split() if not word.isupper() and not word.startswith("["))
+    with REGISTRY:
+        return tyro.cli(kind, args=full_help(args), prog=prog, description=text)
+
+
 SHARED = ("--weights", "--n", "--mean", "--std", "--eps", "--device")
 """Flags of the subject in the short help of a command."""
-OptionsT = TypeVar("OptionsT")
 
 
 def parse_subject_command(
@@ -349,9 +357,14 @@ def _try_writing(path: Path, what: str, advice: str) -> None:
 
 def check_imports(run: RunFolder) -> None:
     """Raise a `UserError` if a run was made with imports; called where the user gave none."""
-    if kept := run.read_imports():
+    check_named(run.path, run.read_imports())
+
+
+def check_named(place: Path, kept: tuple[Import, ...]) -> None:
+    """Raise a `UserError` for imports that a run or a file names and the user does not."""
+    if kept:
         named = ", ".join(f"{plugin.name[:100]!r} in {plugin.folder[:100]!r}" for plugin in kept)
-        raise unnamed(f"{run.path} was made with the import {named}", import_words(kept))
+        raise unnamed(f"{place} was made with the import {named}", import_words(kept))
 
 
 def read_known(run: RunFolder) -> AnyConfig:
@@ -359,8 +372,14 @@ def read_known(run: RunFolder) -> AnyConfig:
     config = run.read_config()
     if isinstance(config.method, UnknownMethod):
         check_imports(run)
+    check_known(config, run.path)
+    return config
+
+
+def check_known(config: AnyConfig, place: Path) -> None:
+    """Raise a `UserError` if the method of a configuration is not registered."""
+    if isinstance(config.method, UnknownMethod):
         raise UserError(
-            f"the method {config.method.saved['kind']!r} of {run.path} is not known here: "
+            f"the method {config.method.saved['kind']!r} of {place} is not known here: "
             "name the module that registers it with --import."
         )
-    return config

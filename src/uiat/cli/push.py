@@ -8,11 +8,13 @@ from typing import Annotated
 import tyro
 
 from uiat.cli.export import ExportOptions, print_notes
-from uiat.cli.options import REGISTRY, suggest
+from uiat.cli.options import parse_options, suggest
 from uiat.errors import UserError
 from uiat.export.exported_folder import FILES, HubCard, write_folder
 from uiat.runs import hub
 from uiat.runs.saved import CONFIG, read_export
+
+EXAMPLES = ("uiat push runs/mine me/robust-digits --private", "uiat push handover me/robust-digits")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,8 +33,7 @@ class Push(ExportOptions):
 
 def main(args: list[str]) -> int:
     """Run the command."""
-    with REGISTRY:
-        options = tyro.cli(Push, args=args, prog="uiat push", description=Push.__doc__)
+    options = parse_options(Push, args, "uiat push RUN OWNER/NAME", EXAMPLES)
     hub.check_upload(options.name)
     source = Path(options.run)
     if source.is_dir() and read_export(source) is not None:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tyro
 
-from uiat.cli.options import REGISTRY, check_file, suggest
+from uiat.cli.options import check_file, parse_options, suggest
 from uiat.errors import UserError
 from uiat.fields import check_numbers
 from uiat.io import write_output
@@ -14,6 +14,8 @@ from uiat.report.page.comparison import compare_runs
 from uiat.report.page.network_summary import SummaryOptions, chosen_runs, summarize_runs
 from uiat.report.page.page import render
 from uiat.report.page.runs import Run, read_runs
+
+EXAMPLES = ("uiat report runs/sat runs/uiat -o report.html", "uiat report runs/mine --pictures 0")
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,7 @@ def main(args: list[str]) -> int:
     """Run the command."""
     if any(word.partition("=")[0] in ("--mean", "--std") for word in args):
         raise UserError("a run records how its network normalises inputs: omit --mean and --std.")
-    with REGISTRY:
-        options = tyro.cli(Report, args=args, prog="uiat report", description=Report.__doc__)
+    options = parse_options(Report, args, "uiat report RUN…", EXAMPLES)
     if not options.runs:
         raise UserError("uiat report needs run folders: uiat report RUN RUN.")
     if options.pictures < 0:

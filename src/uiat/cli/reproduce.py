@@ -4,18 +4,19 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-import tyro
-
-from uiat.cli.options import REGISTRY, check_folder, suggest
+from uiat.cli.options import check_folder, parse_options, suggest
 from uiat.cli.reproduce_job import CLAIMS, Job, Reproduce, job_command, plan_job
 from uiat.cli.reproduce_output import print_plan, write_outputs
 from uiat.engine.signals import StopSignal
 from uiat.plugins import Import, import_words
 from uiat.progress import print_message
 from uiat.reproduce.cell import Store
+from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.runner import Runner, Stopped
 from uiat.reproduce.workers import PLAN, read_plan, run_workers, submit, worker_gpus
 
+EXAMPLES = ("uiat reproduce table1 --scale cpu --plan", "uiat reproduce claims --scale cpu")
+MOST_USED = ("--scale", "--seeds", "--only", "--plan", "--out", "--jobs", "--device", "--data-dir")
 STOPPED = os.EX_TEMPFAIL
 """The exit code (75) of a `--cell` command that was stopped: no scheduler should take it for done."""
 
@@ -24,8 +25,8 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     """Run the command; a worker process, which gets the imports, too, makes the runs that its parent has planned."""
     if PLAN in os.environ:
         return work(Path(os.environ[PLAN]))
-    with REGISTRY:
-        options = tyro.cli(Reproduce, args=args, prog="uiat reproduce", description=Reproduce.__doc__)
+    names = f"Tables and figures: {', '.join(EXPERIMENTS)}."
+    options = parse_options(Reproduce, args, "uiat reproduce NAME…", EXAMPLES, about=names, most_used=MOST_USED)
     options = replace(options, imports=imports)
     job = plan_job(options)
     if options.plan:

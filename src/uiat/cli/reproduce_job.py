@@ -26,8 +26,7 @@ class Reproduce:
     """Reproduce the paper's tables and figures, or decide its claims from finished runs."""
 
     names: tyro.conf.Positional[tuple[str, ...]] = ()
-    """table1 … table6, fig1 … fig5, figS1, figS2, table1-last, fronts, questions, plus, tuning; `all` makes
-    everything; `claims` reads finished runs only."""
+    """Tables and figures; `all` makes everything, `claims` reads finished runs only."""
     scale: Literal["smoke", "cpu", "paper"] = "smoke"
     """smoke: digits, minutes; cpu: CIFAR-10 at 16×16 and a small network; paper: the paper's settings, for a GPU."""
     seeds: int | None = None

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from uiat.cli.options import REGISTRY
+from uiat.cli.options import parse_options
 from uiat.errors import UserError
 from uiat.progress import PipeSafeConsole, clock_time
 from uiat.report.page.runs import Run, read_runs
@@ -20,6 +20,8 @@ LEVELS = "▁▂▃▄▅▆▇█"
 BAR = 60
 """Characters of the progress bar."""
 SHOWN = {"val_natural": "natural", "val_robust": "attacked", "train_accuracy": "training", "loss": "loss"}
+
+EXAMPLES = ("uiat watch runs/mine", "uiat watch runs/mine --once")
 
 
 @dataclass(frozen=True)
@@ -36,8 +38,7 @@ class WatchOptions:
 
 def main(args: list[str]) -> int:
     """Run the command."""
-    with REGISTRY:
-        options = tyro.cli(WatchOptions, args=args, prog="uiat watch", description=WatchOptions.__doc__)
+    options = parse_options(WatchOptions, args, "uiat watch RUN", EXAMPLES)
     if not 0.1 <= options.every <= 3600:
         raise UserError(f"--every is {options.every}: give 0.1 to 3600 seconds.")
     (run, *others) = read_runs([options.run])

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from uiat.data import cifar, custom, grey, npz, svhn
+from uiat.data import cifar, custom, grey, in_memory, npz, svhn
 from uiat.data.data_config import DataConfig
 from uiat.data.fetch import data_folder
 from uiat.data.images import SPLIT_SEED, Images, Parts, default_validation, hold_out, resize, stratified
@@ -90,6 +90,11 @@ def read_source(config: DataConfig, data_dir: str | None = None, *, quiet: bool 
         raise UserError(f"no data set is given: give --data with {custom.FORMS}.")
     if custom.is_custom(config.name):
         return custom.read_custom(config, data_dir, quiet=quiet)
+    if config.name == in_memory.IN_MEMORY:
+        raise UserError(
+            "the images were given to uiat.fit in memory: call it again with the same arguments to resume its run, or "
+            f"give --data with {custom.FORMS}."
+        )
     raise unknown("data set", config.name, SOURCES, others=custom.list_candidates(), advice=f"or give {custom.FORMS}.")
 
 

@@ -86,7 +86,7 @@ def _lacks(path: Path, name: str) -> UserError:
     return UserError(f"{path} has no array `{name}`: save it with np.savez(path, image=…, label=…).")
 
 
-def to_channels_first(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
+def to_channels_first(path: Path | str, image: NDArray[Any]) -> NDArray[np.uint8]:
     """Convert images of any supported layout and type to uint8 (N, C, H, W)."""
     if image.ndim == 3:
         image = image[..., None]
@@ -106,7 +106,7 @@ def to_channels_first(path: Path, image: NDArray[Any]) -> NDArray[np.uint8]:
         raise UserError(f"`image` of {path} {error}.") from None
 
 
-def labels(path: Path, label: NDArray[Any], count: int) -> NDArray[np.integer]:
+def labels(path: Path | str, label: NDArray[Any], count: int) -> NDArray[np.integer]:
     """Return the labels, checked to be one integer from 0 for each of `count` images."""
     if label.dtype.kind not in "iu":
         raise UserError(f"`label` of {path} is {label.dtype}: give integers from 0.")

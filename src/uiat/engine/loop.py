@@ -91,6 +91,8 @@ def _train(
     loader = build_loader(config, splits.train, device, splits.generated)
     steps = loader.steps_per_epoch
     done = (state.epoch - 1) * steps + state.step
+    if is_main():
+        run.reopen(plan.epochs)
     began = saved = time.monotonic() - state.seconds
 
     def save() -> None:

@@ -92,7 +92,12 @@ def build_state(
     fast = speed_up(model, trial, fold=plan.fast, compile=plan.compile, channels_last=plan.in_channels_last)
     method = config.method.build(data, seed=config.seed, helper=helper).to(device)
     optimizer = make_optimizer(
-        model, plan.momentum, plan.weight_decay, nesterov=plan.nesterov, decay_norm=plan.decay_norm
+        model,
+        plan.momentum,
+        plan.weight_decay,
+        nesterov=plan.nesterov,
+        decay_norm=plan.decay_norm,
+        name=plan.optimizer,
     )
     average = AveragedWeights(model, plan.averaging.decay) if plan.averaging.enabled else None
     torch.manual_seed(derive(config.seed, "layers"))  # for layers that draw on their own, such as dropout
@@ -195,7 +200,7 @@ def get_helper(
         saved = helper_run.read_config()
         if saved.model != config.model:  # it may name code that only the folder names
             raise UserError(f"{helper_run.config} has another network than {run.config}: move {run.helper} away.")
-        if not train(saved, helper_run):
+        if not train(replace(saved, model=config.model), helper_run):  # equal, and it may hold a network in memory
             return False, None
     return True, _load(config, helper_run.weights(), data, device)
 

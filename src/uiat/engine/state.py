@@ -182,16 +182,18 @@ class State:
 
     def _load_optimizer(self, saved: dict[str, Any]) -> None:
         """Load the optimiser's buffers and its last learning rate and momentum; other options are configured."""
-        moving = ("params", "lr", "momentum")
+        moving = ("params", "lr", "momentum", "betas")
         options = [{k: v for k, v in group.items() if k not in moving} for group in self.optimizer.param_groups]
         self.optimizer.load_state_dict(saved)
         for group, own in zip(self.optimizer.param_groups, options, strict=True):
-            check_record(group, {"lr": float, "momentum": float})
+            check_record(group, {"lr": float, "momentum": float, "betas": tuple[float, float]})
             group.update(own)
         for parameter, gathered in self.optimizer.state.items():
-            buffer = gathered.get("momentum_buffer")
-            if buffer is not None and (buffer.shape != parameter.shape or buffer.dtype != parameter.dtype):
-                raise ValueError("the momentum buffers do not match the network")
+            for name, buffer in gathered.items():
+                if name == "step":  # on the CPU, as torch creates it: on a GPU, every step would wait for it
+                    gathered[name] = buffer.cpu().reshape(())
+                elif buffer is not None and (buffer.shape != parameter.shape or buffer.dtype != parameter.dtype):
+                    raise ValueError("the buffers of the optimiser do not match the network")
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Resume from a saved state."""

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from uiat.config import AWP
+from uiat.config import AWP, OptimizerName
 from uiat.distributed import world
 from uiat.engine.guards import Fault, find_fault
 from uiat.engine.state import State
@@ -19,6 +19,8 @@ from uiat.types import Batch, Clock, Loss, View
 SETTLING = 20
 """Consecutive steps that the fp16 scaler may skip: from its first scale, 2¹⁶, it takes 16 halvings to 1."""
 
+ADAM_BETA2 = 0.999
+"""β₂ of AdamW, torch's default."""
 NORM_LAYERS = (_NormBase, nn.LayerNorm, nn.GroupNorm)
 """Normalisation layers; `_NormBase` is the base of BatchNorm and InstanceNorm."""
 
@@ -89,14 +91,14 @@ def _perturbed(state: State, views: Sequence[View], clock: Clock, awp: AWP) -> A
 
 
 def _update(state: State, lr: float, momentum: float | None) -> bool:
-    """Update the weights, with SGD's current momentum unless one is given; return whether they were updated.
+    """Update the weights, with the current momentum unless one is given; return whether they were updated.
 
     In fp16 a gradient may be infinite: the scaler then skips the step and reduces its scale.
     """
     for group in state.optimizer.param_groups:
         group["lr"] = lr
         if momentum is not None:
-            group["momentum"] = momentum
+            group |= {"betas": (momentum, group["betas"][1])} if "betas" in group else {"momentum": momentum}
     before = state.scaler.get_scale()
     state.scaler.step(state.optimizer)
     state.scaler.update()
@@ -111,16 +113,26 @@ def _is_stuck(state: State) -> bool:
 
 
 def make_optimizer(
-    model: nn.Module, momentum: float, weight_decay: float, *, nesterov: bool = True, decay_norm: bool = True
-) -> torch.optim.SGD:
-    """Return SGD, by default with Nesterov momentum as in A.2; the learning rate is set at every step."""
+    model: nn.Module,
+    momentum: float,
+    weight_decay: float,
+    *,
+    nesterov: bool = True,
+    decay_norm: bool = True,
+    name: OptimizerName = "sgd",
+) -> torch.optim.Optimizer:
+    """Return SGD, by default with Nesterov momentum as in A.2, or AdamW; the learning rate is set at every step."""
     norms = {p for m in model.modules() if isinstance(m, NORM_LAYERS) for p in m.parameters(recurse=False)}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     groups = [{"params": trained}]
     if not decay_norm:
         groups = [{"params": [p for p in trained if p not in norms]}, {"params": [p for p in trained if p in norms]}]
-    nesterov = nesterov and momentum > 0
-    optimizer = torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
+    optimizer: torch.optim.Optimizer
+    if name == "adamw":
+        optimizer = torch.optim.AdamW(groups, lr=0.0, betas=(momentum, ADAM_BETA2), weight_decay=weight_decay)
+    else:
+        nesterov = nesterov and momentum > 0
+        optimizer = torch.optim.SGD(groups, lr=0.0, momentum=momentum, nesterov=nesterov, weight_decay=weight_decay)
     for group in optimizer.param_groups[1:]:
         group["weight_decay"] = 0.0
     return optimizer

@@ -14,7 +14,7 @@ from uiat.errors import UserError, unknown
 from uiat.fields import optional_in_key
 from uiat.models import networks
 from uiat.models.features import penultimate
-from uiat.models.imported import Imported, import_model
+from uiat.models.imported import Imported, InMemory, import_model
 from uiat.models.networks import Normalize
 from uiat.models.normalization import InputStatistics
 from uiat.types import DataSpec
@@ -24,6 +24,7 @@ __all__ = [
     "LARGEST",
     "MODELS",
     "Imported",
+    "InMemory",
     "ModelConfig",
     "NetworkOptions",
     "Normalize",

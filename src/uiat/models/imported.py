@@ -1,10 +1,12 @@
-"""Custom classifiers, named as `module:callable`, or as a network of a library."""
+"""Custom classifiers: named as `module:callable`, as a network of a library, or given as a module in memory."""
 
+import hashlib
 import inspect
+from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import nn
 
@@ -87,3 +89,27 @@ def import_model(target: str) -> Imported:
     """Return the configuration of a custom network; one of a library normalises as its own configuration says."""
     known = input_format(target)
     return Imported(target, mean=known.mean, std=known.std)
+
+
+@dataclass(frozen=True)
+class InMemory(Imported):
+    """A network that was given to `uiat.fit`; read from a run, it is a custom network of this name."""
+
+    tensors: str = ""
+    """Digest of the names, shapes and types of its weights."""
+    network: ClassVar[nn.Module | None] = None
+    """The network, with the initial weights of the run; set by `of`, and not part of the configuration."""
+
+    @staticmethod
+    def of(network: nn.Module) -> "InMemory":
+        """Return the configuration of a network."""
+        facts = [f"{name} {tensor.dtype} {tuple(tensor.shape)}" for name, tensor in network.state_dict().items()]
+        kind = type(network)
+        digest = hashlib.sha256("\n".join(facts).encode()).hexdigest()
+        described = InMemory(f"{kind.__module__}:{kind.__qualname__}", tensors=digest)
+        object.__setattr__(described, "network", network)
+        return described
+
+    def build(self, data: DataSpec) -> nn.Module:
+        """Return a copy of the network; if only its name is known, import it."""
+        return super().build(data) if self.network is None else deepcopy(self.network)

@@ -1,7 +1,12 @@
-"""Methods at another perturbation radius."""
+"""Methods and configurations at another perturbation radius."""
 
 from dataclasses import fields, is_dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
+
+from uiat.attacks import norm_of
+from uiat.config import AnyConfig
+from uiat.errors import UserError
+from uiat.fields import check_radius
 
 SCALED_FIELDS = ("eps", "step")
 _Part = TypeVar("_Part")
@@ -20,3 +25,22 @@ def at_radius(part: _Part, eps: float, of: float = 8 / 255) -> _Part:
         elif is_dataclass(value):
             changes[field.name] = at_radius(value, eps, of)
     return replace(part, **changes)  # type: ignore[type-var]
+
+
+def with_radius(config: AnyConfig, eps: float, name: str = "--eps") -> AnyConfig:
+    """Return a configuration at another ε, with radii and step sizes of attack and inverse (α, ε', α') scaled along.
+
+    `name` is that of the argument in error messages.
+    """
+    method: Any = config.method
+    attack = config.method.attack
+    check_radius(name, eps, norm_of(attack))
+    if attack is None:
+        return replace(config, validate=replace(config.validate, eps=eps))
+    if not attack.eps:
+        raise UserError(
+            f"{name} scales all radii and step sizes, but the method's ε is 0: give --method.attack.eps and the others."
+        )
+    method = at_radius(method, eps, attack.eps)
+    method = replace(method, attack=replace(method.attack, eps=eps))  # without the rounding of the scaling
+    return replace(config, method=method, validate=at_radius(config.validate, eps, attack.eps))

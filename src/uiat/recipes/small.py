@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from uiat.config import AnyConfig, Config, Schedule, Training, Validation
 from uiat.data.data_config import DataConfig
-from uiat.methods import Natural, get_method
-from uiat.models import MODELS
+from uiat.methods import MethodConfig, Natural, get_method
+from uiat.models import MODELS, ModelConfig
 from uiat.recipes.radius import at_radius
 
 DIGITS_EPS = 0.2
@@ -52,7 +52,12 @@ def _small(data: DataConfig, method: str, *, eps: float, training: Training) -> 
 
 def custom(model: str, method: str) -> AnyConfig:
     """Custom images (`--data PATH`): ε = 8/255, 30 epochs, batch 64, one cycle to 0.1."""
-    part, training = get_method(method), Training(epochs=30, batch_size=64, log_every=10)
-    if isinstance(part, Natural):
+    return custom_run(MODELS[model], get_method(method))
+
+
+def custom_run(model: ModelConfig, method: MethodConfig) -> AnyConfig:
+    """Return the configuration for custom images."""
+    training = Training(epochs=30, batch_size=64, log_every=10)
+    if isinstance(method, Natural):
         training = replace(training, select="natural")
-    return Config(DataConfig(name=""), MODELS[model], part, training, Validation())
+    return Config(DataConfig(name=""), model, method, training, Validation())

@@ -15,6 +15,7 @@ from uiat.config import AnyConfig, from_json, to_json
 from uiat.data import Splits
 from uiat.distributed import world
 from uiat.errors import UserError
+from uiat.runs.extension import obstacle
 from uiat.runs.identity import check_same, identity, known_places
 from uiat.runs.result_card import environment
 from uiat.runs.run_folder import RunFolder
@@ -68,7 +69,7 @@ class Provenance:
             return f"{path} is of an earlier version of uiat: it is not compared with {self.run.config} and the data"
         try:
             config, settings = _normal(before["config"]), _leaves(before["settings"])
-            self._check(before, config, path)
+            self._check(before, {**config, **self._extension(before["config"], saved)}, path)
             changes = {**_changes(config, _leaves(self.content["config"])), **_changes(settings, self._settings())}
             self.resumed = [*before["resumed"]]
         except (KeyError, TypeError, AttributeError, RecursionError):
@@ -76,6 +77,13 @@ class Provenance:
         if changes:
             self.resumed.append({"epoch": saved["epoch"], "step": saved["step"], "changes": changes})
         return ""
+
+    def _extension(self, before: dict[str, Any], saved: dict[str, Any]) -> dict[str, int]:
+        """Return the number of epochs if it is larger than that of a checkpoint, and its past does not depend on it."""
+        epochs, done = self.config.train.epochs, saved["epoch"] - (saved["step"] == 0)
+        earlier = from_json(before)
+        extends = epochs > earlier.train.epochs and not obstacle(earlier, epochs, done)
+        return {"train.epochs": epochs} if extends else {}
 
     def _settings(self) -> dict[str, Any]:
         return _leaves(self.content["settings"])
@@ -111,10 +119,15 @@ def edited_since(config: AnyConfig, card: dict[str, Any]) -> str:
     return f"config.json was edited after the training: {values}" if values else ""
 
 
-def _differing(before: dict[str, Any], now: dict[str, Any], file: str) -> str:
-    """Name the fields that decide a result and differ from those in a file, with both values."""
+def config_differences(before: AnyConfig, now: AnyConfig, there: str, here: str) -> str:
+    """Name the fields that decide a result and differ between two configurations, with both values and places."""
+    return _differing(_leaves(to_json(before)), _leaves(to_json(now)), there, here)
+
+
+def _differing(before: dict[str, Any], now: dict[str, Any], there: str, here: str = "config.json") -> str:
+    """Name the fields that decide a result and differ between two places, with both values."""
     fixed = {name: pair for name, pair in _changes(before, now).items() if name not in CHANGEABLE}
-    values = [f"{name} is {a!r} in {file} and {b!r} in config.json" for name, (a, b) in fixed.items()]
+    values = [f"{name} is {a!r} in {there} and {b!r} in {here}" for name, (a, b) in fixed.items()]
     more = f"; and {len(values) - _NAMED} more" if len(values) > _NAMED else ""
     return f"{'; '.join(values[:_NAMED])}{more}"
 

@@ -189,16 +189,7 @@ class RunFolder:
 
     def read_imports(self) -> tuple[Import, ...]:
         """Return the custom modules that the run was created with."""
-        saved = read_json(self.config)
-        entries = saved.get(IMPORTS, []) if isinstance(saved, dict) else []
-        try:
-            if not all(isinstance(text, str) for entry in entries for text in entry.values()):
-                raise TypeError
-            return tuple(Import(**entry) for entry in entries)
-        except (TypeError, AttributeError):
-            raise UserError(
-                f"the imports in {self.config} are not a list of names and folders: correct them."
-            ) from None
+        return parse_imports(read_json(self.config), self.config)
 
     def change_config(self, config: AnyConfig, imports: tuple[Import, ...]) -> None:
         """Replace the configuration for the rest of the run."""
@@ -250,6 +241,16 @@ class RunFolder:
         for part in ("train", "validation", "test"):
             check_types(self.data, known.get(part, {}), {"images": int, "digest": str})
         return known
+
+    def reopen(self, epochs: int) -> None:
+        """Remove the result of a training with fewer epochs from the card, before the run trains further ones."""
+        before = self.read_card().get("config", {}).get("train", {})
+        if not fits(before, dict[str, Any]) or before.get("epochs", epochs) == epochs:
+            return
+        with self.changed_card() as card:
+            kept = {"schema": card["schema"], "evaluations": card["evaluations"]}
+            card.clear()
+            card.update(kept)
 
     @contextmanager
     def changed_card(self) -> Iterator[dict[str, Any]]:
@@ -377,6 +378,17 @@ def _content(config: AnyConfig, imports: tuple[Import, ...], run_id: str | None)
     """Return the content of config.json: the configuration, the run id and the imports."""
     beside = {RUN_ID: run_id, IMPORTS: [asdict(entry) for entry in imports]}
     return {**to_json(config), **{name: value for name, value in beside.items() if value}}
+
+
+def parse_imports(saved: Any, file: Path) -> tuple[Import, ...]:
+    """Return the custom modules that a configuration from a file names."""
+    entries = saved.get(IMPORTS, []) if isinstance(saved, dict) else []
+    try:
+        if not all(isinstance(text, str) for entry in entries for text in entry.values()):
+            raise TypeError
+        return tuple(Import(**entry) for entry in entries)
+    except (TypeError, AttributeError):
+        raise UserError(f"the imports in {file} are not a list of names and folders: correct them.") from None
 
 
 def _is_beside(target: str) -> bool:

@@ -16,7 +16,7 @@ from uiat import data, models
 from uiat.attacks import PGD
 from uiat.config import AnyConfig, model_from_json
 from uiat.errors import UserError, first_line
-from uiat.models import LARGEST, Imported, ModelConfig, NetworkOptions
+from uiat.models import LARGEST, Imported, InMemory, ModelConfig, NetworkOptions
 from uiat.paths import suggest_path, user_path
 from uiat.plugins import unnamed
 from uiat.runs import hub
@@ -152,7 +152,7 @@ def _decode(path: Path, saved: dict[str, Any]) -> Exported:
 def choose_model(described: ModelConfig, given: str, place: Path, flag: str = "--model") -> ModelConfig:
     """Return the network that the user gave, else the `described` one; code is imported only if the user names it."""
     target = described.target if isinstance(described, Imported) else ""
-    if given and given != target:
+    if given and (given != target or isinstance(described, InMemory)):
         return models.get_model(given)
     if given != target:
         shown = target[:100]

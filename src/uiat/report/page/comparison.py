@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
+from uiat.config import to_json
 from uiat.errors import UserError
-from uiat.escaping import csv_cell, markdown
+from uiat.escaping import csv_cell
 from uiat.evaluation.verdicts import Paired, compare_verdicts
 from uiat.fields import show_number
 from uiat.progress import clock_time
@@ -130,27 +131,36 @@ def _row(run: Run, threat: Threat | None, best: Evaluation | None, data: tuple[A
         notes.append("not evaluated")
     elif robust is None and threat is not None:
         notes.append(f"not evaluated with {show_threat(threat)}")
-    pair = None
-    if not first and robust and best:
-        if robust.images != best.images:
-            notes.append("evaluated on other images than the first: no paired test")
-        elif robust.verdicts is None or best.verdicts is None:
-            notes.append("its card has no verdicts: evaluate again for a paired test")
-        else:
-            pair = compare_verdicts(robust.verdicts, best.verdicts)
-    return Row(run, natural, robust, pair, tuple(notes))
+    pair, reason = (None, "") if first else paired_test(robust, best)
+    return Row(run, natural, robust, pair, (*notes, *filter(None, [reason])))
+
+
+def paired_test(robust: Evaluation | None, best: Evaluation | None) -> tuple[Paired | None, str]:
+    """Return the paired test of two runs on the same images, or `None` and why there is none."""
+    if robust is None or best is None:
+        return None, ""
+    if robust.images != best.images:
+        return None, "evaluated on other images than the first: no paired test"
+    if robust.verdicts is None or best.verdicts is None:
+        return None, "its card has no verdicts: evaluate again for a paired test"
+    return compare_verdicts(robust.verdicts, best.verdicts), ""
 
 
 def _seeds(rows: Sequence[Row]) -> Iterable[str]:
     groups: dict[str, list[Row]] = {}
     for row in rows:
-        groups.setdefault(str({k: v for k, v in flatten(row.run.saved).items() if k != "seed"}), []).append(row)
+        groups.setdefault(setting_key(row.run), []).append(row)
     for group in groups.values():
         accuracies = {row.run.saved.get("seed"): 100 * row.robust.accuracy for row in group if row.robust}
         if len(accuracies) > 1:
             names, values = ", ".join(row.run.name for row in group), list(accuracies.values())
             spread = f"robust {mean(values):.2f} ± {stdev(values):.2f} % (mean, sd)"
             yield f"{names}: {len(accuracies)} seeds of one setting, {spread}"
+
+
+def setting_key(run: Run) -> str:
+    """Return a text that runs share which differ only in their seed; fields that a version added are not compared."""
+    return str({k: v for k, v in flatten(to_json(run.config, key=True)).items() if k != "seed"})
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -201,18 +211,24 @@ def percent(evaluation: Evaluation | None) -> str:
 
 def cells(row: Row) -> list[str]:
     """Return the cells of a run in the table."""
-    pair, run = row.paired, row.run
-    minus = f"{100 * pair.difference:+.2f} [{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]" if pair else NONE
+    run = row.run
     return [
         run.name,
         run.method,
         percent(row.natural),
         percent(row.robust),
-        minus.replace("-", "−"),
-        show_p(pair.p) if pair else NONE,
+        *show_difference(row.paired),
         clock_time(run.seconds) if run.seconds else NONE,
         show_count(run.passes) if run.passes else NONE,
     ]
+
+
+def show_difference(pair: Paired | None) -> tuple[str, str]:
+    """Format a paired difference in points with its interval, and its p-value."""
+    if pair is None:
+        return NONE, NONE
+    minus = f"{100 * pair.difference:+.2f} [{100 * pair.low:+.1f}, {100 * pair.high:+.1f}]"
+    return minus.replace("-", "−"), show_p(pair.p)
 
 
 def show_p(p: float) -> str:
@@ -250,27 +266,6 @@ def comparison_csv(comparison: RunComparison) -> str:
     return file.getvalue()
 
 
-def comparison_markdown(comparison: RunComparison) -> str:
-    """Return the comparison as Markdown: the table, the settings that differ, and the notes."""
-    lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS)), *(_line(_named(cells(row))) for row in comparison.rows)]
-    lines += ["", f"robust: {markdown(comparison.title)}"]
-    if comparison.differences:
-        heads = ["setting", *(row.run.name for row in comparison.rows)]
-        lines += ["", _line(map(markdown, heads)), _line(["---"] * len(heads))]
-        lines += [_line(map(markdown, (name, *values))) for name, values in comparison.differences.items()]
-    lines += ["", *(f"- {markdown(note)}" for note in notes(comparison))] if notes(comparison) else []
-    return "\n".join(lines) + "\n"
-
-
 def notes(comparison: RunComparison) -> list[str]:
     """Return the caveats about all runs, and the summaries over seeds."""
     return [*(f"{row.run.name}: {note}" for row in comparison.rows for note in row.notes), *comparison.seeds]
-
-
-def _line(texts: Iterable[str]) -> str:
-    return "| " + " | ".join(texts) + " |"
-
-
-def _named(texts: list[str]) -> list[str]:
-    """Escape the first two cells of a run, its name and its method; the others are numbers."""
-    return [*map(markdown, texts[:2]), *texts[2:]]
