@@ -79,6 +79,25 @@ def takeaways(runs: Published, found: Found) -> list[str]:
     return [_whether(runs, steps[OVER_SAT]), _because(runs, steps)]
 
 
+def short_takeaway(runs: Published, found: Found) -> str:
+    """Return both sentences as one, without intervals."""
+    steps = {step.part: found[step] for step in STEPS[:4]}
+    whole = steps[OVER_SAT]
+    sides = [_values(whole, where) for where in ("above", "below")]
+    if not any(sides):
+        return f"UIAT against SAT: no effect shown{_so_far(runs, whole)}."
+    parts: dict[str, list[str]] = {"robustness comes from": [], "no effect shown": []}
+    for part, name in NAMES.items():
+        robust = {column: steps[part][column] for column in ROBUST_COLUMNS if column in steps[part]}
+        parts["robustness comes from" if _values(robust, "above") else "no effect shown"].append(name)
+    why = "; ".join(f"{verb}: {', '.join(names)}" for verb, names in parts.items() if names)
+    return f"UIAT against SAT, in points: {', '.join(filter(None, sides))}; {why}{_so_far(runs, whole)}."
+
+
+def _values(own: dict[str, Difference], where: str) -> str:
+    return ", ".join(f"{ATTACK_NAMES[c]} {100 * d.value:+.1f}" for c, d in own.items() if side(d) == where)
+
+
 def _whether(runs: Published, own: dict[str, Difference]) -> str:
     above, below, open_ = (_named(own, where) for where in ("above", "below", NO_DIFFERENCE))
     if not above and not below and not open_:

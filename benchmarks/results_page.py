@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from benchmarks.results_claims import judged, tally, verdicts
-from benchmarks.results_opening import candidates, draw_forest, found_steps, opening, passes, takeaways
+from benchmarks.results_opening import candidates, draw_forest, found_steps, opening, passes, short_takeaway
 from benchmarks.results_pairs import (
     ATTACK_NAMES,
     Published,
@@ -246,12 +246,10 @@ def readme(runs: Published) -> str:
     """Return README with the takeaways and a narrow Table 1 for CIFAR-10 between the marks."""
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    sentences = (f"**{sentence}**" for sentence in takeaways(runs, found_steps(runs)))
+    sentence = wrapped(f"**{short_takeaway(runs, found_steps(runs))}**")
     picture = f"![{EXPERIMENTS['fig2'](runs.scale).title}]({PAGE.parent.name}/{PICTURES}/fig2.svg)"
-    text = [*sentences, "3,000 training images of CIFAR-10 at 16×16, ε = 8/255; passes: per image and epoch; APGD:"]
-    text[-1] += " APGD-CE + APGD-T."
-    parts = [line for sentence in text for line in (wrapped(sentence), "")]
-    return "\n".join([before + BEGIN, *parts, *readme_table(runs), "", picture, "", wrapped(falls(runs)), END]) + after
+    parts = [before + BEGIN, sentence, "", *readme_table(runs), "", picture, "", wrapped(falls(runs)), END]
+    return "\n".join(parts) + after
 
 
 def readme_table(runs: Published) -> list[str]:
@@ -262,8 +260,11 @@ def readme_table(runs: Published) -> list[str]:
         values = [reading.values(Cell(config), runs.out, runs.seeds) for reading in columns]
         if any(values):
             rows[name] = [spread(own) for own in values] + [f"{passes(config):.1f}"]
-    heads = [*(ATTACK_NAMES[column] for column in README_COLUMNS), "passes"]
-    lines = [f"| method | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(heads)]
+    heads = [*(ATTACK_NAMES[column] for column in README_COLUMNS), "passes an image"]
+    lines = [
+        f"| {runs.scale.data['CIFAR-10'].removeprefix(f'{runs.scale.name}: ')} | {' | '.join(heads)} |",
+        "| --- |" + " ---: |" * len(heads),
+    ]
     return lines + [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
 
 
@@ -280,11 +281,9 @@ def falls(runs: Published) -> str:
     for name, method in (("SAT", "sat"), ("one-off UIAT", "uiat-oneoff")):
         stores = seed_stores(learning_cell(runs.scale, method), runs.out, runs.seeds)
         fall = [100 * float(fall_from_best(read_learning(store.run.path)["test robust"]).mean()) for store in stores]
-        parts += [f"{name} by {mean(fall):.1f} ({many_seeds([len(fall)])})"] if fall else []
-    text = (
-        "Over twice the epochs, accuracy under PGD-20 on test images falls from its best epoch to the last, in points"
-    )
-    return f"{text}: {', '.join(parts)}. The best epoch is chosen on one half of the images and measured on the other."
+        parts += [f"{name} {mean(fall):.1f} ({many_seeds([len(fall)])})"] if fall else []
+    text = "Fall of accuracy under PGD-20 from its best epoch to the last, over twice the epochs"
+    return f"{text}: {', '.join(parts)}."
 
 
 if __name__ == "__main__":

@@ -8,11 +8,13 @@ from benchmarks.results_opening import (
     INVERSE_STEP,
     KL_STEP,
     MOMENTUM_STEP,
+    NAMES,
     STEPS,
     draw_forest,
     found_steps,
     opening,
     parts_table,
+    short_takeaway,
     takeaways,
     which_method,
 )
@@ -72,6 +74,11 @@ def test_the_second_sentence_names_the_part_that_adds_something(part: str, tmp_p
     for step, text in found.items():
         assert ("adds PGD-20 +20.0" in text) == (step == names[part]), text
         assert ("no effect, none larger than 0." in text) == (step != names[part]), text
+    short = short_takeaway(runs, found_steps(runs))
+    assert "PGD-20 +20.0" in short
+    comes, _, open_ = short.partition("no effect shown")
+    assert NAMES[names[part]] in comes
+    assert NAMES[names[part]] not in open_
 
 
 def test_without_enough_seeds_the_page_says_so_and_names_the_command(tmp_path: Path) -> None:
