@@ -282,7 +282,7 @@ def falls(runs: Published) -> str:
         stores = seed_stores(learning_cell(runs.scale, method), runs.out, runs.seeds)
         fall = [100 * float(fall_from_best(read_learning(store.run.path)["test robust"]).mean()) for store in stores]
         parts += [f"{name} {mean(fall):.1f} ({many_seeds([len(fall)])})"] if fall else []
-    text = "Fall of accuracy under PGD-20 from its best epoch to the last, over twice the epochs"
+    text = "Fall of accuracy under PGD-20 over twice the epochs, from its best epoch to the last"
     return f"{text}: {', '.join(parts)}."
 
 
