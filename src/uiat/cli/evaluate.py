@@ -195,7 +195,9 @@ def _write(
     if run is not None and not run.is_writable():
         note = f"note: {run.path} cannot be written; the result is only in {options.json}"
         notices.print(note, markup=False, soft_wrap=True)
-    elif run is not None:
+    elif run is not None and run.is_published and not options.json:
+        notices.print("note: the run is published, so the result is not kept: give --json FILE", markup=False)
+    elif run is not None and not run.is_published:
         add_evaluation(run, card, {found.attack: pack_verdicts(found.correct) for found in result.values()})
     if options.json and alone:
         write_output(options.json, json_text(card))

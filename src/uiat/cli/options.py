@@ -301,9 +301,9 @@ def check_run_links(path: Path) -> None:
 
 def out_folder(subject: LoadedSubject, out: str | None, name: str) -> Path:
     """Return a command's output folder, which is writable: `out`, else `name` in the run folder or here."""
-    default = subject.run.path / name if subject.run is not None else Path(name)
-    folder = Path(out) if out else default
-    if subject.run is not None and not out:
+    inside = subject.run is not None and not subject.run.is_published
+    folder = Path(out) if out else subject.run.path / name if inside else Path(name)
+    if inside and not out:
         subject.run.check_links()
     check_folder(folder)
     return folder
