@@ -46,7 +46,9 @@ def test_a_published_network_is_loaded_by_its_name_or_file(published: Path, made
     assert (published.parent / entry["file"]).resolve() == weights_file(published).resolve()
 
 
-def test_commands_take_a_published_network(published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_take_a_published_network(
+    published: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     before, card = published.read_bytes(), tmp_path / "card.json"
     assert call(capsys, "evaluate", str(published), "--attacks", "natural", "--json", str(card)).code == 0
     measured = json.loads(card.read_text("utf-8"))
@@ -54,9 +56,11 @@ def test_commands_take_a_published_network(published: Path, tmp_path: Path, caps
     own = Store(Cell(TINY.config("sat")), published.parents[1]).read(Attacked("natural", TINY.images, "last"))
     assert own is not None
     assert measured["weights_digest"] == own["weights_digest"]
-    picture = str(tmp_path / "curves.svg")
-    words = ["--n", "20", "--attack", "pgd-2", "--against", str(published), "--out", picture]
+    assert "not kept" in call(capsys, "evaluate", str(published), "--attacks", "natural").err
+    monkeypatch.chdir(tmp_path)
+    words = ["--n", "20", "--attack", "pgd-2", "--against", str(published)]
     assert call(capsys, "curves", str(published.with_suffix("")), *words).code == 0
+    assert (tmp_path / "curves").is_dir(), "beside what is read"
     assert call(capsys, "report", str(published), "--n", "20", "-o", str(tmp_path / "report.html")).code == 0
     assert published.read_bytes() == before
 
