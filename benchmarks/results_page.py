@@ -42,7 +42,9 @@ PICTURES = "pictures/results"
 """The folder of the figures, seen from the page."""
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """README's table is between these."""
-RUNS = Published(ROOT / "results" / "cpu", scales.get_scale("cpu"), seeds=5, least=scales.get_scale("cpu").seeds)
+FOLDER = ROOT / "results" / "cpu"
+CPU = replace(scales.get_scale("cpu"), finished_in=FOLDER)
+RUNS = Published(FOLDER, CPU, seeds=5, least=CPU.seeds)
 ORDER = ("fig2", "fronts", "plus", "questions", "tuning")
 """What comes after Table 1; the rest follows in the order of the paper."""
 MAIN = ("table1-last", "table1")
