@@ -279,13 +279,15 @@ def spread(values: Sequence[float]) -> str:
 
 def falls(runs: Published) -> str:
     """Say by how much robust accuracy falls after its best epoch over doubled epochs, for each method of Figure 2."""
-    parts = []
+    parts: list[str] = []
+    counts: set[int] = set()
     for name, method in (("SAT", "sat"), ("one-off UIAT", "uiat-oneoff")):
         stores = seed_stores(learning_cell(runs.scale, method), runs.out, runs.seeds)
         fall = [100 * float(fall_from_best(read_learning(store.run.path)["test robust"]).mean()) for store in stores]
-        parts += [f"{name} {mean(fall):.1f} ({many_seeds([len(fall)])})"] if fall else []
+        parts += [f"{name} {mean(fall):.1f}"] if fall else []
+        counts |= {len(fall)} if fall else set()
     text = "Fall of PGD-20 accuracy from its best epoch to the last, over twice the epochs"
-    return f"{text}: {', '.join(parts)}."
+    return f"{text}: {', '.join(parts)} points ({many_seeds(sorted(counts))})."
 
 
 if __name__ == "__main__":
