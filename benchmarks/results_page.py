@@ -164,7 +164,19 @@ def measured(filled: Filled) -> Filled:
     omitted = (
         f"{what} without finished runs are omitted: {'; '.join(names)}." for what, names in empty.items() if names
     )
-    return replace(filled, table=replace(table, entries=entries, notes=(*table.notes, *omitted)))
+    notes = (*table.notes, *seeds_of_rows(filled), *omitted)
+    return replace(filled, table=replace(table, entries=entries, notes=notes))
+
+
+def seeds_of_rows(filled: Filled) -> list[str]:
+    """Name how many seeds each row has, where rows differ: a mean over more seeds is not of the same runs."""
+    counts: dict[tuple[str, str], int] = {}
+    for entry, values in filled.numbers.items():
+        if entry.cell is not None:
+            row = (entry.section, entry.row)
+            counts[row] = max(len(values), counts.get(row, 0))
+    listed = (f"{filled.row_label(row)} ({count})" for row, count in counts.items())
+    return [f"Seeds of each row: {'; '.join(listed)}."] if len(set(counts.values())) > 1 else []
 
 
 def drawable(runs: Published, figure: Figure) -> list[PlottedPoint]:
