@@ -156,8 +156,9 @@ def parts_table(runs: Published, found: Found) -> list[str]:
         lines.append(f"| {step.part} | {step.to} | {shown} | {seeds or 'no runs'} |")
     note = (
         "Paired differences in points with 95 % intervals over the seeds at which both runs are finished and over test "
-        "images; bold: the interval excludes 0 (nothing is corrected for the number of intervals). ε' = 0 takes the inverse adversary away, so that p = f(x); all else is "
-        f"equal, random draws included. Missing seeds are made by {_command(runs)}."
+        "images; bold: the interval excludes 0 (nothing is corrected for the number of intervals). ε' = 0 takes the "
+        "inverse adversary away, so that p = f(x); all else is equal, random draws included. Missing seeds are made by "
+        f"{_command(runs)}."
     )
     return [*lines, "", note, ""]
 
