@@ -2,14 +2,17 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from tests.support.calls import call
 from tests.support.tiny import trained
+from uiat.cli import main
+from uiat.cli.reproduce_job import Job
 from uiat.reproduce import scales
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments.selection import (
     BEYOND,
     GRID,
@@ -133,3 +136,22 @@ def test_a_plan_has_the_runs_that_follow(cpu: Scale, capsys: pytest.CaptureFixtu
     other = Cell(setting(cpu, "uiat", 2.0, 0.1).config)
     assert other.name in plan
     assert plan.count(f"{other.name} ·") == 1
+
+
+def test_one_command_makes_the_runs_that_follow(cpu: Scale, monkeypatch: pytest.MonkeyPatch) -> None:
+    """λ = 7, at the end of the grid, is the best: 14 follows, then the other rate of 7, and then nothing."""
+    made: list[list[tuple[float, float]]] = []
+
+    def make(job: Job, stop: object) -> dict[str, str]:
+        left = [cell for cell in job.cells if not Store(cell, job.out).trained]
+        configs: list[Any] = [cell.config for cell in left]
+        made.append([(config.method.lam, config.train.schedule.lr) for config in configs])
+        for lam, lr in made[-1]:
+            finish(cpu, "uiat", lam, 0.5 if lam == 7 else 0.2, lr)
+        return {}
+
+    monkeypatch.setattr("uiat.cli.reproduce.make", make)
+    monkeypatch.setattr("uiat.cli.reproduce.write_outputs", lambda job: [])
+    assert main(["reproduce", "selection", "--scale", "cpu", "--only", "uiat", "--out", str(cpu.finished_in)]) == 0
+    assert made == [[(lam, 0.2) for lam in GRID["uiat"]], [(14.0, 0.2)], [(7.0, 0.1)]]
+    assert selected(cpu, "uiat") == "lr 0.2, λ 7"
