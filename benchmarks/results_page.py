@@ -95,6 +95,13 @@ def setting(runs: Published) -> str:
     )
 
 
+def published_weights(runs: Published) -> list[str]:
+    """Name the networks whose weights are published; nothing if none are."""
+    names = sorted(file.stem for file in (runs.out / "weights").glob("*.safetensors"))
+    how = "`uiat.load` and the commands take the files of these runs ([reproduce.md](reproduce.md#published-runs))"
+    return [f"Weights of the last epoch are published for {', '.join(names)}; {how}.", ""] if names else []
+
+
 LATER_SEEDS = (
     "Figure 2 has more seeds than the other runs. They were added after its claim had been undecided with {least}, "
     "so its interval covers the truth somewhat less often than 95 %."
@@ -231,6 +238,7 @@ def page(runs: Published) -> str:
         *verdicts(findings),
         setting(runs),
         "",
+        *published_weights(runs),
         *main,
         *nearness(runs),
         *differences(runs),

@@ -11,6 +11,8 @@ import torch
 from safetensors.torch import load, load_file
 
 import uiat
+from benchmarks.results_page import published_weights
+from benchmarks.results_pairs import Published
 from tests.support.calls import call, refused
 from tests.support.tiny import TINY, tiny_scale
 from tools.publish_runs import publish, publish_all_weights
@@ -41,8 +43,9 @@ def test_a_published_network_is_loaded_by_its_name_or_file(published: Path, made
     expected = uiat.load(made / "runs" / published.stem, weights="last")(x)
     for source in (published, str(published.with_suffix(""))):
         for weights in ("best", "last"):
-            assert torch.equal(uiat.load(source, weights=weights)(x), expected)  # type: ignore[arg-type]
+            assert torch.equal(uiat.load(source, weights=weights)(x), expected)
     entry = json.loads(published.read_text("utf-8"))["weights"]
+    assert published.stem in "".join(published_weights(Published(published.parents[1], TINY, 1)))
     assert (published.parent / entry["file"]).resolve() == weights_file(published).resolve()
 
 
