@@ -1,11 +1,13 @@
 """The paper's claims on the results page: how many reproduced, and the numbers behind each."""
 
 from collections import Counter
+from pathlib import Path
 
 from benchmarks.results_pairs import Published
 from uiat.reproduce.claims import RULE, Claim, Finding, Verdict, decide, missing, overall, show_difference
 from uiat.reproduce.claims_list import all_claims
 
+PERFORMANCE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
 TITLES: dict[Verdict, str] = {
     "holds": "Reproduced",
     "does not hold": "Not reproduced at this scale",
@@ -44,6 +46,24 @@ def tally(findings: Decided) -> str:
     )
 
 
+def comparison_line(finding: Finding) -> str:
+    """Return a comparison with its difference and interval, and how large an effect can be if it is undecided."""
+    line = f"{finding.comparison.text}: {' '.join(show_difference(finding))}"
+    return f"{line}, {finding.bound}" if finding.bound else line
+
+
+def public_trades() -> str:
+    """Say how UIAT's time compares with that of TRADES as public code has it, from the table of the other page."""
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in PERFORMANCE.read_text("utf-8").splitlines()]
+    head = next(row for row in rows if "/ literal TRADES" in row)
+    (uiat,) = (row for row in rows if row[:1] == ["UIAT"] and len(row) == len(head))
+    times = sorted(uiat[k] for k, title in enumerate(head) if title == "/ literal TRADES")
+    return (
+        f"against TRADES as public code has it, which recomputes f(x) at every step: {' to '.join(times)} of its time "
+        "on ResNet-18 ([performance.md](performance.md)); the differences above are to our TRADES"
+    )
+
+
 def verdicts(findings: Decided) -> list[str]:
     """Return the claims by their verdict, with the numbers behind each comparison that was measured."""
     groups: dict[str, list[str]] = {title: [] for title in [*TITLES.values(), IMPOSSIBLE]}
@@ -52,7 +72,9 @@ def verdicts(findings: Decided) -> list[str]:
         why = missing(parts) if measured else ""
         title = title_of(parts)
         groups[title].append(f"- {claim.text} ({claim.where})" + (f": {why}." if why else "."))
-        groups[title] += [f"  - {each.comparison.text}: {' '.join(show_difference(each))}" for each in measured]
+        groups[title] += [f"  - {comparison_line(each)}" for each in measured]
+        if claim.name == "uiat-faster-than-trades":
+            groups[title] += [f"  - {public_trades()}"]
     lines = ["## What reproduced, and what did not", "", f"Differences are in points of percent. {RULE}", ""]
     for title, items in groups.items():
         if items or title in (TITLES["holds"], TITLES["does not hold"]):

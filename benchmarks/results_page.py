@@ -7,12 +7,23 @@ are drawn from them into docs/pictures/results.
 import re
 import textwrap
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 
 from benchmarks.results_claims import judged, tally, verdicts
-from benchmarks.results_pairs import Published, answers, beyond, differences, front_verdict, in_short, nearness
+from benchmarks.results_opening import candidates, draw_forest, found_steps, opening, passes, short_takeaway
+from benchmarks.results_pairs import (
+    ATTACK_NAMES,
+    Published,
+    answers,
+    beyond,
+    differences,
+    front_verdict,
+    in_short,
+    nearness,
+)
 from uiat.report.figure_style import save_figure
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
@@ -22,8 +33,8 @@ from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.figure import Figure, PlottedPoint
 from uiat.reproduce.measures import read_learning
 from uiat.reproduce.output import many_seeds
-from uiat.reproduce.table import Filled, Table, fill
-from uiat.reproduce.table_pages import show_entry, table_markdown
+from uiat.reproduce.table import Filled, Percent, Table, fill
+from uiat.reproduce.table_pages import table_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"
@@ -31,15 +42,19 @@ PICTURES = "pictures/results"
 """The folder of the figures, seen from the page."""
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """README's table is between these."""
-RUNS = Published(ROOT / "results" / "cpu", scales.get_scale("cpu"), seeds=5, least=scales.get_scale("cpu").seeds)
+FOLDER = ROOT / "results" / "cpu"
+CPU = replace(scales.get_scale("cpu"), finished_in=FOLDER)
+RUNS = Published(FOLDER, CPU, seeds=5, least=CPU.seeds)
 ORDER = ("fig2", "fronts", "plus", "questions", "tuning")
 """What comes after Table 1; the rest follows in the order of the paper."""
 MAIN = ("table1-last", "table1")
-COLUMNS = {"Natural": "Natural", "PGD": "PGD-20", "CW": "CW", "Robust": "APGD-CE + APGD-T", "AA": "AutoAttack"}
-"""README's columns, those in which every row is finished, and what README calls them."""
+README_COLUMNS = ("Natural", "PGD", "Robust")
+"""So few that the table fits on a phone."""
+FOREST = "parts.svg"
+"""The picture of what each part of UIAT adds."""
 WIDTH = 120
 
-INTRODUCTION = """# Results
+INTRODUCTION = """## How to read this page
 
 This page is written by `python -m benchmarks.results_page` from the cards and per-image verdicts in `results/cpu`; a
 test compares the two. Figures in parentheses are the paper's and belong to its own setting: ResNet-18 on all of
@@ -78,6 +93,13 @@ def setting(runs: Published) -> str:
         kernels=card["environment"]["kernels"],
         torch=card["environment"]["versions"]["torch"],
     )
+
+
+def published_weights(runs: Published) -> list[str]:
+    """Name the networks whose weights are published; nothing if none are."""
+    names = sorted(file.stem for file in (runs.out / "weights").glob("*.safetensors"))
+    how = "`uiat.load` and the commands take the files of these runs ([reproduce.md](reproduce.md#published-runs))"
+    return [f"Weights of the last epoch are published for {', '.join(names)}; {how}.", ""] if names else []
 
 
 LATER_SEEDS = (
@@ -149,7 +171,19 @@ def measured(filled: Filled) -> Filled:
     omitted = (
         f"{what} without finished runs are omitted: {'; '.join(names)}." for what, names in empty.items() if names
     )
-    return replace(filled, table=replace(table, entries=entries, notes=(*table.notes, *omitted)))
+    notes = (*table.notes, *seeds_of_rows(filled), *omitted)
+    return replace(filled, table=replace(table, entries=entries, notes=notes))
+
+
+def seeds_of_rows(filled: Filled) -> list[str]:
+    """Name how many seeds each row has, where rows differ: a mean over more seeds is not of the same runs."""
+    counts: dict[tuple[str, str], int] = {}
+    for entry, values in filled.numbers.items():
+        if entry.cell is not None:
+            row = (entry.section, entry.row)
+            counts[row] = max(len(values), counts.get(row, 0))
+    listed = (f"{filled.row_label(row)} ({count})" for row, count in counts.items())
+    return [f"Seeds of each row: {'; '.join(listed)}."] if len(set(counts.values())) > 1 else []
 
 
 def drawable(runs: Published, figure: Figure) -> list[PlottedPoint]:
@@ -167,6 +201,9 @@ def draw_pictures(runs: Published) -> list[Path]:
         if isinstance(figure, Figure) and (points := drawable(runs, figure)):
             files.append(PAGE.parent / PICTURES / f"{name}.svg")
             save_figure(figure.draw(points, runs.out, runs.seeds, f"{figure.title} ({runs.scale.banner})"), files[-1])
+    if any((found := found_steps(runs)).values()):
+        files.append(PAGE.parent / PICTURES / FOREST)
+        save_figure(draw_forest(found, f"What each part adds ({runs.scale.banner})"), files[-1])
     return files
 
 
@@ -188,7 +225,11 @@ def page(runs: Published) -> str:
     sections = {name: section(runs, name) for name in names}
     main = [line for name in MAIN for line in sections.pop(name)]
     findings = judged(runs)
+    found = found_steps(runs)
     lines = [
+        "# Results",
+        "",
+        *opening(runs, found, f"{PICTURES}/{FOREST}"),
         INTRODUCTION,
         "",
         tally(findings),
@@ -197,6 +238,7 @@ def page(runs: Published) -> str:
         *verdicts(findings),
         setting(runs),
         "",
+        *published_weights(runs),
         *main,
         *nearness(runs),
         *differences(runs),
@@ -223,33 +265,49 @@ def wrapped(line: str) -> str:
 
 
 def readme(runs: Published) -> str:
-    """Return README with Table 1 for CIFAR-10 between the marks: the columns in which every row is finished."""
+    """Return README with the takeaways and a narrow Table 1 for CIFAR-10 between the marks."""
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    filled = measured(fill(EXPERIMENTS["table1-last"](runs.scale), runs.out, runs.seeds))  # type: ignore[arg-type]
-    group = runs.scale.data["CIFAR-10"]
-    places = {column: [filled.at(row, (group, column)) for row in filled.rows()] for column in COLUMNS}
-    whole = {column: own for column, own in places.items() if all(entry in filled.numbers for entry in own)}
-    lines = [f"| 3,000 images of CIFAR-10 at 16×16, ε = 8/255 | {' | '.join(COLUMNS[column] for column in whole)} |"]
-    lines.append("| --- |" + " ---: |" * len(whole))
-    for k, row in enumerate(filled.rows()):
-        shown = (show_entry(filled, own[k], bold="**%s**") for own in whole.values())
-        lines.append(f"| {filled.row_label(row)} | {' | '.join(shown)} |")
+    sentence = wrapped(f"**{short_takeaway(runs, found_steps(runs))}**")
     picture = f"![{EXPERIMENTS['fig2'](runs.scale).title}]({PAGE.parent.name}/{PICTURES}/fig2.svg)"
-    return "\n".join([before + BEGIN, *lines, "", picture, "", wrapped(falls(runs)), END]) + after
+    parts = [before + BEGIN, sentence, "", *readme_table(runs), "", picture, "", wrapped(falls(runs)), END]
+    return "\n".join(parts) + after
+
+
+def readme_table(runs: Published) -> list[str]:
+    """Return the accuracies and the passes of every method with finished runs."""
+    columns = [Percent(runs.scale.attacked(column), digits=1) for column in README_COLUMNS]
+    rows = {}
+    for name, config in candidates(runs).items():
+        values = [reading.values(Cell(config), runs.out, runs.seeds) for reading in columns]
+        if any(values) and name != "N-FGSM":  # the results page has it
+            rows[name] = [spread(own) for own in values] + [f"{passes(config):.1f}"]
+    heads = [*(ATTACK_NAMES[column] for column in README_COLUMNS), "passes an image"]
+    lines = [
+        f"| {runs.scale.data['CIFAR-10'].removeprefix(f'{runs.scale.name}: ')} | {' | '.join(heads)} |",
+        "| --- |" + " ---: |" * len(heads),
+    ]
+    return lines + [f"| {name} | {' | '.join(cells)} |" for name, cells in rows.items()]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return mean ± standard deviation, the mean alone of one value, and a dash for none."""
+    if not values:
+        return "–"
+    return f"{mean(values):.1f}" + (f" ± {stdev(values):.1f}" if len(values) > 1 else "")
 
 
 def falls(runs: Published) -> str:
     """Say by how much robust accuracy falls after its best epoch over doubled epochs, for each method of Figure 2."""
-    parts = []
+    parts: list[str] = []
+    counts: set[int] = set()
     for name, method in (("SAT", "sat"), ("one-off UIAT", "uiat-oneoff")):
         stores = seed_stores(learning_cell(runs.scale, method), runs.out, runs.seeds)
         fall = [100 * float(fall_from_best(read_learning(store.run.path)["test robust"]).mean()) for store in stores]
-        parts += [f"{name} by {mean(fall):.1f} ({many_seeds([len(fall)])})"] if fall else []
-    text = (
-        "Over twice the epochs, accuracy under PGD-20 on test images falls from its best epoch to the last, in points"
-    )
-    return f"{text}: {', '.join(parts)}. The best epoch is chosen on one half of the images and measured on the other."
+        parts += [f"{name} {mean(fall):.1f}"] if fall else []
+        counts |= {len(fall)} if fall else set()
+    text = "Fall of PGD-20 accuracy from its best epoch to the last, over twice the epochs"
+    return f"{text}: {', '.join(parts)} points ({many_seeds(sorted(counts))})."
 
 
 if __name__ == "__main__":

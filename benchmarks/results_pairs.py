@@ -18,6 +18,8 @@ from uiat.reproduce.experiments.tables import TABLE1_METHODS, attacks_on
 from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale
 
+ATTACK_NAMES = {"Natural": "Natural", "PGD": "PGD-20", "CW": "CW", "Robust": "APGD", "AA": "AutoAttack"}
+"""Columns of the page, as its prose names them: APGD is APGD-CE + APGD-T."""
 OURS, BASELINES = ("UIAT", "UIAT (One-off)"), ("SAT", "TRADES")
 NO_DIFFERENCE = "no significant difference"
 BOOSTED = (*BASELINES, "MART")
@@ -144,7 +146,7 @@ def _compared(
     for label in pairs:
         own = [Finding(Comparison("", None), found[place].get(label)) for place in places]
         if any(finding.difference for finding in own):
-            shown = ("–" if finding.difference is None else " ".join(show_difference(finding)) for finding in own)
+            shown = (" ".join(show_difference(finding)) if finding.difference else "–" for finding in own)
             lines.append(f"| {label} | {' | '.join(shown)} |")
     note = (
         "By how many points the first is above the second, with paired 95 % intervals over the seeds at which both are "

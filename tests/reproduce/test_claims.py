@@ -47,10 +47,10 @@ ONE_SEED = "one seed compares networks, not methods"
     ("each", "verdict", "why"),
     [
         (found(0.01, 0.05), "holds", ""),
-        (found(-0.01, 0.05), UNDECIDED, "the interval holds 0"),
+        (found(-0.01, 0.05), UNDECIDED, "the interval contains 0"),
         (found(-0.05, -0.01), "does not hold", ""),
         (found(-0.004, 0.006, 0.01), "holds", ""),
-        (found(-0.004, 0.02, 0.01), UNDECIDED, "the interval holds the margin"),
+        (found(-0.004, 0.02, 0.01), UNDECIDED, "the interval contains the margin"),
         (found(0.02, 0.05, 0.01), "does not hold", ""),
         (found(-0.05, -0.02, 0.01), "does not hold", ""),
         (found(0.01, 0.05, seeds=1), UNDECIDED, ONE_SEED),
@@ -73,10 +73,10 @@ def test_a_claim_holds_if_all_its_parts_do() -> None:
     holds, unclear, one = found(1, 2), found(-1, 1), found(1, 2, seeds=1)
     assert (overall([holds, holds]), missing([holds, holds])) == ("holds", "")
     for parts, verdict, why in (
-        ([holds, unclear], UNDECIDED, "the interval holds 0"),
+        ([holds, unclear], UNDECIDED, "the interval contains 0"),
         ([holds, one], UNDECIDED, ONE_SEED),
         ([holds, NOTHING, holds], UNDECIDED, "no finished runs for 1 of 3 comparisons"),
-        ([unclear, NOTHING], UNDECIDED, "the interval holds 0"),
+        ([unclear, NOTHING], UNDECIDED, "the interval contains 0"),
         ([NOTHING], NOT_MEASURED, "no finished runs"),
         ([], NOT_MEASURED, "no finished runs"),
     ):

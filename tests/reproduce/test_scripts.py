@@ -78,6 +78,18 @@ def test_rows_and_columns_without_runs_are_named_and_not_shown(tmp_path: Path) -
     assert lines[-1].endswith("Columns without finished runs are omitted: Natural; CW; AA.")
 
 
+def test_rows_of_different_seeds_say_how_many(tmp_path: Path) -> None:
+    smoke = SCALES["smoke"]
+    facts = ({"accuracy": 0.5}, {"correct": first_of(8, 0.5)})
+    for method, seeds in (("sat", 3), ("trades", 3), ("uiat", 2)):
+        if method == "uiat":
+            assert "Seeds of each row" not in results_page.section(Published(tmp_path, smoke, 3), "table1")[0]
+        for seed in range(seeds):
+            trained(Cell(smoke.config(method)), tmp_path, seed).keep(smoke.attacked("PGD"), facts)
+    text = results_page.section(Published(tmp_path, smoke, 3), "table1")[0]
+    assert "Seeds of each row: SAT (3); TRADES (3); UIAT (2)." in text
+
+
 def test_the_page_counts_claims_and_comparisons() -> None:
     """Here a claim of two parts that holds in one, one without runs, and one that the scale has no data for."""
 

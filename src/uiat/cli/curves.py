@@ -19,7 +19,7 @@ from uiat.progress import PipeSafeConsole
 from uiat.report.curve_plot import write_curves, write_difference
 from uiat.report.figure_style import in_levels, show_radius
 from uiat.runs.run_folder import RunFolder
-from uiat.runs.saved import choose_model
+from uiat.runs.saved import choose_model, locate
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,8 @@ def main(args: list[str]) -> int:
 
 def _load_other(subject: LoadedSubject, against: str, named: str) -> LoadedSubject:
     """Load the network of the run to compare with, for the images and the threat model of `subject`."""
-    config, data = RunFolder.open(against).read_config(), subject.options.data
+    place, data = locate(against), subject.options.data
+    config = RunFolder.open(place).read_config()
     for part in ("name", "size"):
         mine, other = getattr(data, part), getattr(config.data, part)
         if mine != other:
@@ -93,8 +94,8 @@ def _load_other(subject: LoadedSubject, against: str, named: str) -> LoadedSubje
             )
     model = config.model
     if model != subject.options.model:
-        model = choose_model(model, named, Path(against), "--against-model")
-    compared = load_subject(Path(against), replace(subject.options, model=model))
+        model = choose_model(model, named, place, "--against-model")
+    compared = load_subject(place, replace(subject.options, model=model))
     return replace(compared, base=subject.base)
 
 

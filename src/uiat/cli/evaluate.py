@@ -193,7 +193,9 @@ def _write(
     run = subject.run
     if run is not None and not run.is_writable():
         _say(f"note: {run.path} cannot be written; the result is only in {options.json}")
-    elif run is not None:
+    elif run is not None and run.is_published and not options.json:
+        _say("note: the run is published, so the result is not kept: give --json FILE")
+    elif run is not None and not run.is_published:
         add_evaluation(run, card, {found.attack: pack_verdicts(found.correct) for found in result.values()})
     if options.json and alone:
         write_output(options.json, json_text(card))

@@ -328,10 +328,10 @@ def check_run_links(path: Path) -> None:
 
 def out_folder(subject: LoadedSubject, out: str | None, name: str) -> Path:
     """Return a command's output folder, which is writable: `out`, else `name` in the run folder or here."""
-    default = subject.run.path / name if subject.run is not None else Path(name)
-    folder = Path(out) if out else default
-    if subject.run is not None and not out:
-        subject.run.check_links()
+    run = None if subject.run is None or subject.run.is_published else subject.run
+    folder = Path(out) if out else run.path / name if run is not None else Path(name)
+    if run is not None and not out:
+        run.check_links()
     check_folder(folder)
     return folder
 

@@ -38,6 +38,9 @@ def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     with StopSignal() as stop:
         try:
             failures = make(job, stop)
+            while not (failures or options.cell) and (later := plan_job(options)).cells != job.cells:
+                job = later  # finished runs of a selection decide what follows
+                failures = make(job, stop)
         except Stopped:
             print_message(f"stopped; all progress is saved in {job.out}: run the same command to resume")
             return STOPPED if options.cell else stop.exit_code

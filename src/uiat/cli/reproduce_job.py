@@ -86,6 +86,8 @@ def plan_job(options: Reproduce) -> Job:
     """Return the experiments and the runs that the options select."""
     scale = replace(scales.get_scale(options.scale), batch_size=options.batch_size)
     given = {name: getattr(options, name) for name in ("precision", "compile")}
+    out = Path(options.out) if options.out else default_folder(scale.name)
+    scale = replace(scale, finished_in=out)
     scale = scale.with_training(**{name: value for name, value in given.items() if value != getattr(Reproduce, name)})
     seeds = scale.seeds if options.seeds is None else options.seeds
     if seeds < 1:
@@ -108,7 +110,6 @@ def plan_job(options: Reproduce) -> Job:
     everything = "all" in options.names or (bool(options.cell) and not options.names)
     experiments = tuple(build(scale) for name, build in EXPERIMENTS.items() if everything or name in options.names)
     cells = merge(cell for experiment in experiments for cell in experiment.cells(seeds))
-    out = Path(options.out) if options.out else default_folder(scale.name)
     known_cells = bool(cells)
     only = (cell for cell in cells if not options.only or method_name(cell.config) in options.only)
     cells = with_helpers(only, out)

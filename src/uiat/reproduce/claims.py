@@ -20,13 +20,13 @@ Evidence = Callable[[Path, int], Difference | None]
 RULE = (
     "Every comparison is stated the way the paper has it. It holds if its whole 95 % interval is above 0 (for "
     "“level”: within the margin), does not hold if all of it is below (outside), and is undecided otherwise. A claim "
-    "holds if all of its comparisons do. It does not hold if one of them does not at a stricter level: 1 − 0.05 / k "
-    "for the k comparisons of the claim that can be decided. Intervals of accuracies and shares are paired, with "
-    "seeds and images as crossed random effects: Student's t over seeds and the normal distribution over images, "
-    "combined in quadrature. With one seed the interval is over images alone, which compares networks and not "
-    "methods, so there is no verdict. Nothing is corrected across claims: of twenty differences that are truly 0, one "
-    "would seem decided. Intervals of times are Yuen's trimmed t, of logarithms of ratios, over repetitions of an "
-    "interleaved benchmark."
+    "holds if all of its comparisons do. It does not hold at this scale if one of them does not at a stricter level: "
+    "1 − 0.05 / k for the k comparisons of the claim that can be decided. Intervals of accuracies and shares are "
+    "paired, with seeds and images as crossed random effects: Student's t over seeds and the normal distribution over "
+    "images, combined in quadrature. With one seed the interval is over images alone, which compares networks and not "
+    "methods, so there is no verdict. What stays undecided has a bound: the far end of its interval. Nothing is "
+    "corrected across claims: of twenty differences that are truly 0, one would seem decided. Intervals of times are "
+    "Yuen's trimmed t, of logarithms of ratios, over repetitions of an interleaved benchmark."
 )
 
 
@@ -43,6 +43,21 @@ class Comparison:
     """The largest difference at which two are called level."""
     percent: bool = True
     """Whether it is a share, written in points of percent; else seconds."""
+
+    @property
+    def unit(self) -> int:
+        """How many units are 1: 100 points, or a second."""
+        return 100 if self.percent else 1
+
+    @property
+    def unit_name(self) -> str:
+        """The unit of what is shown."""
+        return "points" if self.percent else "seconds"
+
+    @property
+    def digits(self) -> int:
+        """Number of decimals shown."""
+        return 2 if self.percent else 3
 
 
 @dataclass(frozen=True)
@@ -91,7 +106,20 @@ class Finding:
             return "no finished runs"
         if self.difference.one_seed:
             return "one seed compares networks, not methods"
-        return f"the interval holds {'0' if self.comparison.margin is None else 'the margin'}"
+        return f"the interval contains {'0' if self.comparison.margin is None else 'the margin'}"
+
+    @property
+    def bound(self) -> str:
+        """Return how large an effect can be that several seeds leave undecided; empty otherwise."""
+        if self.verdict != UNDECIDED or self.difference is None or self.difference.one_seed:
+            return ""
+        size = f"{largest_effect(self.difference) * self.comparison.unit:.{self.comparison.digits}f}"
+        return f"no effect larger than {size} {self.comparison.unit_name}"
+
+
+def largest_effect(difference: Difference) -> float:
+    """Return the far end of the 95 % interval: the largest effect, of either sign, that the data do not exclude."""
+    return max(abs(difference.low), abs(difference.high))
 
 
 def overall(findings: Sequence[Finding]) -> Verdict:
@@ -128,8 +156,9 @@ def missing(findings: Sequence[Finding]) -> str:
 
 
 def show_verdict(verdict: Verdict, why: str) -> str:
-    """Format a verdict with its reason, if any."""
-    return f"{verdict}: {why}" if why else verdict
+    """Format a verdict with its reason, if any; what does not hold at one scale may hold at another."""
+    shown = "not at this scale" if verdict == "does not hold" else verdict
+    return f"{shown}: {why}" if why else shown
 
 
 def decide(claim: Claim, out: Path, seeds: int) -> list[Finding]:
@@ -153,10 +182,9 @@ def write_claims(claims: Sequence[Claim], scale: Scale, out: Path, seeds: int) -
 
 def show_difference(finding: Finding) -> tuple[str, str]:
     """Format a difference and its interval."""
-    d, unit = finding.difference, 100 if finding.comparison.percent else 1
+    d, unit, digits = finding.difference, finding.comparison.unit, finding.comparison.digits
     if d is None:
         return "–", "–"
-    digits = 2 if finding.comparison.percent else 3
     value, low, high = (f"{unit * number:+.{digits}f}" for number in (d.value, d.low, d.high))
     return value, f"[{low}, {high}]"
 
@@ -197,6 +225,7 @@ def _record(finding: Finding) -> dict[str, Any]:
         "paper": comparison.paper or None,
         "verdict": finding.verdict,
         "missing": finding.why or None,
+        "largest_effect": None if d is None else largest_effect(d),
     }
 
 
@@ -211,7 +240,10 @@ def _markdown(scale: Scale, decided: list[tuple[Claim, list[Finding]]]) -> str:
         lines += ["| comparison | ours | 95 % interval | seeds × n | paper | verdict |"]
         lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
         for finding in findings:
-            paper, verdict = finding.comparison.paper or "–", show_verdict(finding.verdict, finding.why)
+            paper, verdict = (
+                finding.comparison.paper or "–",
+                show_verdict(finding.verdict, finding.bound or finding.why),
+            )
             cells = (finding.comparison.text, *show_difference(finding), _size(finding), paper, verdict)
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

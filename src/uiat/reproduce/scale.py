@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from uiat.config import AnyConfig
@@ -94,6 +95,8 @@ class Scale:
     """The grid of Figure 5."""
     batch_size: int = BATCH_SIZE
     """Images that a measurement attacks at a time."""
+    finished_in: Path | None = None
+    """The folder of finished runs, from which further runs follow (`selection`); `None`: none are known."""
 
     def with_training(self, **changes: Any) -> "Scale":
         """Return the scale with other settings of `Training` in all of its runs, which its banner then names."""

@@ -45,6 +45,7 @@ def cpu(method: str, data: str, network: str) -> AnyConfig:
     config, name = small.cifar10_small(method), "cifar100-coarse" if data == "CIFAR-100" else "cifar10"
     return replace(
         config,
+        method=at_radius(methods.get_method(method), PAPER_EPS),  # with the paper's weights, unlike the recipe
         data=replace(config.data, name=name, crop=0, subset=3_500, validation=500, test_subset=None),
         model=_SMALL[network],
         train=replace(config.train, epochs=24, batch_size=50, schedule=Schedule(lr=0.1), log_every=0),

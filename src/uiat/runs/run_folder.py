@@ -24,6 +24,8 @@ from uiat.typed import check_record, fits, show_value
 DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a full or broken disk, a quota or a file size limit."""
 
+PUBLISHED_MARK = ".published"
+"""A file that marks the temporary copy of a published run, whose only weights stand for all."""
 Weights = Literal["best", "last", "best-raw", "last-raw"]
 """Weights of the best or the last epoch, averaged if the run averages; `-raw`: never averaged."""
 
@@ -210,10 +212,14 @@ class RunFolder:
         file = self.weights(which)
         if file.is_file():
             return file
+        if which == "best" and self.is_published and self.weights("last").is_file():
+            return self.weights("last")
         choices: tuple[Weights, ...] = ("last", "best", "last-raw", "best-raw")
         others = [other for other in choices if self.weights(other).is_file()]
         if others:
             advice = f"use {self.weights(others[0])} instead (--weights {others[0]})"
+        elif self.is_published:
+            advice = "it was published without weights; train it with `uiat reproduce` and another --out"
         elif self.is_finished:
             advice = "the run is finished and will not write it again; train again in another folder"
         elif self.past_epochs() and not self.has_checkpoint():
@@ -221,6 +227,11 @@ class RunFolder:
         else:
             advice = f"the run writes it after its first epoch; resume with `uiat train --resume {quoted(self.path)}`"
         raise UserError(f"{self.path} has no {file.name}: {advice}.")
+
+    @property
+    def is_published(self) -> bool:
+        """Whether this is the temporary copy of a published run: what is written here is lost."""
+        return (self.path / PUBLISHED_MARK).is_file()
 
     @property
     def is_finished(self) -> bool:

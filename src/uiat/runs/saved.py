@@ -21,6 +21,7 @@ from uiat.paths import suggest_path, user_path
 from uiat.plugins import unnamed
 from uiat.runs import hub
 from uiat.runs.identity import choose_data, find_data, known_facts
+from uiat.runs.published import open_published
 from uiat.runs.result_card import EXPORT, data_facts
 from uiat.runs.run_folder import RunFolder, Weights, read_json
 from uiat.runs.weights import EXPORTED, fitting_weights
@@ -52,8 +53,8 @@ def load(
     torch.Size([2, 10])
 
     Args:
-        source: the folder of a run or of an export, or a model on the Hub as `owner/name` (which needs
-            huggingface_hub). An existing path takes precedence.
+        source: the folder of a run or of an export, the file NAME.json of a published run, or a model on the Hub as
+            `owner/name` (which needs huggingface_hub). An existing path takes precedence.
         revision: a branch, tag or commit on the Hub; `None` for the newest.
         weights: of a run: "best" or "last", which are averaged if the run averages, or "best-raw" or "last-raw".
         model: a custom network, as `module:callable`; code that only the folder names is not imported.
@@ -74,11 +75,11 @@ def load(
 
 
 def locate(source: str | Path, revision: str | None = None) -> Path:
-    """Return a local path: the given one, or, for the name of a model on the Hub, that of its download.
+    """Return a local path: the given one, of a published run a folder to read it from, of a model its download.
 
     An existing path, or one in an existing folder `owner`, takes precedence over a name.
     """
-    path = user_path(str(source))
+    path = open_published(user_path(str(source)))
     name = str(source)
     if os.path.exists(path) or not hub.is_name(name) or os.path.isdir(name.partition("/")[0]):
         if revision is not None:

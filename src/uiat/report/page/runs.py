@@ -18,7 +18,7 @@ from uiat.evaluation.intervals import wilson
 from uiat.evaluation.verdicts import unpack_verdicts
 from uiat.fields import show_number
 from uiat.paths import suggest_path
-from uiat.runs.published import readable_folder
+from uiat.runs.published import open_published, readable_folder
 from uiat.runs.run_folder import EVALUATION_FIELDS, RunFolder, Weights, check_types, read_json, read_record
 from uiat.runs.weights import DIGEST, is_measured_on
 from uiat.types import Clock
@@ -165,7 +165,7 @@ def read_runs(paths: Sequence[str]) -> list[Run]:
 
 
 def _folders(path: Path) -> Iterable[Path]:
-    path = readable_folder(path)
+    path = open_published(path)
     if RunFolder(path).config.is_file():
         return [path]
     inner = [file.parent for file in sorted(path.glob("*/config.json"))]

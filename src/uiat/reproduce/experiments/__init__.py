@@ -22,7 +22,7 @@ EXPERIMENTS: dict[str, Callable[[Scale], Experiment]] = {
     "fig5": figures.fig5,
     "figS1": figures.figs1,
     "figS2": sweeps.figs2,
-    "table1-last": tables.table1_last,
+    "table1-last": selection.table1_selected,
     "fronts": sweeps.fronts,
     "questions": beyond.questions,
     "plus": beyond.plus,

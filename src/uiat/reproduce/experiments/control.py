@@ -11,6 +11,7 @@ from uiat.reproduce.table import Table
 CONTROL_COLUMNS = ("Natural", "PGD", "CW", "Robust")
 KL, MOMENTUM, INVERSE = "+ KL to f(x)", "+ momentum", "+ inverse adversary"
 """The parts of UIAT, in the order in which they are added."""
+NO_MOMENTUM = "inverse adversary, no momentum"
 
 
 def without_inverse(config: AnyConfig) -> AnyConfig:
@@ -32,7 +33,7 @@ def control_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
         ("UIAT", KL): without_inverse(plain),
         ("UIAT", MOMENTUM): without_inverse(uiat),
         ("UIAT", INVERSE): uiat,
-        ("UIAT", "inverse adversary, no momentum"): plain,
+        ("UIAT", NO_MOMENTUM): plain,
         ("UIAT (One-off)", KL): without_inverse(one_off),
         ("UIAT (One-off)", INVERSE): one_off,
         ("N-FGSM", "N-FGSM"): single,

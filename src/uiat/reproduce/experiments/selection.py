@@ -1,10 +1,12 @@
 """Selection of each method's weight and learning rate on training images that no run has seen."""
 
+from dataclasses import dataclass, replace
+
 from uiat.config import AnyConfig
-from uiat.reproduce.cell import Cell
+from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments.beyond import TUNED_FIELDS, setting_of
 from uiat.reproduce.experiments.sweeps import trained_at
-from uiat.reproduce.experiments.tables import LAST, TABLE1_METHODS
+from uiat.reproduce.experiments.tables import LAST, TABLE1_METHODS, accuracy_entries, last_columns, table1_last
 from uiat.reproduce.measures import Attacked
 from uiat.reproduce.scale import Scale, tuned
 from uiat.reproduce.table import Entry, Percent, Table
@@ -23,43 +25,137 @@ GRID: dict[str, tuple[float, ...]] = {
     "uiat-oneoff": _LAM,
 }
 """Values of a method's own weight; for SAT, which has none, the ε it is trained at, in levels of 255."""
+BEYOND: dict[tuple[float, ...], tuple[float, float]] = {
+    GRID["sat"]: (5, 14),
+    GRID["trades"]: (0.5, 18),
+    _BETA: (0.625, 15),
+    _LAM: (0.125, 14),
+}
+"""The value below and the one above each grid, of which one is added if the best value is at an end."""
 RATES = (0.1, 0.2)
-BEST: dict[str, float] = {}
-"""The value of the grid with the highest sum of natural and robust accuracy, by method; it is also trained with the
-other learning rate. A method is added when its grid is finished."""
 
 
-def with_value(scale: Scale, method: str, value: float) -> AnyConfig:
-    """Return the run of a method with a value of its grid, at the learning rate that the scale has for it."""
+@dataclass(frozen=True)
+class Setting:
+    """A run of a method with a value of its grid, and its label."""
+
+    method: str
+    value: float
+    label: str
+    config: AnyConfig
+
+    def accuracies(self, scale: Scale) -> tuple[float, float] | None:
+        """Return natural and robust accuracy (%) on the unused images at seed 0; `None` before they are measured."""
+        if scale.finished_in is None:
+            return None
+        store = Store(Cell(self.config), scale.finished_in)
+        found = [store.read(measure) for measure in measures(scale).values()] if store.trained else []
+        values = [100 * facts["accuracy"] for facts in found if facts is not None]
+        return (values[0], values[1]) if len(values) == 2 else None
+
+
+def measures(scale: Scale) -> dict[str, Attacked]:
+    """Return what is measured, by column: accuracy on the unused images, natural and under PGD-20."""
+    attacks = {"natural": "natural", "robust": "pgd-20"}
+    return {name: Attacked(attack, IMAGES, LAST, "unused", scale.batch_size) for name, attack in attacks.items()}
+
+
+def setting(scale: Scale, method: str, value: float, lr: float | None = None) -> Setting:
+    """Return a method with a value of its grid, at the learning rate that the scale has for it unless one is given."""
     if method == "sat":
-        return trained_at(scale, method, value)
-    return tuned(scale.config(method), {TUNED_FIELDS[method]: value})
+        config, radius = trained_at(scale, method, value), f", ε {scale.show_radius(value)}"
+    else:
+        config, radius = tuned(scale.config(method), {TUNED_FIELDS[method]: value}), ""
+    config = config if lr is None else tuned(config, {"lr": lr})
+    return Setting(method, value, setting_of(config) + radius, config)
 
 
-def grid_runs(scale: Scale, method: str) -> dict[str, AnyConfig]:
-    """Return the runs of a method: every value of its grid, the best one at both learning rates."""
-    runs = {value: [with_value(scale, method, value)] for value in GRID[method]}
-    if method in BEST:
-        best = runs[BEST[method]]
-        other = next(rate for rate in RATES if rate != best[0].train.schedule.lr)
-        best.append(tuned(best[0], {"lr": other}))
-    radius = {value: f", ε {scale.show_radius(value)}" if method == "sat" else "" for value in runs}
-    return {setting_of(run) + radius[value]: run for value, both in runs.items() for run in both}
+def best_of(scale: Scale, settings: list[Setting]) -> Setting | None:
+    """Return the setting with the highest natural + robust accuracy, the first of equals; `None` if one is missing."""
+    scores = [setting.accuracies(scale) for setting in settings]
+    sums = [sum(found) for found in scores if found is not None]
+    return settings[sums.index(max(sums))] if len(sums) == len(settings) else None
+
+
+def planned(scale: Scale, method: str) -> tuple[list[Setting], Setting | None]:
+    """Return the settings of a method whose runs are known to be needed, and the selected one if all are finished.
+
+    First the grid; if its best value is at an end, one more value beyond it; then the best value at the other rate.
+    """
+    grid = GRID[method]
+    settings = [setting(scale, method, value) for value in grid]
+    best = best_of(scale, settings)
+    if best is None:
+        return settings, None
+    if best.value in (grid[0], grid[-1]):
+        settings.append(setting(scale, method, BEYOND[grid][best.value == grid[-1]]))
+        best = best_of(scale, settings)
+        if best is None:
+            return settings, None
+    used = best.config.train.schedule.lr
+    settings.append(setting(scale, method, best.value, next(rate for rate in RATES if rate != used)))
+    return settings, best_of(scale, settings)
 
 
 def selection(scale: Scale) -> Table:
     """Return the accuracy of every setting on unused training images, a section for each method (`cpu` only)."""
-    attacks = {"natural": "natural", "robust": "pgd-20"}
-    columns = {name: Attacked(attack, IMAGES, LAST, "unused", scale.batch_size) for name, attack in attacks.items()}
+    by_name = {name: planned(scale, method) for name, method in TABLE1_METHODS.items()}
     entries = [
-        Entry(row, "unused", column, Cell(run) if scale.name == "cpu" else None, Percent(measure), section=name)
-        for name, method in TABLE1_METHODS.items()
-        for row, run in grid_runs(scale, method).items()
-        for column, measure in columns.items()
+        Entry(
+            own.label,
+            "unused",
+            column,
+            Cell(own.config) if scale.name == "cpu" else None,
+            Percent(measure),
+            section=name,
+        )
+        for name, (settings, _) in by_name.items()
+        for own in settings
+        for column, measure in measures(scale).items()
     ]
-    notes = (
+    notes = [
         f"Seed 0, last epoch, {IMAGES:,} training images that no run is trained on; robust: PGD-20. The setting with "
-        "the highest sum of both is selected. SAT has no weight: its runs differ in the ε they are trained at.",
+        "the highest sum of both is selected. SAT has no weight: its runs differ in the ε they are trained at. If the "
+        "best value is at an end of its grid, one beyond it is added; the best value is also trained with the other "
+        "learning rate.",
+    ]
+    chosen = [f"{name}: {own.label}" for name, (_, own) in by_name.items() if own is not None]
+    notes += [f"Selected: {'; '.join(chosen)}."] if chosen else []
+    kept = [f"{name}: {own.label}" for name, (runs, _) in by_name.items() if (own := keeps_natural(scale, runs))]
+    notes += (
+        [f"The most robust whose natural accuracy is not below SAT's at ε = {scale.show_radius(8)}: {'; '.join(kept)}."]
+        if kept
+        else []
     )
     title = "Selection of weights and learning rates: accuracy (%)"
-    return Table("selection", title, scale, tuple(entries), notes, label="setting", one_seed=True)
+    return Table("selection", title, scale, tuple(entries), tuple(notes), label="setting", one_seed=True)
+
+
+def keeps_natural(scale: Scale, settings: list[Setting]) -> Setting | None:
+    """Return the most robust finished setting whose natural accuracy is not below that of SAT at the usual ε."""
+    plain = setting(scale, "sat", 8).accuracies(scale)
+    found = {own: accuracies for own in settings if (accuracies := own.accuracies(scale)) is not None}
+    kept = {own: robust for own, (natural, robust) in found.items() if plain is not None and natural >= plain[0]}
+    return max(kept, key=lambda own: kept[own]) if kept else None
+
+
+def table1_selected(scale: Scale) -> Table:
+    """Return Table 1 at the last epoch, with a second row on CIFAR-10 for each method whose selection is finished."""
+    table, same, entries = table1_last(scale), [], []
+    for row, method in TABLE1_METHODS.items():
+        entries += [entry for entry in table.entries if entry.row == row]
+        chosen = planned(scale, method)[1] if scale.name == "cpu" else None
+        if chosen is None:
+            continue
+        if chosen.config == scale.config(method):
+            same.append(row)
+        else:
+            name = f"{row}, selected: {chosen.label}"
+            entries += accuracy_entries(scale, name, "CIFAR-10", chosen.config, last_columns(scale), LAST)
+    notes = (
+        ["Rows have the paper's weight, or the one that `selection` selects."]
+        if len(entries) > len(table.entries)
+        else []
+    )
+    notes += [f"The paper's weight is selected for {', '.join(same)}."] if same else []
+    return replace(table, entries=tuple(entries), notes=(*table.notes, *notes))

@@ -49,22 +49,36 @@ def table1(scale: Scale) -> Table:
 
 def table1_last(scale: Scale) -> Table:
     """Return the same runs with the weights of the last epoch, which the paper does not report."""
-    columns = TABLE1_ATTACKS if scale.weights == LAST else ("Natural", "PGD")
-    entries = _method_entries(scale, tuple(scale.data), columns, LAST)
+    entries = _method_entries(scale, tuple(scale.data), last_columns(scale), LAST)
     notes = ("The last epoch shows robust overfitting.",)
     return Table("table1-last", "Methods compared at their last epoch: accuracy (%)", scale, entries, notes)
 
 
+def last_columns(scale: Scale) -> tuple[str, ...]:
+    """Return which of the paper's columns are measured at the last epoch."""
+    return TABLE1_ATTACKS if scale.weights == LAST else ("Natural", "PGD")
+
+
 def _method_entries(scale: Scale, sets: tuple[str, ...], columns: tuple[str, ...], weights: str) -> tuple[Entry, ...]:
-    """Return the entries of Table 1 for some of the paper's columns; the paper's figures are of the best epoch."""
-    entries = []
-    for row, data in ((row, data) for row in TABLE1_METHODS for data in sets):
-        cell = Cell(scale.config(TABLE1_METHODS[row], data))
-        for ours, theirs in attacks_on(scale, data).items():
-            if theirs in columns:
-                figure = read_figures().get(("table1", row, f"{data}/{theirs}"), "") if weights == "best" else ""
-                entries.append(Entry(row, scale.data[data], ours, cell, Percent(scale.attacked(ours, weights)), figure))
-    return tuple(entries)
+    """Return the entries of Table 1 for some of the paper's columns."""
+    return tuple(
+        entry
+        for row, method in TABLE1_METHODS.items()
+        for data in sets
+        for entry in accuracy_entries(scale, row, data, scale.config(method, data), columns, weights)
+    )
+
+
+def accuracy_entries(
+    scale: Scale, row: str, data: str, config: AnyConfig, columns: tuple[str, ...], weights: str
+) -> list[Entry]:
+    """Return a row of Table 1 for a data set; the paper's figures are of the best epoch."""
+    entries, cell = [], Cell(config)
+    for ours, theirs in attacks_on(scale, data).items():
+        if theirs in columns:
+            figure = read_figures().get(("table1", row, f"{data}/{theirs}"), "") if weights == "best" else ""
+            entries.append(Entry(row, scale.data[data], ours, cell, Percent(scale.attacked(ours, weights)), figure))
+    return entries
 
 
 TABLE2_METHODS = {
