@@ -71,7 +71,7 @@ def main() -> None:
     runs = chosen_runs(read_runs(given.runs), 3)
     looks, places, _ = summarize_runs(runs, SummaryOptions(attack="fgsm", n=400))
     labels = looks[0].images.y[places].tolist()
-    example = hero(looks[0], labels)
+    example = hero(looks, labels)
     draw_strip(looks, example, labels[example], given.out / "friend-to-enemy.png")
     take_screenshots(given.runs, given.out)
 
