@@ -21,6 +21,10 @@ REPORT = """<a class="md-button" href="report.html" target="_blank">Open the rep
 
 <iframe class="report" src="report.html" title="Demo report"></iframe>
 """
+MATH = """<link rel="stylesheet" href="{site}/katex/katex.min.css">
+<script src="{site}/katex/katex.min.js"></script>
+<script src="{site}/math.js"></script>
+"""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -57,6 +61,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     parts = FENCED.split(markdown)
     parts[::2] = [LINK.sub(lambda match: link(match, source, uri), part) for part in parts[::2]]
     return "".join(parts).replace("<!-- report -->", REPORT)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Load KaTeX on the pages with equations."""
+    site = relpath("site", dirname(page.file.dest_uri) or ".")
+    return html + MATH.format(site=site) if 'class="arithmatex"' in html else html
 
 
 def link(match: re.Match[str], source: Path, uri: str) -> str:
