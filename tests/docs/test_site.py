@@ -123,6 +123,13 @@ def test_the_report_is_shown(pages: dict[Path, Page], site: Path) -> None:
     assert "report.html" in page.leads
 
 
+def test_the_notebook_is_shown_with_its_outputs(pages: dict[Path, Page], site: Path) -> None:
+    page = pages[site / "examples" / "friend_or_enemy.html"]
+    pictures = [load for load in page.loads if load.endswith(".png")]
+    assert pictures == [f"friend_or_enemy-{k}.png" for k in range(1, 6)]
+    assert all((site / "examples" / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
+
+
 def test_links_of_the_repository_become_links_of_the_site(pages: dict[Path, Page], site: Path) -> None:
     assert {"plugin.html", "contributing.html", "examples/plug_in.html"} <= set(pages[site / "index.html"].leads)
     assert {"pictures/friend-to-enemy.png", "pictures/slider.png"} <= set(pages[site / "index.html"].loads)
