@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.doc_pages import ROOT
+from tests.support.documents import ROOT
 from tools import test_versions
 
 GITHUB = ROOT / ".github"
