@@ -56,7 +56,8 @@ def as_notebook(path: Path) -> tuple[str, dict[str, bytes]]:
     """Return the notebook of a script as Markdown: text, code and outputs; and its pictures, by file name."""
     parts: list[str] = []
     pictures: dict[str, bytes] = {}
-    for cell in nbformat.read(path.with_suffix(".ipynb"), as_version=4).cells:
+    made = nbformat.read(path.with_suffix(".ipynb"), as_version=4)  # type: ignore[no-untyped-call]
+    for cell in made.cells:
         code = cell.cell_type == "code"
         parts.append(f"~~~~python\n{cell.source}\n~~~~" if code else cell.source)
         for output in cell.outputs if code else ():

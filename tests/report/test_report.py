@@ -26,7 +26,7 @@ from tests.support.reports import (
     three_runs,
 )
 from uiat.evaluation.verdicts import Paired
-from uiat.report.page.comparison import RunComparison, compare_runs
+from uiat.report.page.comparison import Row, RunComparison, compare_runs
 from uiat.report.page.frames import INVERSE_FRAMES, Frames, Walk, make_frames
 from uiat.report.page.network_summary import NetworkSummarizer, NetworkSummary, SummaryOptions
 from uiat.report.page.page import mistakes, render
@@ -53,7 +53,7 @@ def test_every_probability_is_that_of_the_picture_shown() -> None:
 def head(p: float, seed: int = 0, **robust: float) -> RunComparison:
     """A comparison of the three runs with these robust accuracies, and one paired difference of 3 points."""
     rows = {row.run.name: row for row in compare_runs(read_runs(paths())).rows}
-    found = []
+    found: list[Row] = []
     for name, accuracy in robust.items():
         row = rows[name]
         assert row.robust is not None
