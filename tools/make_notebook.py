@@ -26,8 +26,14 @@ def notebook() -> nbformat.NotebookNode:
 
 def execute(made: nbformat.NotebookNode, folder: Path, kernel: str = "python3") -> None:
     """Add the outputs of a new kernel that works in a folder."""
-    options = {"record_timing": False, "coalesce_streams": True, "resources": {"metadata": {"path": str(folder)}}}
-    NotebookClient(made, kernel_name=kernel, timeout=1200, **options).execute()
+    NotebookClient(
+        made,
+        kernel_name=kernel,
+        timeout=1200,
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(folder)}},
+    ).execute()
 
 
 def remove_kernel(made: nbformat.NotebookNode) -> None:
