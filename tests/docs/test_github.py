@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
-from tests.support.documents import ROOT
+from tests.support.processes import ROOT
 from tools import test_versions
 
 GITHUB = ROOT / ".github"

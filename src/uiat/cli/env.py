@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from uiat.errors import UserError
-from uiat.progress import PipeSafeConsole
+from uiat.progress import print_result
 from uiat.runs.result_card import environment, package_version
 
 JSON_FLAG = "--json"
@@ -38,7 +38,7 @@ def main(args: list[str]) -> int:
         text = json.dumps(found, indent=1, ensure_ascii=False)
     else:
         text = "\n".join(f"{name + ':':<15}{_written(value)}" for name, value in found.items())
-    PipeSafeConsole(highlight=False).print(text, markup=False, soft_wrap=True)
+    print_result(text)
     return 0
 
 
