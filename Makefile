@@ -19,7 +19,7 @@ help:
 	@echo "make lint       ruff and mypy"
 	@echo "make format     rewrite the sources with ruff"
 	@echo "make docs       the documentation as a site in build/site, with the demo's report in it"
-	@echo "make notebook   rewrite the notebook of the examples from its script"
+	@echo "make notebook   rewrite the notebook of the examples from its script, and execute it"
 	@echo "make constraints  rewrite constraints.txt with the newest versions that pyproject.toml allows"
 	@echo "make clean      remove the environment, caches and runs"
 
@@ -39,6 +39,7 @@ demo: $(VENV)/.done
 	@$(BIN)/uiat compare $(DEMO)
 	@$(BIN)/uiat report $(DEMO) --out runs/demo/report.html
 	@echo "Open runs/demo/report.html in a browser; the runs beside it hold configuration, metrics, card and weights."
+	@echo "One seed each: it shows what adversarial training does, not which method is better (docs/results.md)."
 
 # mypy has one thread: it runs beside the tests.
 test: style

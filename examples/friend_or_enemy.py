@@ -135,7 +135,7 @@ def uiat_loss(model: Net, x: Tensor, y: Tensor, epoch: int, z: Tensor, p_before:
 """
 ## Training
 
-Two networks from the same weights: one trained on the images as they are, one by UIAT.
+Two networks from the same initial weights: one trained on natural images, one by UIAT.
 """
 
 
@@ -173,7 +173,7 @@ NETWORKS = {"natural training": natural, "UIAT": friendly}
 fig, ax = plt.subplots(figsize=(7, 3.2), layout="constrained")
 for name, history, colour in (("natural training", natural_history, "C1"), ("UIAT", friendly_history, "C0")):
     clean, attacked = zip(*history, strict=True)
-    ax.plot(range(1, EPOCHS + 1), clean, colour, ls="--", label=f"{name}: images as they are")
+    ax.plot(range(1, EPOCHS + 1), clean, colour, ls="--", label=f"{name}: natural images")
     ax.plot(range(1, EPOCHS + 1), attacked, colour, label=f"{name}: under PGD-10, ε = {EPS}")
 ax.set(xlabel="epoch", ylabel="accuracy on test images, %", ylim=(0, 102))
 ax.legend(fontsize=8, loc="lower right", bbox_to_anchor=(1, 0.08))
@@ -267,7 +267,7 @@ plt.show()
 
 # %% [markdown]
 """
-And as a slider, for any test image. It needs a running kernel; without one, the figure above has its positions.
+And as a slider, for any test image. It needs a running kernel; the figure above has some of its positions.
 """
 
 
@@ -295,7 +295,7 @@ widgets.interactive(
 """
 ## With the package
 
-`evaluate` measures any network, with a 95 % interval for each accuracy. In a loop of your own, `UIAT().build(…)` takes
+`evaluate` measures any network, with a 95 % interval for each accuracy. In your training loop, `UIAT().build(…)` takes
 the place of `uiat_loss`: `examples/plug_in.py`.
 """
 

@@ -1,10 +1,11 @@
-"""MkDocs hooks of `make docs`: pages from files outside docs/, links to them, and the demo report."""
+"""MkDocs hooks of `make docs`: pages from files outside docs/, links to them, equations, and the demo report."""
 
 import re
+from base64 import b64decode
 from pathlib import Path
 from posixpath import dirname, relpath
 
-import jupytext
+import nbformat
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
@@ -21,6 +22,10 @@ REPORT = """<a class="md-button" href="report.html" target="_blank">Open the rep
 
 <iframe class="report" src="report.html" title="Demo report"></iframe>
 """
+MATH = """<link rel="stylesheet" href="{site}/katex/katex.min.css">
+<script src="{site}/katex/katex.min.js"></script>
+<script src="{site}/math.js"></script>
+"""
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -30,22 +35,39 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         raise PluginError(f"no report at {report}: run `make demo` (`make docs` does so if it is missing).")
     files.append(File.generated(config, "report.html", abs_src_path=str(report)))
     for source, page in PAGES.items():
-        files.append(File.generated(config, page, content=as_page(ROOT / source), inclusion=InclusionLevel.NOT_IN_NAV))
+        path = ROOT / source
+        text, pictures = as_notebook(path) if path.with_suffix(".ipynb").exists() else (as_page(path), {})
+        files.append(File.generated(config, page, content=text, inclusion=InclusionLevel.NOT_IN_NAV))
+        for name, content in pictures.items():
+            files.append(File.generated(config, f"{dirname(page)}/{name}", content=content))
     return files
 
 
 def as_page(path: Path) -> str:
-    """Return a file as Markdown: a notebook's script as text and code, any other script as one block of code."""
+    """Return a file as Markdown: a script as one block of code."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
         return text
     name = path.relative_to(ROOT).as_posix()
-    if "\n# %%" in text:
-        cells = jupytext.reads(text, fmt="py:percent").cells
-        parts = [f"~~~~python\n{c.source}\n~~~~" if c.cell_type == "code" else c.source for c in cells]
-        note = f"`{name.removesuffix('.py')}.ipynb` without its figures: run it to see them."
-        return "\n\n".join(parts).replace("\n\n", f"\n\n{note}\n\n", 1)
     return f"---\nhide: [toc]\n---\n\n# {path.name}\n\n`{name}`\n\n~~~~python\n{text}~~~~\n"
+
+
+def as_notebook(path: Path) -> tuple[str, dict[str, bytes]]:
+    """Return the notebook of a script as Markdown: text, code and outputs; and its pictures, by file name."""
+    parts: list[str] = []
+    pictures: dict[str, bytes] = {}
+    made = nbformat.read(path.with_suffix(".ipynb"), as_version=4)  # type: ignore[no-untyped-call]
+    for cell in made.cells:
+        code = cell.cell_type == "code"
+        parts.append(f"~~~~python\n{cell.source}\n~~~~" if code else cell.source)
+        for output in cell.outputs if code else ():
+            if "text" in output:
+                parts.append(f"~~~~text\n{output.text}~~~~")
+            elif "image/png" in output.data:
+                name = f"{path.stem}-{len(pictures) + 1}.png"
+                pictures[name] = b64decode(output.data["image/png"])
+                parts.append(f"![Figure {len(pictures)}]({name})")
+    return "\n\n".join(parts), pictures
 
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
@@ -57,6 +79,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     parts = FENCED.split(markdown)
     parts[::2] = [LINK.sub(lambda match: link(match, source, uri), part) for part in parts[::2]]
     return "".join(parts).replace("<!-- report -->", REPORT)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Load KaTeX on the pages with equations."""
+    site = relpath("site", dirname(page.file.dest_uri) or ".")
+    return html + MATH.format(site=site) if 'class="arithmatex"' in html else html
 
 
 def link(match: re.Match[str], source: Path, uri: str) -> str:

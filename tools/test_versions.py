@@ -2,9 +2,10 @@
 
 Each environment is a folder of build/versions with a few gigabytes; one that is complete is used again. pip takes the
 newest torch that its indexes have: name one with builds for CPUs alone (PIP_EXTRA_INDEX_URL) to download less.
-Arguments are passed on to pytest.
+--python 3.12 and --torch oldest (or newest) select environments; other arguments are passed on to pytest.
 """
 
+import argparse
 import os
 import re
 import shutil
@@ -99,11 +100,19 @@ def newest(python: Path) -> str:
     return said.split("(")[1].split(")")[0].split("+")[0]
 
 
-def main(more: list[str]) -> int:
+def main(args: list[str]) -> int:
     """Make all environments, run the tests in each, print the table; return whether any has failed."""
-    found = {minor: python for minor in PYTHONS if (python := interpreter(minor))}
-    environments = [Environment(python, minor, newest(python)) for minor, python in found.items()]
-    environments[:0] = [Environment(python, minor, *OLDEST) for minor, python in list(found.items())[:1]]
+    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser.add_argument("--python", choices=PYTHONS, help="this Python alone")
+    parser.add_argument("--torch", choices=("oldest", "newest"), help="this torch alone; oldest: on the first Python")
+    chosen, more = parser.parse_known_args(args)
+    pythons = [chosen.python] if chosen.python else PYTHONS
+    found = {minor: python for minor in pythons if (python := interpreter(minor))}
+    environments = []
+    if chosen.torch != "newest":
+        environments += [Environment(python, minor, *OLDEST) for minor, python in list(found.items())[:1]]
+    if chosen.torch != "oldest":
+        environments += [Environment(python, minor, newest(python)) for minor, python in found.items()]
     rows = [["Python", "torch", "NumPy", "passed", "failed", "skipped"]]
     for environment in environments:
         print(f"== {environment.folder.relative_to(ROOT)}", flush=True)
@@ -115,7 +124,7 @@ def main(more: list[str]) -> int:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip())
-    for minor in PYTHONS:
+    for minor in pythons:
         if minor not in found:
             print(f"Python {minor} was not found on PATH or in ~/.pyenv: not tested")
     return int(not environments or any(row[4] != "0" for row in rows[1:]))

@@ -94,6 +94,14 @@ def test_nothing_is_loaded_from_elsewhere(pages: dict[Path, Page], site: Path) -
     assert not re.search(r"(?:@import|url\()\s*[\"']?(?:https?:)?//", styles)
 
 
+def test_the_fonts_of_equations_are_there_and_only_pages_with_equations_load_them(site: Path) -> None:
+    folder = site / "site" / "katex"
+    fonts = set(re.findall(r"url\(([^)]+)\)", (folder / "katex.min.css").read_text(encoding="utf-8")))
+    assert fonts == {path.relative_to(folder).as_posix() for path in folder.glob("fonts/*")} != set()
+    loading = [path.name for path in site.rglob("*.html") if "katex.min.js" in path.read_text(encoding="utf-8")]
+    assert loading == ["method.html"]
+
+
 def test_every_link_leads_somewhere(pages: dict[Path, Page]) -> None:
     """Also links in raw HTML, which MkDocs does not check."""
     dead = []
@@ -113,6 +121,13 @@ def test_the_report_is_shown(pages: dict[Path, Page], site: Path) -> None:
     page = pages[site / "demo.html"]
     assert "report.html" in page.loads
     assert "report.html" in page.leads
+
+
+def test_the_notebook_is_shown_with_its_outputs(pages: dict[Path, Page], site: Path) -> None:
+    page = pages[site / "examples" / "friend_or_enemy.html"]
+    pictures = [load for load in page.loads if load.endswith(".png")]
+    assert pictures == [f"friend_or_enemy-{k}.png" for k in range(1, 6)]
+    assert all((site / "examples" / name).read_bytes().startswith(b"\x89PNG") for name in pictures)
 
 
 def test_links_of_the_repository_become_links_of_the_site(pages: dict[Path, Page], site: Path) -> None:
@@ -168,6 +183,12 @@ def test_it_works_from_the_disk_with_the_network_off(browser: Any, site: Path, w
         assert page.evaluate("document.documentElement.scrollWidth") <= width, name
         if name == "demo":
             assert page.frame_locator("iframe.report").locator("p").inner_text() == "the report itself"
+        if name == "method":
+            equations = page.locator(".arithmatex")
+            assert equations.count() > 20
+            assert equations.locator(".katex-html").count() == equations.count()
+            assert page.locator(".katex-error").count() == 0
+            assert page.evaluate("document.fonts.check('16px KaTeX_Math')")
     if width < 1000:
         page.locator(".md-header__button[for=__search]").click()
     page.locator("input.md-search__input").press_sequentially("catastrophic overfitting")

@@ -154,7 +154,11 @@ def test_a_kill_between_a_change_and_the_next_checkpoint(tmp_path: Path, capsys:
     [
         ("torch.get_num_threads", lambda: 77, {"threads": [1, 77]}),
         ("torch.backends.cpu.get_cpu_capability", lambda: "OTHER", {"kernels": [None, "OTHER"]}),
-        ("uiat.runs.result_card._version", lambda package: f"9 of {package}", {"versions.torch": [None, "9 of torch"]}),
+        (
+            "uiat.runs.result_card.package_version",
+            lambda package: f"9 of {package}",
+            {"versions.torch": [None, "9 of torch"]},
+        ),
         ("uiat.runs.provenance.world", lambda: 3, {"processes": [1, 3]}),
     ],
 )

@@ -4,6 +4,8 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 import torch
@@ -23,17 +25,19 @@ from tests.support.reports import (
     report,
     three_runs,
 )
-from uiat.report.page.comparison import compare_runs
-from uiat.report.page.frames import INVERSE_FRAMES, Walk, make_frames
-from uiat.report.page.network_summary import NetworkSummarizer, SummaryOptions
+from uiat.evaluation.verdicts import Paired
+from uiat.report.page.comparison import Row, RunComparison, compare_runs
+from uiat.report.page.frames import INVERSE_FRAMES, Frames, Walk, make_frames
+from uiat.report.page.network_summary import NetworkSummarizer, NetworkSummary, SummaryOptions
 from uiat.report.page.page import mistakes, render
 from uiat.report.page.runs import read_runs
+from uiat.report.page.story import caveats, details, headline, hero, opponent
 
 
 def test_every_probability_is_that_of_the_picture_shown() -> None:
     data = payload(report())
     assert {run["name"] for run in data["runs"]} == {"natural", "uiat", EVIL}
-    assert data["runs"][0]["method"] == "UIAT"
+    assert [run["label"] for run in data["runs"]][::2] == ["UIAT", "natural training"]
     for k, run in enumerate(data["runs"]):
         images = opened(folder(run["name"])).images
         for example, facts in enumerate(data["examples"]):
@@ -44,6 +48,54 @@ def test_every_probability_is_that_of_the_picture_shown() -> None:
             shown = torch.tensor(run["p"][example]) / 10_000
             assert torch.allclose(shown.double(), p[:, facts["shown"]], atol=1e-4)
             assert run["guess"][example] == p.argmax(dim=1).tolist()
+
+
+def head(p: float, seed: int = 0, **robust: float) -> RunComparison:
+    """A comparison of the three runs with these robust accuracies, and one paired difference of 3 points."""
+    rows = {row.run.name: row for row in compare_runs(read_runs(paths())).rows}
+    found: list[Row] = []
+    for name, accuracy in robust.items():
+        row = rows[name]
+        assert row.robust is not None
+        saved = {**row.run.saved, "seed": seed * len(found)}
+        paired = Paired(-0.03, -0.05, 0.01, p) if found else None
+        measured = replace(row.robust, accuracy=accuracy)
+        found.append(replace(row, run=replace(row.run, saved=saved), robust=measured, paired=paired))
+    return replace(compare_runs([row.run for row in found]), rows=tuple(found))
+
+
+def test_the_head_compares_robust_with_natural_training_and_says_what_one_seed_can_say() -> None:
+    found = head(0.2, uiat=0.83, sat=0.8, natural=0.01)
+    assert headline(found).endswith("adversarial training keeps an accuracy of 80–83 %, natural training 1 %.")
+    without, difference = details(found)
+    assert without.count(" %") == 3
+    assert difference.startswith("UIAT and SAT differ by 3.0 points (95 % CI [−1.0, +5.0], p = 0.200)")
+    assert difference.endswith("no significant difference, on one seed.")
+    assert any("One seed" in line for line in caveats(found))
+    found = head(0.01, seed=1, uiat=0.83, sat=0.8)
+    assert headline(found).endswith("UIAT keeps an accuracy of 83 %.")
+    assert details(found)[1].endswith("significant for these two networks.")
+    assert not any("One seed" in line for line in caveats(found))
+    assert headline(head(0.01, uiat=0.5, natural=0.2)).endswith(
+        "UIAT keeps an accuracy of 50 %, natural training 20 %."
+    )
+    assert len(details(head(0.01, natural=0.2, uiat=0.1))) == 1
+    assert headline(head(0.01, natural=0.2)).endswith("natural training keeps an accuracy of 20 %.")
+    assert "No robust accuracy" in headline(replace(found, rows=(replace(found.rows[0], robust=None),)))
+
+
+def test_the_first_picture_tells_robust_and_natural_training_apart() -> None:
+    """Three networks, four images of class 0; a word has the predictions from −ε, 0, ε and 2ε on."""
+    runs = read_runs([paths()[k] for k in (2, 1, 0)])
+    guesses = [["0000", "0000", "0111", "0001"], ["0000", "0000", "0111", "0000"], ["0011", "0000", "0011", "0011"]]
+    shown = []
+    for run, guess in zip(runs, guesses, strict=True):
+        steps = torch.tensor([[int(letter) for letter in word for _ in range(INVERSE_FRAMES)] for word in guess])
+        frames = Frames((), torch.empty(0), torch.full((4, steps.shape[1], 2), 0.5), steps)
+        shown.append(cast(NetworkSummary, SimpleNamespace(run=run, frames=frames)))
+    assert opponent(shown) == 2
+    assert opponent(shown[:2]) == 1
+    assert hero(shown, [0, 0, 0, 0]) == 3
 
 
 def test_frames_stay_in_their_ball_and_keep_their_promise() -> None:
@@ -156,9 +208,9 @@ def test_a_kept_curve_is_used_and_other_data_is_set_apart(tmp_path: Path, capsys
     found = call(capsys, "report", str(kept), paths()[2], str(other), *FLAGS, "-o", str(out))
     assert found.code == 0, found.err
     text = out.read_text(encoding="utf-8")
-    assert "kept: 40 images, from `uiat curves`" in text
+    assert "kept (SAT): 40 images, from `uiat curves`" in text
     assert "other data than most (digits): not comparable" in text
-    assert "Without pictures: other." in text
+    assert "Without pictures: other (natural training)." in text
     curve = json.loads((kept / "curves" / "curves.json").read_text())
     shown = next(run for run in payload(out)["runs"] if run["name"] == "kept")["curve"]
     assert shown["all"] == curve["accuracy"]["all"]

@@ -27,6 +27,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench": ("uiat.cli.bench", "benchmark a training step of each method: seconds, passes, memory"),
     "data": ("uiat.cli.data", "inspect data, pack a folder of images, or download a data set"),
     "list": ("uiat.cli.listing", "list methods, models, data sets, attacks and recipes"),
+    "env": ("uiat.cli.env", "print versions, CPU, GPUs and git commit, to paste into a bug report"),
     "completion": ("uiat.cli.completion", "print a completion script for bash or zsh"),
 }
 """The module of each command, and its line of help."""

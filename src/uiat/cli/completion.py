@@ -13,6 +13,7 @@ from uiat.cli.bench import Bench
 from uiat.cli.compare import Compare
 from uiat.cli.curves import Curves
 from uiat.cli.data import DATA_COMMANDS
+from uiat.cli.env import JSON_FLAG
 from uiat.cli.evaluate import Evaluate
 from uiat.cli.export import Export
 from uiat.cli.flags import ALL, HELP, Flag, flags_of
@@ -137,6 +138,7 @@ def _flags_by_command() -> Iterator[tuple[str, list[Flag]]]:
     for command, kind in simple.items():
         yield command, [*flags_of(kind), Flag(ALL, "")]
     yield "list", [Flag(NAMES_FLAG, "")]
+    yield "env", [Flag(JSON_FLAG, "")]
     yield "completion", []
     yield "data", []
 

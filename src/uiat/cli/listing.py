@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from uiat import attacks, data, methods, models, recipes
 from uiat.errors import unknown
 from uiat.evaluation import suite
-from uiat.progress import PipeSafeConsole
+from uiat.progress import print_result
 
 TABLE_WIDTH = 100
 """Maximum width of the table of recipes, in columns."""
@@ -71,7 +71,7 @@ def main(args: list[str]) -> int:
         else:
             width = max(map(len, known[kind]))
             lines = [kind, *(f"  {name:<{width}}  {line}" for name, line in known[kind].items())]
-        PipeSafeConsole().print("\n".join(lines), markup=False, highlight=False, soft_wrap=True)
+        print_result("\n".join(lines))
     return 0
 
 

@@ -149,7 +149,10 @@ def environment(device: torch.device | str) -> dict[str, Any]:
     device = torch.device(device)
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else platform.machine()
     return {
-        "versions": {"python": platform.python_version(), **{p: v for p in RECORDED_PACKAGES if (v := _version(p))}},
+        "versions": {
+            "python": platform.python_version(),
+            **{p: v for p in RECORDED_PACKAGES if (v := package_version(p))},
+        },
         "device": f"{device.type} ({name})",
         "threads": torch.get_num_threads(),
         "kernels": torch.backends.cpu.get_cpu_capability(),
@@ -157,7 +160,8 @@ def environment(device: torch.device | str) -> dict[str, Any]:
     }
 
 
-def _version(package: str) -> str | None:
+def package_version(package: str) -> str | None:
+    """Return the version of an installed package; `None` if it is missing."""
     try:
         return version(package)
     except PackageNotFoundError:

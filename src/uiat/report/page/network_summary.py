@@ -18,7 +18,7 @@ from uiat.evaluation.inverses import inverse_settings, make_inverses, make_z
 from uiat.evaluation.subject import LoadedSubject, Subject, load_subject
 from uiat.evaluation.suite import run_suite
 from uiat.fields import COUNT, WEIGHT, Range, require
-from uiat.progress import PipeSafeConsole
+from uiat.progress import print_message
 from uiat.report.page.frames import Frames, Walk, make_frames
 from uiat.report.page.runs import Run
 from uiat.runs.identity import choose_data, find_data
@@ -235,11 +235,11 @@ def summarize_runs(runs: Sequence[Run], options: SummaryOptions) -> tuple[list[N
 
     All runs get frames of the same examples, which are split into halves by the losses of the first network.
     """
-    summarizer, console = NetworkSummarizer(options), PipeSafeConsole(stderr=True, highlight=False)
+    summarizer = NetworkSummarizer(options)
     summaries: list[NetworkSummary] = []
     positions = easier = torch.empty(0, dtype=torch.long)
     for k, run in enumerate(runs):
-        console.print(f"measuring {run.name} ({k + 1} of {len(runs)})", markup=False, soft_wrap=True)
+        print_message(f"measuring {run.name} ({k + 1} of {len(runs)})")
         subject = summarizer.open(run)
         if not summaries:
             positions, easier = summarizer.choose_examples(subject)

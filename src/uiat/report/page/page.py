@@ -21,7 +21,7 @@ from uiat.report.page.comparison import RunComparison, cells, flatten, notes, sh
 from uiat.report.page.frames import INVERSE_FRAMES
 from uiat.report.page.network_summary import GROUPS, NO_CLASS, NetworkSummary, SummaryOptions
 from uiat.report.page.runs import Run
-from uiat.report.page.story import STRIP, caveats, headline, hero, opponent
+from uiat.report.page.story import AT_EPS, STRIP, caveats, details, headline, hero, opponent
 
 MOST_BARS = 12
 """Largest number of classes of which bars and confusion show all; of more, an example shows the likeliest."""
@@ -65,6 +65,7 @@ def render(
         "script_hash": base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
         "style": Markup(style),
         "headline": headline(comparison),
+        "details": details(comparison),
         "caveats": caveats(comparison),
         "comparison": comparison,
         "rows": [(row, cells(row)) for row in comparison.rows],
@@ -74,7 +75,7 @@ def render(
         "options": options,
         "summaries": summaries,
         "reason": reason,
-        "omitted": [row.run.name for row in comparison.rows if row.run not in measured] if summaries else [],
+        "omitted": [row.run.label for row in comparison.rows if row.run not in measured] if summaries else [],
     }
     if summaries:
         context |= _pictures(summaries, examples, easier)
@@ -103,7 +104,11 @@ def _learning(run: Run) -> list[Chart]:
     if not run.epochs:
         return []
     batches = "training batches" if run.kind == "Natural" else "training batches, attacked"
-    names = {"val_natural": "validation, natural", "val_robust": "validation, attacked", "train_accuracy": batches}
+    names = {
+        "val_natural": "validation, natural images",
+        "val_robust": "validation, attacked",
+        "train_accuracy": batches,
+    }
     parts = {name: name.removeprefix("loss_") for line in run.epochs for name in line if name.startswith("loss")}
     charts = [
         _chart(run, "Accuracy", _series(run, names), percent_ticks(), "accuracy"),
@@ -129,7 +134,7 @@ def _series(run: Run, names: dict[str, str]) -> list[Series]:
 def _chart(run: Run, title: str, lines: list[Series], y_ticks: Any, y_label: str) -> Chart:
     most = max((value for line in lines for value in line.y), default=1.0)
     marks = {name: float(epoch) for name, epoch in run.marks().items()}
-    about = f"{run.name}, last values: " + ", ".join(f"{line.label} {line.y[-1]:.3g}" for line in lines if line.y)
+    about = f"{run.label}, last values: " + ", ".join(f"{line.label} {line.y[-1]:.3g}" for line in lines if line.y)
     across = epoch_ticks(run.config.train.epochs)
     return Chart(title, across, y_ticks or value_ticks(most), "epoch", y_label, lines, about, marks)
 
@@ -139,15 +144,14 @@ def _pictures(summaries: Sequence[NetworkSummary], examples: Tensor, easier: Ten
     first, other = summaries[0], opponent(summaries)
     labels = first.images.y[examples].tolist()
     radii = [show_radius(eps, in_levels(first.frames.grid)) for eps in first.frames.grid]
-    best = hero(first, labels)
+    best = hero(summaries, labels)
     return {
         "labels": labels,
         "radii": radii,
         "strip": [INVERSE_FRAMES + k for k in STRIP],
         "hero": best,
         "hero_place": int(examples[best]),
-        "side_by_side": [first] if other is None else [first, summaries[other]],
-        "columns": [("inverse", INVERSE_FRAMES // 2), ("natural", INVERSE_FRAMES), ("adversarial", 2 * INVERSE_FRAMES)],
+        "columns": [("inverse", INVERSE_FRAMES // 2), ("natural image", INVERSE_FRAMES), ("adversarial", AT_EPS)],
         "firsts": [labels.index(label) for label in sorted(set(labels))][:GRID_ROWS],
         "curve": _curve(summaries),
         "payload": _payload(summaries, examples, easier, labels, radii) | {"hero": best, "right": other},
@@ -165,12 +169,19 @@ def _curve(summaries: Sequence[NetworkSummary]) -> Chart:
     lines = [
         Series(name, line.grid, line.accuracy[group], line.interval[group], k, group)
         for group in GROUPS
-        for k, (name, line) in enumerate((summary.run.name, summary.curve) for summary in summaries)
+        for k, (name, line) in enumerate((summary.run.label, summary.curve) for summary in summaries)
     ]
     about = "; ".join(f"{line.label} {line.y[0]:.0%} to {line.y[-1]:.0%}" for line in lines if line.group == "all")
     x_ticks = [(eps, show_radius(eps, levels)) for eps in shown]
     return Chart(
-        "Accuracy against ε", x_ticks, percent_ticks(), "ε (below 0: inverse)", "accuracy", lines, about, {"natural": 0}
+        "Accuracy against ε",
+        x_ticks,
+        percent_ticks(),
+        "ε (below 0: inverse)",
+        "accuracy",
+        lines,
+        about,
+        {"natural images": 0},
     )
 
 
@@ -201,7 +212,7 @@ def _payload(
         "runs": [
             {
                 "name": summary.run.name,
-                "method": summary.run.method,
+                "label": summary.run.label,
                 "frames": [_packed(_steps(frames)) for frames in summary.frames.pixels],
                 "p": [_rounded(p[:, bars]) for p, bars in zip(summary.frames.p, shown, strict=True)],
                 "guess": summary.frames.guess.tolist(),

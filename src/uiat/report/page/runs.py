@@ -99,6 +99,15 @@ class Run:
         return LABELS.get(kind, kind) + plug_in
 
     @property
+    def label(self) -> str:
+        """The name for a reader: the method, after the name of the run unless the run is named after its method.
+
+        So on a page, "natural" alone is never a run: it says which images an accuracy is measured on.
+        """
+        plain = self.method.removesuffix(" training").replace(" ", "-").lower()
+        return self.method if self.name == plain else f"{self.name} ({self.method})"
+
+    @property
     def kind(self) -> str:
         """The class of the method."""
         return str(self.saved["method"]["kind"])

@@ -1,30 +1,59 @@
-"""The head of the report: a headline, its caveats, and the example to show first."""
+"""The head of the report: a headline, what it leaves open, and the example and the networks to show first."""
 
 from collections.abc import Sequence
 
 import torch
 
-from uiat.report.page.comparison import RunComparison, show_p
+from uiat.report.page.comparison import Row, RunComparison, show_p
 from uiat.report.page.frames import INVERSE_FRAMES
 from uiat.report.page.network_summary import NetworkSummary
+from uiat.report.page.runs import Evaluation
 
 STRIP = (-8, -4, 0, 4, 8, 12, 16)
 """Radii of the images in the strip, in eighths of ε."""
+AT_EPS = 2 * INVERSE_FRAMES
+"""The frame of ε."""
+NATURAL = "Natural"
+"""The class of natural training."""
 
 
 def headline(comparison: RunComparison) -> str:
-    """Return a sentence about the best run, compared with natural training if there is such a run."""
-    best = comparison.rows[0] if comparison.rows else None
-    if best is None or best.robust is None:
+    """Return a sentence on the accuracy under attack, of adversarial beside natural training if there is such a run."""
+    trained, natural = _measured(comparison)
+    robust = [_percent(row.robust) for row in (*trained, *natural) if row.robust]
+    if not robust:
         return "No robust accuracy has been measured for these runs yet."
-    who = best.run.method
-    text = f"{who[0].upper()}{who[1:]} classifies {best.robust.accuracy:.1%} of test images correctly under attack"
-    if best.natural is not None:
-        text += f", and {best.natural.accuracy:.1%} without"
-    others = [row for row in comparison.rows[1:] if row.run.kind == "Natural" and row.robust]
-    if others and others[0].robust is not None and others[0].run.data == best.run.data:
-        text += f"; natural training keeps {others[0].robust.accuracy:.1%} under the same attack"
-    return f"{text}."
+    if not (trained and natural):
+        return f"Under attack, {(trained or natural)[0].run.label} keeps an accuracy of {robust[0]}."
+    best, worst = robust[0], robust[len(trained) - 1]
+    who = trained[0].run.label if len(trained) == 1 else "adversarial training"
+    span = best if best == worst else f"{worst.removesuffix(' %')}–{best}"
+    return f"Under attack, {who} keeps an accuracy of {span}, natural training {robust[len(trained)]}."
+
+
+def details(comparison: RunComparison) -> list[str]:
+    """Return sentences on natural accuracy, and on the difference between the two most robust runs."""
+    trained, natural = _measured(comparison)
+    without = [f"{row.run.label} {_percent(row.natural)}" for row in (*trained, *natural) if row.natural]
+    lines = [f"Without attack (natural accuracy): {', '.join(without)}."] if without else []
+    second = trained[1].paired if len(trained) > 1 else None
+    if second is not None and trained[0] is comparison.rows[0]:
+        low, high = (f"{-100 * end:+.1f}".replace("-", "−") for end in (second.high, second.low))
+        size = f"{abs(100 * second.difference):.1f} points (95 % CI [{low}, {high}], p = {show_p(second.p)})"
+        found = "significant for these two networks" if second.p < 0.05 else "no significant difference"
+        found += ", on one seed" if len({row.run.saved.get("seed") for row in trained[:2]}) == 1 else ""
+        lines.append(f"{trained[0].run.label} and {trained[1].run.label} differ by {size} under attack: {found}.")
+    return lines
+
+
+def _percent(evaluation: Evaluation) -> str:
+    return f"{100 * evaluation.accuracy:.0f} %"
+
+
+def _measured(comparison: RunComparison) -> tuple[list[Row], list[Row]]:
+    """Return the runs with a robust accuracy on the data of the best: those trained on attacks, and the others."""
+    rows = [row for row in comparison.rows if row.robust and row.run.data == comparison.rows[0].run.data]
+    return [row for row in rows if row.run.kind != NATURAL], [row for row in rows if row.run.kind == NATURAL]
 
 
 def caveats(comparison: RunComparison) -> list[str]:
@@ -35,27 +64,33 @@ def caveats(comparison: RunComparison) -> list[str]:
     robust, seeds = best.robust, {row.run.saved.get("seed") for row in comparison.rows}
     lines = [f"Attack: {robust.title}, on {robust.n} test images of {best.run.data_name}."]
     if len(seeds) == 1:
-        lines.append("One seed: intervals are over images, and omit the variance between networks of one method.")
+        lines.append(
+            "One seed: intervals are over images, and say nothing about other runs of a method. "
+            "To compare methods, train each with several seeds (--seed 1)."
+        )
     if "autoattack" not in robust.attack:
         lines.append("Accuracy under one attack is an upper bound: a stronger one, such as AutoAttack, may lower it.")
-    second = next((row for row in comparison.rows[1:] if row.paired), None)
-    if second is not None and second.paired is not None and second.paired.p >= 0.05:
-        names = f"{best.run.name} and {second.run.name}"
-        lines.append(f"No significant difference between {names} on these images (p = {show_p(second.paired.p)}).")
     return lines
 
 
 def opponent(summaries: Sequence[NetworkSummary]) -> int | None:
-    """Return the network to show beside the first: SAT, else another that was trained on attacks, else any."""
+    """Return the network to show beside the first: natural training, else SAT, else any."""
     kinds = [summary.run.kind for summary in summaries]
-    order = sorted(range(1, len(kinds)), key=lambda k: (kinds[k] != "SAT", kinds[k] == "Natural"))
+    order = sorted(range(1, len(kinds)), key=lambda k: (kinds[k] != NATURAL, kinds[k] != "SAT"))
     return order[0] if order else None
 
 
-def hero(summary: NetworkSummary, labels: Sequence[int]) -> int:
-    """Return the example with the largest changes of the true class: correct when natural, misclassified at 2ε."""
-    p = summary.frames.p[torch.arange(len(labels)), :, torch.tensor(labels)]
-    right = summary.frames.guess == torch.tensor(labels)[:, None]
-    shows = right[:, INVERSE_FRAMES] & ~right[:, -1]
-    gain = 2 * (p[:, 0] - p[:, INVERSE_FRAMES]).clamp(max=0.5) + p[:, INVERSE_FRAMES] - p[:, -1]
-    return int((gain + shows.double()).argmax())
+def hero(summaries: Sequence[NetworkSummary], labels: Sequence[int]) -> int:
+    """Return the example on which robust and natural training differ most.
+
+    Preferred are examples that all networks classify correctly, and at ε only those that were trained on attacks; of
+    these, one that the first network misclassifies at 2ε, with the largest changes of the true class.
+    """
+    y = torch.tensor(labels)
+    p = summaries[0].frames.p[torch.arange(len(y)), :, y]
+    score = 2 * (p[:, 0] - p[:, INVERSE_FRAMES]).clamp(max=0.5) + p[:, INVERSE_FRAMES] - p[:, -1]
+    for summary in summaries:
+        right = summary.frames.guess == y[:, None]
+        score += 4 * (right[:, INVERSE_FRAMES] & (right[:, AT_EPS] != (summary.run.kind == NATURAL)))
+        score += (right[:, INVERSE_FRAMES] & ~right[:, -1]) * (summary is summaries[0])
+    return int(score.argmax())

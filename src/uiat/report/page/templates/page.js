@@ -133,7 +133,7 @@
   // The images and class probabilities of one network.
   function networkView(position) {
     const chooser = element("select", { "aria-label": "Network" });
-    data.runs.forEach((run, k) => chooser.append(element("option", { value: k }, `${run.name} (${run.method})`)));
+    data.runs.forEach((run, k) => chooser.append(element("option", { value: k }, run.label)));
     chooser.value = state.networks[position];
     chooser.addEventListener("change", () => { state.networks[position] = Number(chooser.value); show(); });
     const canvases = ["image", "perturbation"].map(() => element("canvas", { class: "pixels", role: "img" }));
@@ -254,7 +254,7 @@
     const { example, frame } = state, truth = data.examples[example].y;
     const said = [...new Set(state.networks)].map((k) => {
       const run = data.runs[k], guess = run.guess[example][frame];
-      return `${run.name}: ${data.classes[guess]} (${guess === truth ? "correct" : "wrong"})`;
+      return `${run.label}: ${data.classes[guess]} (${guess === truth ? "correct" : "wrong"})`;
     });
     const side = frame < data.zero ? "inverse adversarial" : frame > data.zero ? "adversarial" : "natural";
     return `${side}, ε = ${data.radii[frame]}. ${said.join("; ")}`;
@@ -305,7 +305,7 @@
     const run = data.runs[state.networks[0]];
     byId("explorer").classList.add("hidden-answer");
     goTo(example, Math.floor(Math.random() * data.radii.length), { keep: false });
-    byId("guess-text").textContent = `Which class does ${run.name} predict?`;
+    byId("guess-text").textContent = `Which class does ${run.label} predict?`;
     byId("guess-choices").replaceChildren(...data.examples[example].shown.map((label) => {
       const button = element("button", { type: "button" }, data.classes[label]);
       button.addEventListener("click", () => {
@@ -313,7 +313,7 @@
         score.asked += 1;
         score.right += Number(label === guess);
         endGuess();
-        byId("guess-text").textContent = `${label === guess ? "Yes" : "No"}: ${run.name} predicts ` +
+        byId("guess-text").textContent = `${label === guess ? "Yes" : "No"}: ${run.label} predicts ` +
           `${data.classes[guess]}. ${score.right} of ${score.asked} guessed correctly.`;
       });
       return button;

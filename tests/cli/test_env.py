@@ -1,0 +1,66 @@
+"""`uiat env`: what this installation runs on, as text and as JSON."""
+
+import json
+import subprocess
+import sys
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import uiat
+from tests.support.calls import call, refused
+from uiat.cli import env
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    found = call(capsys, "env", "--json")
+    assert found.code == 0
+    facts = json.loads(found.out)
+    known = {"uiat": uiat.__version__, "torch": torch.__version__, "numpy": np.__version__}
+    assert facts["versions"].items() >= known.items()
+    assert facts["versions"]["python"].startswith(f"{sys.version_info.major}.{sys.version_info.minor}.")
+    assert (facts["threads"], facts["kernels"]) == (torch.get_num_threads(), torch.backends.cpu.get_cpu_capability())
+    assert len(facts["gpus"]) == torch.cuda.device_count()
+    assert facts["cpu"]
+    assert facts["cores"] >= 1
+
+
+def test_optional_packages_are_those_of_users(capsys: pytest.CaptureFixture[str]) -> None:
+    packages = json.loads(call(capsys, "env", "--json").out)["optional"]
+    assert {"pyautoattack", "tyro", "scikit-learn", "huggingface_hub", "onnx", "tensorboard", "lightning"} <= set(
+        packages
+    )
+    assert not {"uiat", "torch", "pytest", "ruff", "mypy", "twine"} & set(packages)
+    assert packages["tyro"]
+
+
+def test_text_says_what_is_missing(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(env, "package_version", lambda name: None if name == "onnx" else "9.9")
+    monkeypatch.setattr(env, "CPU_INFO", Path("/no/such/file"))
+    found = call(capsys, "env")
+    assert [line.partition(":")[0] for line in found.out.splitlines()] == list(env.describe_environment())
+    assert "onnx (missing)" in found.out
+    assert "tyro 9.9" in found.out
+
+    def missing(_name: str) -> list[str]:
+        raise PackageNotFoundError
+
+    monkeypatch.setattr(env, "requires", missing)
+    assert env.optional_packages() == []
+
+
+def test_help_and_mistakes(capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(capsys, "env", "--help").out.startswith("usage: uiat env")
+    assert "--jsn" in refused(capsys, "env", "--jsn")
+
+
+def test_it_needs_no_optional_package() -> None:
+    """As in an installation of the plug-in alone."""
+    code = "import sys; sys.modules.update(dict.fromkeys(('tyro', 'tqdm', 'matplotlib', 'sklearn', 'scipy', 'jinja2')))"
+    code += "\nfrom uiat.cli import main; sys.exit(main(['env']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert f"torch {torch.__version__}" in done.stdout
