@@ -84,7 +84,7 @@ def test_no_bar_while_another_program_may_print(tmp_path: Path, monkeypatch: pyt
 def test_export_says_what_it_wrote(run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     found = call(capsys, "export", str(run_copy.path))
     wrote, after = found.out.splitlines()
-    assert wrote == f"{run_copy.path}/export: model.safetensors, model.py, card.json, README.md"
+    assert wrote == f"{run_copy.path}/export: model.safetensors, model.py, example.py, card.json, README.md"
     assert after == f"done; next: uiat evaluate {run_copy.path}"
     assert found.err.startswith("note: the card has no accuracies")
 

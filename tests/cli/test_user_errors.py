@@ -190,7 +190,7 @@ def test_an_error_before_any_work(
     [
         ("evaluate run --atacks natural", "--attacks"),
         ("evaluate run --n abc", "abc"),
-        ("evaluate run extra", "extra"),
+        ("compare run --extra", "extra"),
         ("evaluate run --weights beste", "best"),
         ("export run --onx", "--onnx"),
         ("reproduce table1 --scale big", "smoke"),

@@ -76,7 +76,7 @@ def readers(capsys: pytest.CaptureFixture[str], run: RunFolder) -> dict[str, tup
         "export": (exported.err, [entry["accuracy"] for entry in card["evaluations"]]),
         "readme": (exported.err, [line for line in readme.splitlines() if line.startswith("| natural")]),
         "compare": (compared.out, [line for line in compared.out.splitlines() if "%" in line and " [" in line]),
-        "report": (html, ["measured"] if "of test images correctly under attack" in html else []),
+        "report": (html, ["measured"] if "keeps an accuracy of" in html else []),
     }
 
 

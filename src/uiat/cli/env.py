@@ -66,7 +66,8 @@ def optional_packages() -> list[str]:
     except PackageNotFoundError:  # imported from a folder that is not installed
         return []
     users = {"loops", *(name for _, parts, extra in found if extra == "all" for name in (parts or "").split(","))}
-    return [name for name, _, extra in found if extra in users]
+    wanted = [name for name, _, extra in found if extra in users]
+    return [name for name in wanted if name != "uiat"]  # an extra may name others of ours
 
 
 def _cpu() -> str:
