@@ -11,6 +11,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from uiat.evaluation.seed_variance import SeedVariance
+
 LEVEL = 0.95
 TRIMMED = 0.2
 """Share of the repetitions of a benchmark that is trimmed on either side."""
@@ -55,14 +57,15 @@ class Difference:
         return self.over == "seeds and images" and self.seeds == 1
 
 
-def paired(differences: Tensor, bound: float = 1.0) -> Difference:
+def paired(differences: Tensor, bound: float = 1.0, common: SeedVariance | None = None) -> Difference:
     """Return the mean of (seeds, examples) differences; `bound` is the largest absolute value of the mean.
 
     Seeds and images are crossed random effects. The interval combines two parts in quadrature: over seeds, Student's t
     times the standard error of the seeds' means, which already contains the chance of every single verdict; and over
     images, the normal quantile times the standard error of what images share in all seeds. The
     unmodified variance of the images' means would count the chance of single verdicts twice. With one seed, only the
-    images' part remains.
+    images' part remains. `common` is what is known of the variance between seeds from other methods: few seeds alone
+    estimate it badly.
 
     Two examples are added, one for each side, as Agresti and Min (2005) do for McNemar's setting (with the same second
     moment as their two halves): without them, networks that never disagree would have an interval of no width.
@@ -70,16 +73,19 @@ def paired(differences: Tensor, bound: float = 1.0) -> Difference:
     seeds, examples = differences.shape
     values, size = differences.double(), max(1.0, bound)
     value, by_seed, by_image = float(values.mean()), values.mean(dim=1), values.mean(dim=0)
-    center, spread, chance = value * examples / (examples + 2), 0.0, 0.0
+    center, spread, chance, degrees = value * examples / (examples + 2), 0.0, 0.0, seeds - 1.0
     squares = float(by_image.square().sum()) + size**2 - (examples + 2) * center**2
     if seeds > 1:
-        spread = float(by_seed.std()) / sqrt(seeds)
+        variance = float(by_seed.var())
+        if common is not None:
+            variance, degrees = common.moderate(variance, seeds - 1)
+        spread = sqrt(variance / seeds)
         residuals = values - by_seed[:, None] - by_image + value
         chance = float(residuals.square().sum()) / (seeds * (seeds - 1))
     error = sqrt(max(squares - chance, size**2)) / (examples + 2)
 
     def interval(level: float) -> tuple[float, float]:
-        half, over_seeds = _normal(level) * error, _student(level, seeds - 1) * spread if seeds > 1 else 0.0
+        half, over_seeds = _normal(level) * error, _student(level, degrees) * spread if seeds > 1 else 0.0
         below, above = (max(0.0, half + sign * (value - center)) for sign in (1, -1))
         return max(-bound, value - hypot(below, over_seeds)), min(bound, value + hypot(above, over_seeds))
 
@@ -132,7 +138,7 @@ def _normal(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def _student(level: float, degrees: int) -> float:
+def _student(level: float, degrees: float) -> float:
     from scipy.special import stdtrit  # slow to import, and only claims need it
 
     return float(stdtrit(degrees, (1 + level) / 2))

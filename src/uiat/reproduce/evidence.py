@@ -1,6 +1,7 @@
 """Evidence for a claim: the paired difference over finished runs, above 0 if the claim holds."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from uiat.config import AnyConfig
 from uiat.evaluation.intervals import Difference, paired, paired_times, smallest_difference
 from uiat.reproduce.cell import Cell, Store, common_seeds
 from uiat.reproduce.claims import Evidence
-from uiat.reproduce.measures import Curve, Measure, read_learning
+from uiat.reproduce.measures import Attacked, Curve, Measure, read_learning
+from uiat.reproduce.seed_accuracies import seed_variance
 from uiat.reproduce.timing import Timing
 from uiat.rng import generator
 
@@ -44,21 +46,32 @@ def measured_difference(
     return compared(cells, lambda store: store.tensors(measure), difference, measure, bound)
 
 
-def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measure: Measure) -> Evidence:
-    """Compare mean accuracies of two groups of runs: first's − second's."""
+def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measure: Attacked) -> Evidence:
+    """Compare mean accuracies of two groups of runs: first's − second's.
 
-    def difference(*runs: dict[str, Tensor]) -> Tensor:
-        verdicts = torch.stack([tensors["correct"].double() for tensors in runs])
-        return verdicts[: len(first)].mean(dim=0) - verdicts[len(first) :].mean(dim=0)
+    How much seeds differ is estimated over all runs in the folder that are measured so.
+    """
+    cells = [Cell(config) for config in (*first, *second)]
 
-    return measured_difference([*first, *second], measure, difference)
+    def evidence(out: Path, seeds: int) -> Difference | None:
+        rows = common_seeds(cells, out, seeds, measure)
+        if not rows:
+            return None
+        verdicts = torch.stack([torch.stack([s.tensors(measure)["correct"].double() for s in row]) for row in rows])
+        values = verdicts[:, : len(first)].mean(dim=1) - verdicts[:, len(first) :].mean(dim=1)
+        common = seed_variance(out, measure, first[0].data.name)
+        if common is not None:  # the mean of several runs varies less than one
+            common = replace(common, variance=common.variance * (1 / len(first) + 1 / len(second)) / 2)
+        return paired(values, common=common)
+
+    return evidence
 
 
 def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Curve) -> Evidence:
     """Compare the gaps between the easier and the harder half of the images: second's − first's.
 
-    The point of the curve is the largest ε at which the harder halves of all runs are above `FLOOR`: below it, a gap
-    is small because accuracies are near 0. There is no evidence if no such ε exists.
+    The point of the curve is the largest ε > 0 at which the harder halves of all runs are above `FLOOR`: below it, a
+    gap is small because accuracies are near 0. There is no evidence if no such ε exists.
     """
     cells = [Cell(config) for config in (first, second)]
 
@@ -70,8 +83,9 @@ def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Curve) -> Evidence
 
     def evidence(out: Path, seeds: int) -> Difference | None:
         rows = [[store.tensors(measure) for store in row] for row in common_seeds(cells, out, seeds, measure)]
-        harder = [[t["correct"][:, ~t["easier"]].double().mean(dim=1) for t in row] for row in rows]
-        if not rows or not (points := _above(torch.stack([each for row in harder for each in row]))):
+        harder = [t["correct"][:, ~t["easier"]].double().mean(dim=1) for row in rows for t in row]
+        points = [k for k in _above(torch.stack(harder)) if measure.grid[k] > 0] if rows else []
+        if not points:
             return None
         point = max(points, key=lambda k: measure.grid[k])
         return paired(torch.stack([gap(theirs, point) - gap(ours, point) for ours, theirs in rows]), 2.0)
