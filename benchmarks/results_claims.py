@@ -15,7 +15,7 @@ TITLES: dict[Verdict, str] = {
     "not measured": "Without finished runs",
 }
 """Headings of the claims, by verdict."""
-IMPOSSIBLE = "Not tested at this scale, which has no such data"
+IMPOSSIBLE = "Not testable at this scale"
 Decided = list[tuple[Claim, list[Finding]]]
 
 
@@ -26,7 +26,7 @@ def judged(runs: Published) -> Decided:
 
 def title_of(parts: list[Finding]) -> str:
     """Return the heading under which a claim is listed."""
-    testable = any(each.comparison.evidence is not None for each in parts)
+    testable = any(each.comparison.evidence is not None and not each.untestable for each in parts)
     return TITLES[overall(parts)] if testable else IMPOSSIBLE
 
 
@@ -69,8 +69,9 @@ def verdicts(findings: Decided) -> list[str]:
     groups: dict[str, list[str]] = {title: [] for title in [*TITLES.values(), IMPOSSIBLE]}
     for claim, parts in findings:
         measured = [each for each in parts if each.difference is not None]
-        why = missing(parts) if measured else ""
         title = title_of(parts)
+        no_data = all(each.comparison.evidence is None for each in parts)
+        why = "no such data" if no_data else missing(parts) if measured or title == IMPOSSIBLE else ""
         groups[title].append(f"- {claim.text} ({claim.where})" + (f": {why}." if why else "."))
         groups[title] += [f"  - {comparison_line(each)}" for each in measured]
         if claim.name == "uiat-faster-than-trades":

@@ -3,14 +3,17 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from benchmarks.results_pairs import ATTACK_NAMES, NO_DIFFERENCE, Pair, Published, side
+from benchmarks.results_pairs import ATTACK_NAMES, NO_DIFFERENCE, Pair, Published, larger_pairs, side
 from uiat.bench.pass_count import passes_per_image
 from uiat.config import AnyConfig
 from uiat.evaluation.intervals import Difference
 from uiat.report.figure_style import BLUE, GREEN, GREY, VERMILLION, add_grid, new_figure
 from uiat.report.panels import PURPLE
+from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.claims import Comparison, Finding, largest_effect, show_difference
+from uiat.reproduce.claims_list import MARGIN
 from uiat.reproduce.experiments.control import CONTROL_COLUMNS, INVERSE, KL, MOMENTUM, NO_MOMENTUM, control_runs
+from uiat.reproduce.experiments.sweeps import front_cells
 from uiat.reproduce.experiments.tables import TABLE1_METHODS
 
 if TYPE_CHECKING:
@@ -23,7 +26,7 @@ OVER_SAT = "all of UIAT"
 NAMES = {
     KL_STEP: "the KL term with p = f(x)",
     MOMENTUM_STEP: "momentum",
-    INVERSE_STEP: "the inverse adversary",
+    INVERSE_STEP: "inverse adversarial examples",
 }
 """UIAT's parts, in the order in which they are added, as sentences name them."""
 
@@ -73,25 +76,30 @@ def _command(runs: Published) -> str:
     return f"`uiat reproduce control --scale {runs.scale.name} --seeds {runs.seeds}`"
 
 
-def takeaways(runs: Published, found: Found) -> list[str]:
-    """Return two sentences: whether UIAT helps, and because of which part; both follow from the intervals."""
+def takeaways(runs: Published, found: Found) -> dict[str, str]:
+    """Return answers to a researcher's questions; all of them follow from the intervals."""
     steps = {step.part: found[step] for step in STEPS[:4]}
-    return [_whether(runs, steps[OVER_SAT]), _because(runs, steps)]
+    return {
+        "Does UIAT help?": " ".join([_whether(runs, steps[OVER_SAT]), *_larger_eps(runs)]),
+        "Because of which part?": _because(runs, found),
+        "Which method should I use?": advice(runs),
+    }
 
 
-def short_takeaway(runs: Published, found: Found) -> str:
-    """Return both sentences as one, without intervals."""
+def short_takeaways(runs: Published, found: Found) -> list[str]:
+    """Return the answers in short, without intervals: whether and why UIAT helps, and which method to use."""
     steps = {step.part: found[step] for step in STEPS[:4]}
     whole = steps[OVER_SAT]
     sides = [_values(whole, where) for where in ("above", "below")]
     if not any(sides):
-        return f"UIAT against SAT: no effect shown{_so_far(runs, whole)}."
+        return [f"UIAT against SAT: no effect shown{_so_far(runs, whole)}.", advice(runs, short=True)]
     parts: dict[str, list[str]] = {"robustness comes from": [], "no effect shown": []}
     for part, name in NAMES.items():
         robust = {column: steps[part][column] for column in ROBUST_COLUMNS if column in steps[part]}
         parts["robustness comes from" if _values(robust, "above") else "no effect shown"].append(name)
     why = "; ".join(f"{verb}: {', '.join(names)}" for verb, names in parts.items() if names)
-    return f"UIAT against SAT, in points: {', '.join(filter(None, sides))}; {why}{_so_far(runs, whole)}."
+    text = f"UIAT against SAT, in points: {', '.join(filter(None, sides))}; {why}{_so_far(runs, whole)}."
+    return [text, advice(runs, short=True)]
 
 
 def _values(own: dict[str, Difference], where: str) -> str:
@@ -100,32 +108,52 @@ def _values(own: dict[str, Difference], where: str) -> str:
 
 def _whether(runs: Published, own: dict[str, Difference]) -> str:
     above, below, open_ = (_named(own, where) for where in ("above", "below", NO_DIFFERENCE))
+    scale = f"At this scale ({runs.scale.banner.removeprefix(f'{runs.scale.name}: ')})"
     if not above and not below and not open_:
         return f"Whether UIAT helps is not decided, too few runs are finished: {_command(runs)}."
     if above and below:
-        text = f"UIAT is a trade-off against SAT, no gain throughout: {above}, but {below} points"
+        text = f"{scale}, UIAT with the paper's λ is a trade-off against SAT, in points: {above}; {below}"
     elif above:
-        text = f"UIAT is more accurate than SAT: {above} points"
+        text = f"{scale}, UIAT is more accurate than SAT: {above} points"
     elif below:
-        text = f"UIAT is less accurate than SAT: {below} points"
+        text = f"{scale}, UIAT is less accurate than SAT: {below} points"
     else:
-        return f"UIAT shows no effect over SAT: {open_} points{_so_far(runs, own)}."
+        return f"{scale}, UIAT shows no effect over SAT: {open_} points{_so_far(runs, own)}."
     return f"{text}{f'; undecided: {open_}' if open_ else ''}{_so_far(runs, own)}."
 
 
-def _because(runs: Published, steps: dict[str, dict[str, Difference]]) -> str:
+def _larger_eps(runs: Published) -> list[str]:
+    """Compare UIAT with SAT trained at each larger ε that has runs; a trade-off may be had without UIAT."""
+    lines = []
+    for (ours, theirs), pair in larger_pairs(runs).items():
+        own = _columns(runs, pair) if ours == "UIAT" else {}
+        shown = [f"{where}: {named}" for where in ("above", "below", NO_DIFFERENCE) if (named := _named(own, where))]
+        if shown:
+            lines.append(f"UIAT against {theirs}: {'; '.join(shown)}{_so_far(runs, own)}.")
+    return lines
+
+
+def _because(runs: Published, found: Found) -> str:
     parts = []
-    for part, name in NAMES.items():
-        own = {column: steps[part][column] for column in ROBUST_COLUMNS if column in steps[part]}
+    for step in STEPS[:3]:
+        name = NAMES[step.part]
+        own = {column: found[step][column] for column in ROBUST_COLUMNS if column in found[step]}
         shown = ", ".join(filter(None, (_named(own, "above"), _named(own, "below"))))
         if not own or any(difference.one_seed for difference in own.values()):
-            parts.append(f"{name} is not decided, too few runs are finished")
+            parts.append(f"{name}: not decided, too few runs are finished")
         elif shown:
-            parts.append(f"{name} adds {shown}{_so_far(runs, own)}")
+            parts.append(f"{name}: {shown}{_so_far(runs, own)}")
         else:
-            largest = max(largest_effect(difference) for difference in own.values())
-            parts.append(f"{name} shows no effect, none larger than {100 * largest:.1f} points{_so_far(runs, own)}")
-    return f"Under attack {'; '.join(parts)}."
+            parts.append(f"{name}: no effect shown, at most {_bounds(own)} points{_so_far(runs, own)}")
+    others = [_named(found[step], "above") for step in STEPS[4:] if step.part.startswith(INVERSE_STEP)]
+    names = [f"{step.part}, added to {step.to}" for step in STEPS[4:] if step.part.startswith(INVERSE_STEP)]
+    also = "; ".join(f"{name}: {shown}" for name, shown in zip(names, others, strict=True) if shown)
+    return f"Under attack, each part adds: {'; '.join(parts)}." + (f" Elsewhere, {also}." if also else "")
+
+
+def _bounds(own: dict[str, Difference]) -> str:
+    """Name the largest effect that the interval of each column does not exclude."""
+    return ", ".join(f"{100 * largest_effect(d):.2f} under {ATTACK_NAMES[column]}" for column, d in own.items())
 
 
 def _named(own: dict[str, Difference], where: str) -> str:
@@ -134,7 +162,7 @@ def _named(own: dict[str, Difference], where: str) -> str:
     for column, difference in own.items():
         if side(difference) == where:
             value, low, high = (100 * number for number in (difference.value, difference.low, difference.high))
-            texts.append(f"{ATTACK_NAMES[column]} {value:+.1f} [{low:+.1f}, {high:+.1f}]")
+            texts.append(f"{ATTACK_NAMES[column]} {value:+.2f} [{low:+.2f}, {high:+.2f}]")
     return ", ".join(texts)
 
 
@@ -151,9 +179,7 @@ def parts_table(runs: Published, found: Found) -> list[str]:
     lines.append("| --- | --- |" + " ---: |" * len(heads) + " ---: |")
     for step, own in found.items():
         shown = " | ".join(_cell(own.get(column)) for column in CONTROL_COLUMNS)
-        counts = sorted({difference.seeds for difference in own.values()})
-        seeds = "–".join(str(count) for count in counts[:: max(1, len(counts) - 1)])
-        lines.append(f"| {step.part} | {step.to} | {shown} | {seeds or 'no runs'} |")
+        lines.append(f"| {step.part} | {step.to} | {shown} | {_seeds(own)} |")
     note = (
         "Paired differences in points with 95 % intervals over the seeds at which both runs are finished and over test "
         "images; bold: the interval excludes 0 (nothing is corrected for the number of intervals). ε' = 0 takes the "
@@ -161,6 +187,12 @@ def parts_table(runs: Published, found: Found) -> list[str]:
         f"{_command(runs)}."
     )
     return [*lines, "", note, ""]
+
+
+def _seeds(own: dict[str, Difference]) -> str:
+    """Return over how many seeds the columns are compared."""
+    counts = sorted({difference.seeds for difference in own.values()})
+    return "–".join(str(count) for count in counts[:: max(1, len(counts) - 1)]) or "no runs"
 
 
 def _cell(difference: Difference | None) -> str:
@@ -198,10 +230,15 @@ def draw_forest(found: Found, title: str) -> "Figure":
 
 
 def candidates(runs: Published) -> dict[str, AnyConfig]:
-    """Return the methods that one may choose from, the cheapest first."""
+    """Return the methods that one may choose from, the cheapest first; other λ and ε as far as runs are finished."""
     configs = {name: runs.scale.config(method) for name, method in TABLE1_METHODS.items()}
     single = control_runs(runs.scale)
     configs |= {"N-FGSM": single["N-FGSM", "N-FGSM"], SINGLE: single["N-FGSM", INVERSE]}
+    known = list(configs.values())
+    for line in ("SAT (ε)", "UIAT (λ)"):
+        for cell in front_cells(runs.scale, line):
+            if cell.config not in known and len(seed_stores(Cell(cell.config), runs.out, runs.seeds)) >= runs.least:
+                configs[cell.labels[0].replace(" trained at", ",")] = cell.config
     return dict(sorted(configs.items(), key=lambda item: passes(item[1])))
 
 
@@ -211,44 +248,66 @@ def passes(config: AnyConfig) -> float:
 
 
 def which_method(runs: Published) -> list[str]:
-    """Compare accuracy with cost: each method against UIAT, and a verdict on the cheapest method that has UIAT."""
+    """Return the table of accuracy and cost: each method against UIAT."""
     configs = candidates(runs)
     uiat = configs["UIAT"]
     heads = [f"{ATTACK_NAMES[column]}, over UIAT" for column in CONTROL_COLUMNS]
-    lines = [f"| method | passes an image | {' | '.join(heads)} |", "| --- |" + " ---: |" * (1 + len(heads))]
+    lines = [
+        f"| method | passes an image | {' | '.join(heads)} | seeds |",
+        "| --- |" + " ---: |" * (2 + len(heads)),
+    ]
     for name, config in configs.items():
         own = {} if name == "UIAT" else _columns(runs, (config, uiat))
         shown = " | ".join("0" if name == "UIAT" else _cell(own.get(column)) for column in CONTROL_COLUMNS)
-        lines.append(f"| {name} | {passes(config):.1f} | {shown} |")
-    verdict = single_verdict(runs, _columns(runs, (configs[SINGLE], uiat)), passes(configs[SINGLE]), passes(uiat))
-    return ["## Which method should I use?", "", verdict, "", *lines, ""]
+        seeds = "" if name == "UIAT" else _seeds(own)
+        lines.append(f"| {name} | {passes(config):.1f} | {shown} | {seeds} |")
+    note = (
+        "Differences of accuracies in points, with intervals as above. Every method has the weight of its paper, and "
+        "the learning rate that `tuning` found; a smaller λ keeps more natural accuracy, and a larger ε of training "
+        "gives SAT more robustness: `fronts` has the values that were run."
+    )
+    return ["## Which method should I use?", "", *lines, "", note, ""]
 
 
-def single_verdict(runs: Published, own: dict[str, Difference], cost: float, full: float) -> str:
-    """Return the verdict on N-FGSM + UIAT against UIAT: only over all planned seeds, in all columns."""
-    price = f"{SINGLE} takes {cost:.1f} passes an image, UIAT {full:.1f}"
+def advice(runs: Published, short: bool = False) -> str:
+    """Return the verdict on N-FGSM + UIAT against UIAT: only over all planned seeds, in all columns.
+
+    The cheap method is advised if no accuracy is lower by `MARGIN` or more, by the whole interval. In `short`, without
+    intervals.
+    """
+    configs = candidates(runs)
+    own = _columns(runs, (configs[SINGLE], configs["UIAT"]))
+    price = f"{SINGLE} takes {passes(configs[SINGLE]):.1f} passes an image, UIAT {passes(configs['UIAT']):.1f}"
     missing = [column for column in CONTROL_COLUMNS if column not in own or own[column].seeds < runs.seeds]
     if missing:
         names = ", ".join(ATTACK_NAMES[column] for column in missing)
         open_ = f"not yet decided (fewer than {runs.seeds} seeds for {names})"
-        return f"{price}. Whether that costs accuracy is {open_}: {_command(runs)}."
-    above, below = _named(own, "above"), _named(own, "below")
-    largest = f"no effect larger than {100 * max(largest_effect(difference) for difference in own.values()):.1f} points"
-    if below and above:
-        return f"{price}; {above}, but {below} points: choose by what matters to you."
+        return f"{price}; whether that costs accuracy is {open_}" + ("." if short else f": {_command(runs)}.")
+    values = _shown(own, short)
+    below = _shown({column: difference for column, difference in own.items() if side(difference) == "below"}, short)
+    lost = [ATTACK_NAMES[column] for column, difference in own.items() if difference.low <= -MARGIN]
+    if not lost:
+        return f"Use {SINGLE}: {price}, and no accuracy is lower by a point or more ({values})."
     if below:
-        return f"{price}; {below} points: use UIAT where accuracy matters more than cost."
-    if above:
-        return f"Use {SINGLE}: {price}; {above} points."
-    return f"Use {SINGLE}: {price}, and no difference from UIAT is shown ({largest})."
+        return f"Use {SINGLE} where cost matters, UIAT where accuracy does: {price}, and the first is below: {below}."
+    return (
+        f"Use {SINGLE} where cost matters: {price}, and no accuracy is significantly lower ({values}), but a loss of a "
+        f"point is not excluded for {', '.join(lost)}."
+    )
+
+
+def _shown(own: dict[str, Difference], short: bool) -> str:
+    if short:
+        return ", ".join(f"{ATTACK_NAMES[column]} {100 * d.value:+.1f}" for column, d in own.items())
+    return ", ".join(filter(None, (_named(own, where) for where in ("above", "below", NO_DIFFERENCE))))
 
 
 def opening(runs: Published, found: Found, picture: str) -> list[str]:
     """Return the first screen of the page."""
     shown = [f"![What each part adds]({picture})", ""] if any(found.values()) else []
-    bold = [f"**{sentence}**" for sentence in takeaways(runs, found)]
     return [
-        *(line for sentence in bold for line in (sentence, "")),
+        *(f"- **{question}** {answer}" for question, answer in takeaways(runs, found).items()),
+        "",
         *parts_table(runs, found),
         *shown,
         *which_method(runs),

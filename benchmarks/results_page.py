@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from benchmarks.results_claims import judged, tally, verdicts
-from benchmarks.results_opening import candidates, draw_forest, found_steps, opening, passes, short_takeaway
+from benchmarks.results_opening import candidates, draw_forest, found_steps, opening, passes, short_takeaways
 from benchmarks.results_pairs import (
     ATTACK_NAMES,
     Published,
@@ -58,7 +58,10 @@ INTRODUCTION = """## How to read this page
 
 This page is written by `python -m benchmarks.results_page` from the cards and per-image verdicts in `results/cpu`; a
 test compares the two. Figures in parentheses are the paper's and belong to its own setting: ResNet-18 on all of
-CIFAR-10 at 32×32 for 100 epochs, for which no GPU was available. Nothing here says what happens at that size."""
+CIFAR-10 at 32×32 for 100 epochs, for which no GPU was available. Nothing here says what happens at that size.
+PGD is PGD-20, and robust accuracy (Robust) is under APGD-CE + APGD-T unless a table says otherwise. The plan of the
+control, the selection and the five seeds is older than their runs ([log](log.md)), except that seeds 0 to 2 of Table 1
+were known when it was written."""
 
 SETTING = """## The setting
 
@@ -103,8 +106,8 @@ def published_weights(runs: Published) -> list[str]:
 
 
 LATER_SEEDS = (
-    "Figure 2 has more seeds than the other runs. They were added after its claim had been undecided with {least}, "
-    "so its interval covers the truth somewhat less often than 95 %."
+    "Figure 2's seeds beyond the first {least} were added after its claim had been undecided with these, so its "
+    "interval covers the truth somewhat less often than 95 %."
 )
 
 
@@ -268,9 +271,9 @@ def readme(runs: Published) -> str:
     """Return README with the takeaways and a narrow Table 1 for CIFAR-10 between the marks."""
     before, _, rest = README.read_text(encoding="utf-8").partition(BEGIN)
     _, _, after = rest.partition(END)
-    sentence = wrapped(f"**{short_takeaway(runs, found_steps(runs))}**")
+    sentences = [wrapped(f"- **{sentence}**") for sentence in short_takeaways(runs, found_steps(runs))]
     picture = f"![{EXPERIMENTS['fig2'](runs.scale).title}]({PAGE.parent.name}/{PICTURES}/fig2.svg)"
-    parts = [before + BEGIN, sentence, "", *readme_table(runs), "", picture, "", wrapped(falls(runs)), END]
+    parts = [before + BEGIN, *sentences, "", *readme_table(runs), "", picture, "", wrapped(falls(runs)), END]
     return "\n".join(parts) + after
 
 
@@ -280,7 +283,7 @@ def readme_table(runs: Published) -> list[str]:
     rows = {}
     for name, config in candidates(runs).items():
         values = [reading.values(Cell(config), runs.out, runs.seeds) for reading in columns]
-        if any(values) and name != "N-FGSM":  # the results page has it
+        if any(values):
             rows[name] = [spread(own) for own in values] + [f"{passes(config):.1f}"]
     heads = [*(ATTACK_NAMES[column] for column in README_COLUMNS), "passes an image"]
     lines = [

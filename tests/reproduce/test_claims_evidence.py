@@ -1,5 +1,6 @@
 """Each kind of evidence on files with a known winner: the sign, the size and the verdict."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -7,10 +8,12 @@ import torch
 from torch import Tensor
 
 from tests.support.tiny import first_of, learned, measured, raced, trained
+from uiat.config import to_json
+from uiat.io import write_json
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.claims import UNDECIDED, Finding, decide, missing, overall
 from uiat.reproduce.claims_list import all_claims
-from uiat.reproduce.evidence import fall_from_best
+from uiat.reproduce.evidence import fall_from_best, more_accurate
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.experiments.sweeps import EPOCH, GAMMA, LAMBDA, START, Sweep
@@ -21,7 +24,9 @@ from uiat.reproduce.table import Percent, Table, paper_figure
 
 SMOKE, PAPER = SCALES["smoke"], SCALES["paper"]
 N = 400
-FASTER = [f"uiat-faster-than-{name}" for name in ("iat", "trades", "hat")] + ["uiat-oneoff-faster-than-uiat"]
+FASTER = [f"uiat-faster-than-{name}" for name in ("iat", "trades", "hat")] + [
+    f"uiat-oneoff-faster-than-{name}" for name in ("uiat", "trades", "hat")
+]
 
 
 def look(name: str, out: Path, seeds: int = 2) -> list[Finding]:
@@ -47,7 +52,7 @@ def test_runs_with_the_papers_figures_bear_out_its_tables(mirrored: bool, tmp_pa
                 verdicts = {"correct": first_of(n, 1 - share if mirrored else share)}
                 measured(entry.cell, entry.reading.measure, verdicts, tmp_path)
     claims = [claim for claim in all_claims(PAPER) if claim.made_by in names]
-    assert len(claims) == 15 + 3 + 3 + 2
+    assert len(claims) == 15 + 4 + 3 + 2
     for claim in claims:
         found = decide(claim, tmp_path, 2)
         for each in found:
@@ -133,12 +138,65 @@ def test_the_gap_between_halves(turned: bool, tmp_path: Path) -> None:
     assert found.verdict == ("does not hold" if turned else "holds")
 
 
-def test_a_gap_at_the_floor_is_no_evidence(tmp_path: Path) -> None:
+@pytest.mark.parametrize("reached", [False, True])
+def test_halves_are_compared_under_attack_and_above_the_floor(reached: bool, tmp_path: Path) -> None:
+    """Both halves are far above the floor at ε ≤ 0; under attack the harder one is above it at one ε, or at none."""
     measure, half = SMOKE.halves_curve(), N // 2
-    verdicts = torch.cat([first_of(half, 0.6), first_of(half, 0.05)]).expand(len(measure.grid), N)
-    curves({"uiat-oneoff": verdicts, "trades": verdicts}, torch.arange(N) < half, measure, tmp_path)
-    (found,) = look("smaller-gap", tmp_path)
-    assert found.difference is None
+    smallest = min(eps for eps in measure.grid if eps > 0)
+
+    def verdicts(easier: float, harder: float) -> Tensor:
+        shares = [0.9 if e <= 0 else harder if reached and e == smallest else 0.05 for e in measure.grid]
+        return torch.stack([torch.cat([first_of(half, easier), first_of(half, share)]) for share in shares])
+
+    runs = {"uiat-oneoff": verdicts(0.6, 0.3), "trades": verdicts(0.8, 0.2)}
+    curves(runs, torch.arange(N) < half, measure, tmp_path)
+    expected = {"smaller-gap": 0.3, "harder-half": 0.1}
+    for name, gain in expected.items():
+        (found,) = look(name, tmp_path)
+        if reached:
+            assert value(found) == pytest.approx(gain)
+        else:
+            assert found.difference is None
+            assert "5.0%" in found.untestable
+            assert missing([found]) == found.untestable
+            assert overall([found]) == "not measured"
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_inverse_examples_that_are_classified_correctly(turned: bool, tmp_path: Path) -> None:
+    measure = SMOKE.halves_curve()
+    lowest = torch.tensor([[eps == min(measure.grid)] for eps in measure.grid])
+    more, less = (lowest & first_of(N, share)[None] for share in (0.7, 0.5))
+    runs = {"uiat-oneoff": less if turned else more, "trades": more if turned else less}
+    curves(runs, torch.arange(N) < N // 2, measure, tmp_path)
+    (found,) = look("inverse-correct", tmp_path)
+    assert value(found) == pytest.approx(-0.2 if turned else 0.2)
+    assert found.verdict == ("does not hold" if turned else "holds")
+
+
+def test_the_variance_between_seeds_is_of_all_runs_in_the_folder(tmp_path: Path) -> None:
+    """Three seeds that happen to agree are not taken for three seeds that always agree."""
+    measure = SMOKE.attacked("Natural")
+
+    def write(method: str, shares: Sequence[float]) -> None:
+        for seed, share in enumerate(shares):
+            store = trained(Cell(SMOKE.config(method)), tmp_path, seed)
+            write_json(store.run.config, to_json(store.cell.config))
+            store.keep(measure, ({"accuracy": share}, {"correct": first_of(4000, share)}))
+
+    write("sat", (0.50, 0.50, 0.50))
+    write("uiat", (0.52, 0.52, 0.52))
+    compare = more_accurate([SMOKE.config("uiat")], [SMOKE.config("sat")], measure)
+    alone = compare(tmp_path, 3)
+    for k, method in enumerate(("trades", "mart", "iat", "uiat-oneoff", "natural")):
+        write(method, [0.5 + 0.04 * ((seed + k) % 3) for seed in range(3)])
+    (tmp_path / "runs" / "other").mkdir()
+    (tmp_path / "runs" / "other" / "config.json").write_text("{}")
+    found = compare(tmp_path, 3)
+    assert alone is not None
+    assert found is not None
+    assert found.value == alone.value
+    assert found.high - found.low > 2 * (alone.high - alone.low)
 
 
 @pytest.mark.parametrize("turned", [False, True])

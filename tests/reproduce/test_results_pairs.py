@@ -41,7 +41,7 @@ def test_the_page_says_where_sat_with_a_larger_radius_stands(tmp_path: Path) -> 
     fronts(tmp_path, "UIAT (λ)")
     lines = in_short(Published(tmp_path, SMOKE, 2))
     (line,) = (line for line in lines if line.startswith("- UIAT against SAT trained at ε = 0.125:"))
-    assert line.partition(": ")[2].startswith("above: Natural (+15.0), PGD (+15.0), Robust (+15.0)")
+    assert line.partition(": ")[2].startswith("above: Natural (+15.00), PGD-20 (+15.00), APGD (+15.00)")
 
 
 def test_a_front_that_is_higher_is_named(tmp_path: Path) -> None:

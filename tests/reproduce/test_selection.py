@@ -11,8 +11,10 @@ from tests.support.calls import call
 from tests.support.tiny import trained
 from uiat.cli import main
 from uiat.cli.reproduce_job import Job
+from uiat.methods import SingleStep
 from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store
+from uiat.reproduce.experiments.control import INVERSE, WITHOUT, control, selected_runs, without_inverse
 from uiat.reproduce.experiments.selection import (
     BEYOND,
     GRID,
@@ -155,3 +157,19 @@ def test_one_command_makes_the_runs_that_follow(cpu: Scale, monkeypatch: pytest.
     assert main(["reproduce", "selection", "--scale", "cpu", "--only", "uiat", "--out", str(cpu.finished_in)]) == 0
     assert made == [[(lam, 0.2) for lam in GRID["uiat"]], [(14.0, 0.2)], [(7.0, 0.1)]]
     assert selected(cpu, "uiat") == "lr 0.2, λ 7"
+
+
+def test_the_control_has_the_selected_settings_with_and_without_an_inverse_adversary(cpu: Scale) -> None:
+    assert not selected_runs(cpu)
+    grid = GRID["uiat-oneoff"]
+    for value in grid:
+        finish(cpu, "uiat-oneoff", value, 0.4 if value == 1.0 else 0.3)
+    finish(cpu, "uiat-oneoff", 1.0, 0.3, lr=0.1)
+    found = selected_runs(cpu)
+    assert len(found) == 4, "one-off UIAT and N-FGSM + UIAT, each with and without"
+    for row in {row for row, _ in found}:
+        without, with_inverse = (found[row, part] for part in (WITHOUT, INVERSE))
+        assert without == without_inverse(with_inverse)
+        method: Any = with_inverse.method
+        assert (method.uiat if isinstance(method, SingleStep) else method).lam == 1.0
+    assert {entry.row for entry in control(cpu).entries if "λ = 1" in entry.section} == {WITHOUT, INVERSE}

@@ -23,11 +23,17 @@ RULE = (
     "holds if all of its comparisons do. It does not hold at this scale if one of them does not at a stricter level: "
     "1 − 0.05 / k for the k comparisons of the claim that can be decided. Intervals of accuracies and shares are "
     "paired, with seeds and images as crossed random effects: Student's t over seeds and the normal distribution over "
-    "images, combined in quadrature. With one seed the interval is over images alone, which compares networks and not "
-    "methods, so there is no verdict. What stays undecided has a bound: the far end of its interval. Nothing is "
-    "corrected across claims: of twenty differences that are truly 0, one would seem decided. Intervals of times are "
-    "Yuen's trimmed t, of logarithms of ratios, over repetitions of an interleaved benchmark."
+    "images, combined in quadrature. The variance of an accuracy between seeds is estimated over all methods that are "
+    "measured alike, and each comparison's own counts in proportion (Smyth's moderated t). With one seed the interval "
+    "is over images alone, which compares networks and not methods, so there is no verdict. What stays undecided has a "
+    "bound: the far end of its interval. Nothing is corrected across claims: of twenty differences that are truly 0, "
+    "one would seem decided. Intervals of times are Yuen's trimmed t, of logarithms of ratios, over repetitions of an "
+    "interleaved benchmark."
 )
+
+
+class Untestable(Exception):
+    """Finished runs cannot decide a comparison, whatever their number; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,8 @@ class Finding:
 
     comparison: Comparison
     difference: Difference | None
+    untestable: str = ""
+    """Why finished runs cannot decide it; empty if they can, or if there are none."""
 
     @property
     def verdict(self) -> Verdict:
@@ -103,7 +111,7 @@ class Finding:
         if self.verdict in DECIDED:
             return ""
         if self.difference is None:
-            return "no finished runs"
+            return self.untestable or "no finished runs"
         if self.difference.one_seed:
             return "one seed compares networks, not methods"
         return f"the interval contains {'0' if self.comparison.margin is None else 'the margin'}"
@@ -152,7 +160,7 @@ def missing(findings: Sequence[Finding]) -> str:
     measured = [finding for finding in findings if finding.difference is not None]
     if measured and len(measured) < len(findings) and all(finding.verdict == "holds" for finding in measured):
         return f"no finished runs for {len(findings) - len(measured)} of {len(findings)} comparisons"
-    return next((finding.why for finding in measured if finding.why), "no finished runs")
+    return next((finding.why for finding in measured or findings if finding.why), "no finished runs")
 
 
 def show_verdict(verdict: Verdict, why: str) -> str:
@@ -163,10 +171,14 @@ def show_verdict(verdict: Verdict, why: str) -> str:
 
 def decide(claim: Claim, out: Path, seeds: int) -> list[Finding]:
     """Return the evidence for every comparison of a claim."""
-    return [
-        Finding(comparison, comparison.evidence(out, seeds) if comparison.evidence else None)
-        for comparison in claim.comparisons
-    ]
+    return [_find(comparison, out, seeds) for comparison in claim.comparisons]
+
+
+def _find(comparison: Comparison, out: Path, seeds: int) -> Finding:
+    try:
+        return Finding(comparison, comparison.evidence(out, seeds) if comparison.evidence else None)
+    except Untestable as reason:
+        return Finding(comparison, None, str(reason))
 
 
 def write_claims(claims: Sequence[Claim], scale: Scale, out: Path, seeds: int) -> list[tuple[Claim, list[Finding]]]:

@@ -11,14 +11,14 @@ from torch import Tensor
 from uiat.config import AnyConfig
 from uiat.evaluation.intervals import Difference, paired, paired_times, smallest_difference
 from uiat.reproduce.cell import Cell, Store, common_seeds
-from uiat.reproduce.claims import Evidence
+from uiat.reproduce.claims import Evidence, Untestable
 from uiat.reproduce.measures import Attacked, Curve, Measure, read_learning
 from uiat.reproduce.seed_accuracies import seed_variance
 from uiat.reproduce.timing import Timing
 from uiat.rng import generator
 
 FLOOR = 0.1
-"""Accuracy of a harder half below which a gap between halves shows a floor effect."""
+"""Accuracy of a harder half below which comparisons of halves show a floor effect."""
 
 
 def compared(
@@ -68,34 +68,49 @@ def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measu
 
 
 def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Curve) -> Evidence:
-    """Compare the gaps between the easier and the harder half of the images: second's − first's.
+    """Compare the gaps between the easier and the harder half of the images under attack: second's − first's."""
 
-    The point of the curve is the largest ε > 0 at which the harder halves of all runs are above `FLOOR`: below it, a
-    gap is small because accuracies are near 0. There is no evidence if no such ε exists.
+    def gap(tensors: dict[str, Tensor]) -> Tensor:
+        """Return each example's contribution to the gap: the mean over examples is the gap."""
+        return _over(tensors["easier"]) - _over(~tensors["easier"])
+
+    return _on_halves(first, second, measure, gap, -1)
+
+
+def harder_half(first: AnyConfig, second: AnyConfig, measure: Curve) -> Evidence:
+    """Compare accuracies of the harder half of the images under attack: first's − second's."""
+    return _on_halves(first, second, measure, lambda tensors: _over(~tensors["easier"]), 1)
+
+
+def _over(half: Tensor) -> Tensor:
+    """Return weights of examples with which a mean over all examples is the mean over a half of them."""
+    return half.double() * (len(half) / max(1, int(half.sum())))
+
+
+def _on_halves(
+    first: AnyConfig, second: AnyConfig, measure: Curve, weights: Callable[[dict[str, Tensor]], Tensor], sign: int
+) -> Evidence:
+    """Compare weighted accuracies at the largest ε > 0 at which the harder halves of all runs are above `FLOOR`.
+
+    Below it, differences are small because accuracies are near 0; `Untestable` if no such ε exists.
     """
     cells = [Cell(config) for config in (first, second)]
 
-    def gap(tensors: dict[str, Tensor], point: int) -> Tensor:
-        """Return each example's contribution to the gap: the mean over examples is the gap."""
-        easier, n = tensors["easier"], len(tensors["easier"])
-        weights = torch.where(easier, n / max(1, int(easier.sum())), -n / max(1, int((~easier).sum())))
-        return tensors["correct"][point].double() * weights.double()
-
     def evidence(out: Path, seeds: int) -> Difference | None:
         rows = [[store.tensors(measure) for store in row] for row in common_seeds(cells, out, seeds, measure)]
-        harder = [t["correct"][:, ~t["easier"]].double().mean(dim=1) for row in rows for t in row]
-        points = [k for k in _above(torch.stack(harder)) if measure.grid[k] > 0] if rows else []
-        if not points:
+        if not rows:
             return None
-        point = max(points, key=lambda k: measure.grid[k])
-        return paired(torch.stack([gap(theirs, point) - gap(ours, point) for ours, theirs in rows]), 2.0)
+        harder = torch.stack([t["correct"][:, ~t["easier"]].double().mean(dim=1) for row in rows for t in row])
+        lowest = dict(zip(measure.grid, harder.amin(dim=0).tolist(), strict=True))
+        testable = [eps for eps, accuracy in lowest.items() if eps > 0 and accuracy > FLOOR]
+        if not testable:
+            most = max(accuracy for eps, accuracy in lowest.items() if eps > 0)
+            raise Untestable(f"the harder half has at most {most:.1%} at any ε > 0, less than {FLOOR:.0%}")
+        point = measure.grid.index(max(testable))
+        values = [[weights(t) * t["correct"][point].double() for t in row] for row in rows]
+        return paired(torch.stack([sign * (ours - theirs) for ours, theirs in values]), 2.0)
 
     return evidence
-
-
-def _above(accuracies: Tensor) -> list[int]:
-    """Return the points of curves (runs, points) at which all are above `FLOOR`."""
-    return [k for k, smallest in enumerate(accuracies.amin(dim=0).tolist()) if smallest > FLOOR]
 
 
 def above_on_curve(first: AnyConfig, second: AnyConfig, measure: Measure, points: Sequence[int]) -> Evidence:

@@ -13,6 +13,13 @@ from uiat.reproduce.timing import Timing, timing_of
 PAPER_EPS = 8 / 255
 ALIGN = {6: 0.112, 8: 0.2, 10: 0.356}
 """λ_align of GradAlign at ε = k/255, from its authors' code."""
+FRONTS: dict[str, tuple[float, ...]] = {
+    "sat": (8, 10),
+    "trades": (1.0, 3.0, 6.0, 10.0),
+    "uiat": (1.0, 2.0, 3.5, 5.0, 6.5),
+    "uiat-oneoff": (1.0, 2.0, 3.5, 5.0, 6.5),
+}
+"""`Scale.fronts` of a scale that names no others."""
 Runs = Callable[[str, str, str], AnyConfig]
 """(method, one of the paper's data sets, one of its networks) → the run."""
 
@@ -76,7 +83,6 @@ class Scale:
     aa: str = "autoattack"
     """The attack of the column `AA`."""
     lam: tuple[float, ...] = (1.0, 2.0, 3.5, 5.0, 6.5)
-    omega: tuple[float, ...] = (1.0, 3.0, 6.0, 10.0)
     beta: tuple[float, ...] = (0.0, 0.5, 1.0, 2.0)
     gamma: tuple[float, ...] = (0.5, 0.7, 0.9, 0.99)
     start: tuple[float, ...] = (0.25, 0.5, 0.75, 0.9)
@@ -85,8 +91,8 @@ class Scale:
     """T', as fractions of the epochs."""
     larger_radii: tuple[int, ...] = (10, 12, 16)
     """ε of Table 3, in levels of 255."""
-    front_radii: tuple[int, ...] = (8, 10)
-    """ε at which SAT is trained for its front, in levels of 255."""
+    fronts: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: FRONTS)
+    """Values of each method's weight on its front; for SAT, the ε it is trained at, in levels of 255."""
     single_step_radii: tuple[int, ...] = (6, 8, 10)
     """ε of Table 5, in levels of 255."""
     halves: tuple[float, ...] = tuple(k / 4 for k in range(-4, 9))

@@ -146,7 +146,11 @@ SCALES: dict[str, Scale] = {
         watch=Watch(train=200, test=None),
         rounds=5,
         lam=(1.0, 3.5, 6.5),
-        omega=(3.0, 6.0),
+        fronts={
+            "sat": (8, 10),
+            "trades": (3.0, 6.0),
+            **dict.fromkeys(("uiat", "uiat-oneoff"), (1.0, 3.5, 6.5)),
+        },
         beta=(0.0, 1.0, 2.0),
         gamma=(0.5, 0.9, 0.99),
         start=(0.25, 0.5, 0.75),
@@ -175,7 +179,12 @@ SCALES: dict[str, Scale] = {
         tuned=TUNED,
         weights="last",  # 500 images choose the best epoch too badly: docs/log.md
         lam=(1.75, 3.5, 7.0),
-        omega=(3.0, 6.0, 12.0),
+        fronts={
+            "sat": (6, 8, 10, 12),
+            "trades": (1.0, 3.0, 6.0, 9.0, 12.0),
+            **dict.fromkeys(("mart", "hat"), (1.25, 2.5, 5.0, 7.5, 10.0)),
+            **dict.fromkeys(("iat", "uiat", "uiat-oneoff"), (0.5, 1.0, 1.75, 3.5, 7.0)),
+        },
         beta=(0.0, 1.0),
         gamma=(0.5, 0.9),
         start=(0.25, 0.75),

@@ -1,9 +1,11 @@
 """The accuracies of all finished runs in a folder, by method and seed: how much seeds differ, whatever the method."""
 
 from collections import defaultdict
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
+from uiat.errors import UserError
 from uiat.evaluation.seed_variance import SeedVariance, estimate_seed_variance
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import Attacked
@@ -29,8 +31,10 @@ def _seed_variance(out: Path, measure: Attacked, data: str, state: object) -> Se
 
 
 def _cells(out: Path) -> list[Cell]:
-    """Return the runs in a folder; those with learning curves, or of other versions of the numbers, are skipped."""
-    names = {path.name.removesuffix(".json") for path in out.glob("runs/*")}
-    runs = {name: RunFolder(readable_folder(out / "runs" / name)) for name in sorted(names)}
-    cells = {name: Cell(run.read_config()) for name, run in runs.items() if run.config.exists()}
-    return [cell for name, cell in cells.items() if cell.name == name]
+    """Return the runs in a folder; those with learning curves, of other versions, or not readable are skipped."""
+    cells = []
+    for name in sorted({path.name.removesuffix(".json") for path in out.glob("runs/*")}):
+        with suppress(UserError, OSError):
+            cell = Cell(RunFolder(readable_folder(out / "runs" / name)).read_config())
+            cells += [cell] if cell.name == name else []
+    return cells

@@ -5,13 +5,14 @@ from dataclasses import replace
 from uiat.config import AnyConfig
 from uiat.methods import SingleStep
 from uiat.reproduce.experiments.beyond import entries_of
+from uiat.reproduce.experiments.selection import planned
 from uiat.reproduce.scale import Scale, change_method
 from uiat.reproduce.table import Table
 
 CONTROL_COLUMNS = ("Natural", "PGD", "CW", "Robust")
 KL, MOMENTUM, INVERSE = "+ KL to f(x)", "+ momentum", "+ inverse adversary"
 """The parts of UIAT, in the order in which they are added."""
-NO_MOMENTUM = "inverse adversary, no momentum"
+NO_MOMENTUM, WITHOUT = "inverse adversary, no momentum", "no inverse adversary"
 
 
 def without_inverse(config: AnyConfig) -> AnyConfig:
@@ -24,7 +25,7 @@ def without_inverse(config: AnyConfig) -> AnyConfig:
 
 
 def control_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
-    """Return the runs by (method, part that is added to the row above)."""
+    """Return the runs with the paper's λ by (method, part that is added to the row above)."""
     uiat, one_off = scale.config("uiat"), scale.config("uiat-oneoff")
     single, single_uiat = scale.single_step("n-fgsm", 8), scale.single_step("n-fgsm-uiat", 8)
     plain = change_method(uiat, "momentum", enabled=False)
@@ -42,9 +43,31 @@ def control_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
     }
 
 
+def selected_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
+    """Return the runs with and without an inverse adversary at the settings that `selection` found, once it is done.
+
+    N-FGSM + UIAT, which has no selection of its own, takes the λ of one-off UIAT.
+    """
+    chosen = {method: planned(scale, method)[1] if scale.name == "cpu" else None for method in ("uiat", "uiat-oneoff")}
+    runs: dict[tuple[str, str], AnyConfig] = {}
+    for row, method in (("UIAT", "uiat"), ("UIAT (One-off)", "uiat-oneoff")):
+        found = chosen[method]
+        if found is not None and found.config != scale.config(method):
+            runs |= _with_and_without(f"{row}, selected: {found.label}", found.config)
+    if (one_off := chosen["uiat-oneoff"]) is not None and one_off.value != scale.config("uiat-oneoff").method.lam:
+        single = scale.single_step("n-fgsm-uiat", 8)
+        plug_in = replace(single.method.uiat, lam=one_off.value)
+        runs |= _with_and_without(f"N-FGSM, λ = {one_off.value:g}", change_method(single, None, uiat=plug_in))
+    return runs
+
+
+def _with_and_without(row: str, config: AnyConfig) -> dict[tuple[str, str], AnyConfig]:
+    return {(row, WITHOUT): without_inverse(config), (row, INVERSE): config}
+
+
 def control(scale: Scale) -> Table:
     """Return the effect of each part of UIAT: SAT, the KL term with p = f(x), momentum, the inverse adversary."""
     notes = ("Rows without an inverse adversary have ε' = 0, so that p = f(x); everything else is equal.",)
     title = "Control: what each part of UIAT adds, accuracy (%)"
-    entries = entries_of(scale, control_runs(scale), CONTROL_COLUMNS)
+    entries = entries_of(scale, control_runs(scale) | selected_runs(scale), CONTROL_COLUMNS)
     return Table("control", title, scale, entries, notes, label="part")

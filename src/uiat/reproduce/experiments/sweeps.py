@@ -95,10 +95,15 @@ FRONT, WORK = "front", "work"
 FRONTS = {
     "SAT (ε)": ("sat", "eps"),
     "TRADES (ω)": ("trades", "omega"),
+    "MART (β)": ("mart", "beta"),
+    "HAT (β)": ("hat", "beta"),
+    "IAT (λ)": ("iat", "lam"),
     "UIAT (λ)": ("uiat", "lam"),
     "one-off UIAT (λ)": ("uiat-oneoff", "lam"),
 }
 """The lines of the front: a method, and what moves it along its front: its weight, or the radius of training."""
+SINGLE_STEP = {"N-FGSM": "n-fgsm", "N-FGSM + UIAT": "n-fgsm-uiat"}
+"""Single-step methods, which are compared by their cost alone."""
 
 FRONT_COLUMNS = ("Natural", "Robust", "PGD")
 """What is measured on each; the figure shows the first two, and all images under PGD tell smaller differences."""
@@ -107,13 +112,11 @@ FRONT_COLUMNS = ("Natural", "Robust", "PGD")
 def front_cells(scale: Scale, line: str) -> list[Cell]:
     """Return the runs of a line of the front."""
     method, field = FRONTS[line]
-    name = line.partition(" (")[0]
+    name, _, sign = line.rstrip(")").partition(" (")
+    values = scale.fronts.get(method, ())
     if field == "eps":
-        runs = {
-            f"{name} trained at ε = {scale.show_radius(n)}": trained_at(scale, method, n) for n in scale.front_radii
-        }
+        runs = {f"{name} trained at ε = {scale.show_radius(n)}": trained_at(scale, method, n) for n in values}
     else:
-        sign, values = ("λ", scale.lam) if field == "lam" else ("ω", scale.omega)
         config = scale.config(method)
         runs = {f"{name}, {sign} = {value:g}": change_method(config, None, **{field: value}) for value in values}
     measures = tuple(scale.attacked(column) for column in FRONT_COLUMNS)
@@ -132,6 +135,7 @@ def fronts(scale: Scale) -> Figure:
     cells = {line: front_cells(scale, line) for line in FRONTS}
     measures = tuple(scale.attacked(column) for column in FRONT_COLUMNS)
     defaults = {line.partition(" (")[0]: Cell(scale.config(method), measures) for line, (method, _) in FRONTS.items()}
+    defaults |= {name: Cell(scale.single_step(method, 8), measures) for name, method in SINGLE_STEP.items()}
 
     def points(out: Path, seeds: int) -> list[PlottedPoint]:
         places = [(FRONT, line, cell) for line, runs in cells.items() for cell in runs]
@@ -146,11 +150,14 @@ def fronts(scale: Scale) -> Figure:
         ]
         return draw_panels(panels, columns=2, title=title, width=4.6)
 
-    lam, omega = (", ".join(f"{value:g}" for value in values) for values in (scale.lam, scale.omega))
-    radii = ", ".join(scale.show_radius(levels) for levels in scale.front_radii)
+    values = "; ".join(
+        f"{line}: {', '.join(scale.show_radius(v) if field == 'eps' else f'{v:g}' for v in scale.fronts[method])}"
+        for line, (method, field) in FRONTS.items()
+        if method in scale.fronts
+    )
     notes = (
-        f"Robust: {scale.robust}. Left: every point is a value of the method's own weight (λ {lam}; ω {omega}) or, "
-        f"for SAT, of the ε it is trained at ({radii}; all are attacked at {scale.show_radius(8)}). "
+        f"Robust: {scale.robust}. Left: every point is a value of the method's own weight or, for SAT, of the ε it is "
+        f"trained at, all attacked at {scale.show_radius(8)} ({values}). "
         "Right: the defaults, against forwards and backwards of the whole training for each image.",
     )
     needs = tuple(cell for runs in cells.values() for cell in runs)
