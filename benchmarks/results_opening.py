@@ -277,21 +277,23 @@ def advice(runs: Published, short: bool = False) -> str:
     """
     configs = candidates(runs)
     own = _columns(runs, (configs[SINGLE], configs["UIAT"]))
-    price = f"{SINGLE} takes {passes(configs[SINGLE]):.1f} passes an image, UIAT {passes(configs['UIAT']):.1f}"
+    costs = f"{passes(configs[SINGLE]):.1f} passes an image, UIAT {passes(configs['UIAT']):.1f}"
     missing = [column for column in CONTROL_COLUMNS if column not in own or own[column].seeds < runs.seeds]
     if missing:
         names = ", ".join(ATTACK_NAMES[column] for column in missing)
         open_ = f"not yet decided (fewer than {runs.seeds} seeds for {names})"
-        return f"{price}; whether that costs accuracy is {open_}" + ("." if short else f": {_command(runs)}.")
+        end = "." if short else f": {_command(runs)}."
+        return f"{SINGLE} takes {costs}; whether that costs accuracy is {open_}{end}"
     values = _shown(own, short)
     below = _shown({column: difference for column, difference in own.items() if side(difference) == "below"}, short)
     lost = [ATTACK_NAMES[column] for column, difference in own.items() if difference.low <= -MARGIN]
+    saved = f"it takes {costs}"
     if not lost:
-        return f"Use {SINGLE}: {price}, and no accuracy is lower by a point or more ({values})."
+        return f"Use {SINGLE} at this scale: {saved}, and no accuracy is lower by a point or more ({values})."
     if below:
-        return f"Use {SINGLE} where cost matters, UIAT where accuracy does: {price}, and the first is below: {below}."
+        return f"Use {SINGLE} where cost matters, UIAT where accuracy does: {saved}, and it is below: {below}."
     return (
-        f"Use {SINGLE} where cost matters: {price}, and no accuracy is significantly lower ({values}), but a loss of a "
+        f"Use {SINGLE} where cost matters: {saved}, and no accuracy is significantly lower ({values}), but a loss of a "
         f"point is not excluded for {', '.join(lost)}."
     )
 

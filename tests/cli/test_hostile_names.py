@@ -28,7 +28,7 @@ NAMES = (
     "-2+3",
 )
 RAW = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-SMALL = ("--train.epochs", "1", "--model.width", "2", "--method.attack.steps", "1", "--validate.steps", "1")
+SMALL = ("--train.epochs", "1", "--model.width", "2", "--validate.steps", "1")
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from tests.support.calls import call, refused
 from tests.support.data_files import fill, picture
 from uiat.runs.run_folder import RunFolder
 
-SMALL = ["--train.epochs", "1", "--method.attack.steps", "1", "--validate.steps", "1"]
+SMALL = ["--train.epochs", "1", "--validate.steps", "1"]
 CLASSES = ["[bold]blue", "green $x$", "red & <b>"]
 """Names that a table, a figure or a page could take for something else."""
 
@@ -55,7 +55,7 @@ def test_images_of_64_by_48_through_every_command(network: str, here: Path, caps
 
 def test_the_recipe_follows_the_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(capsys, "train", "--data", "mine", "--model.width", "2", *SMALL).code == 0
-    config = RunFolder("runs/own-resnet8-uiat-s0").read_config()
+    config = RunFolder("runs/own-resnet8-n-fgsm-uiat-s0").read_config()
     assert config.method.attack.eps == 8 / 255  # type: ignore[union-attr]
     assert "no data set is given: give --data" in refused(capsys, "train", "own-resnet8-uiat", "--out", "x")
     assert not Path("x").exists()

@@ -264,7 +264,7 @@ def test_damaged_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_valid_custom_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save(here / "own.npz", image=np.random.default_rng(0).random((40, 8, 8)))
-    words = ["--data", str(path), "--model.width", "4", "--train.epochs", "1", "--method.attack.steps", "1"]
+    words = ["--data", str(path), "--model.width", "4", "--train.epochs", "1"]
     assert call(capsys, "train", *words, "--train.batch-size", "16", "--out", "new").code == 0
 
 

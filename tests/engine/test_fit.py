@@ -108,7 +108,7 @@ def test_its_defaults_are_those_of_the_command_for_custom_images(tmp_path: Path)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
     with at_call(STEP, 1, die), pytest.raises(Killed):
-        uiat.fit(model, (x, y), out=tmp_path / "run")
+        uiat.fit(model, (x, y), method="n-fgsm-uiat", out=tmp_path / "run")
     config: AnyConfig = RunFolder.open(tmp_path / "run").read_config()
     recipe = recipes.get_recipe(recipes.CUSTOM_DATA_RECIPE)
     for part in ("train", "method", "validate", "seed"):

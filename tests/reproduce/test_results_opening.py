@@ -119,8 +119,8 @@ def test_the_table_and_the_forest_plot_have_every_measured_step(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("single", "seeds", "words"),
     [
-        (0.4, 3, ("Use N-FGSM + UIAT:", "no accuracy is lower by a point")),
-        (0.6, 3, ("Use N-FGSM + UIAT:", "PGD-20 +20.00")),
+        (0.4, 3, ("Use N-FGSM + UIAT at this scale", "no accuracy is lower by a point")),
+        (0.6, 3, ("Use N-FGSM + UIAT at this scale", "PGD-20 +20.00")),
         (0.2, 3, ("PGD-20 -20.00", "UIAT where accuracy does")),
         (0.4, 2, ("not yet decided", "fewer than 3 seeds", "--seeds 3`")),
     ],

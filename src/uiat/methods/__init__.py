@@ -41,7 +41,7 @@ DESCRIPTIONS: dict[str, str] = {
     "n-fgsm": "single step of ε from strong noise, not projected",
     "gradalign": "single step + gradient alignment (double backward)",
     "rs-fgsm-uiat": "RS-FGSM + λ·KL to a one-off universal inverse target",
-    "n-fgsm-uiat": "N-FGSM + λ·KL to a one-off universal inverse target",
+    "n-fgsm-uiat": "N-FGSM + λ·KL to a one-off universal inverse target: cheap, try it first",
     "gradalign-uiat": "GradAlign + λ·KL to a one-off universal inverse target",
 }
 

@@ -11,8 +11,8 @@ from uiat.recipes import paper, plus, small
 Recipe = Callable[[], AnyConfig]
 
 DEFAULT_RECIPE = "digits-resnet8-uiat"
-CUSTOM_DATA_RECIPE = "own-resnet8-uiat"
-"""The default if `--data` names custom data."""
+CUSTOM_DATA_RECIPE = "own-resnet8-n-fgsm-uiat"
+"""The default if `--data` names custom data: the method that docs/results.md advises."""
 
 MULTI_STEP = ("natural", "sat", "trades", "mart", "hat", "iat", "uiat", "uiat-oneoff")
 SINGLE_STEP = tuple(name for name in METHODS if name not in MULTI_STEP)
