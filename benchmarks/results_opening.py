@@ -144,7 +144,7 @@ def _because(runs: Published, found: Found) -> str:
         elif shown:
             parts.append(f"{name}: {shown}{_so_far(runs, own)}")
         else:
-            parts.append(f"{name}: no effect shown, at most {_bounds(own)} points{_so_far(runs, own)}")
+            parts.append(f"{name}: no effect shown, at most {_bounds(own)}{_so_far(runs, own)}")
     others = [_named(found[step], "above") for step in STEPS[4:] if step.part.startswith(INVERSE_STEP)]
     names = [f"{step.part}, added to {step.to}" for step in STEPS[4:] if step.part.startswith(INVERSE_STEP)]
     also = "; ".join(f"{name}: {shown}" for name, shown in zip(names, others, strict=True) if shown)
@@ -153,7 +153,7 @@ def _because(runs: Published, found: Found) -> str:
 
 def _bounds(own: dict[str, Difference]) -> str:
     """Name the largest effect that the interval of each column does not exclude."""
-    return ", ".join(f"{100 * largest_effect(d):.2f} under {ATTACK_NAMES[column]}" for column, d in own.items())
+    return ", ".join(f"{100 * largest_effect(d):.2f} points under {ATTACK_NAMES[column]}" for column, d in own.items())
 
 
 def _named(own: dict[str, Difference], where: str) -> str:
