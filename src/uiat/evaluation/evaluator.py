@@ -25,7 +25,7 @@ from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject, normalization_facts
 from uiat.evaluation.suite import Plan, custom_attacks, plan_attack, plan_custom, run_plans, run_suite
-from uiat.fields import show_number
+from uiat.fields import number_argument, show_number
 from uiat.io import write_tensors
 from uiat.runs.weights import DIGEST
 from uiat.types import check_logits
@@ -97,15 +97,24 @@ def evaluate(
     """
     x, y = read_tensors(x, y)
     device = next((parameter.device for parameter in model.parameters()), x.device)
-    several = eps is not None and not isinstance(eps, int | float)
-    radii = [8 / 255] if eps is None else [eps] if isinstance(eps, int | float) else list(dict.fromkeys(eps))
+    several = isinstance(eps, Iterable) and not isinstance(eps, str) and getattr(eps, "ndim", 1) > 0
+    every: Iterable[Any] = eps if several else [8 / 255 if eps is None else eps]  # type: ignore[assignment]
+    radii = list(dict.fromkeys(number_argument("eps", radius) for radius in every))
+    step = None if step is None else number_argument("step", step)
     if not radii:
         raise UserError("eps is empty: give one radius or more, such as eps=[2/255, 8/255].")
     bases = [PGD(eps=radius, step=step, steps=20, norm=norm) for radius in radii]
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}: give at least 1.")
     images = _images(model, x.cpu(), y.cpu(), device)
-    given = [attacks] if isinstance(attacks, str) or callable(attacks) else list(attacks)
+    single = isinstance(attacks, str) or callable(attacks) or not isinstance(attacks, Iterable)
+    given: list[Any] = [attacks] if single else list(attacks)  # type: ignore[arg-type]
+    for attack in given:
+        if isinstance(attack, type) or not (isinstance(attack, str) or callable(attack)):
+            raise UserError(
+                f"{attack!r} is no attack: give a name, such as 'pgd-20', an object, such as PGD(), or a function of "
+                "(model, x, y)."
+            )
     named = [attack for k, attack in enumerate(given) if not isinstance(attack, str) or attack not in given[:k]]
     plans: list[Plan] = []
     for name, attack in zip(attack_names(named), named, strict=True):
