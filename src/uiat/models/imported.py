@@ -12,7 +12,6 @@ from torch import nn
 
 from uiat.errors import UserError
 from uiat.models.libraries import input_format, library_of
-from uiat.models.networks import Normalize
 from uiat.models.normalization import InputStatistics
 from uiat.models.wrappers import Normalized
 from uiat.plugins import import_from
@@ -35,11 +34,7 @@ class Imported(InputStatistics):
         model = self._call(data)
         if self.features:  # else the network keeps its `penultimate_layer`, if it has one
             model.penultimate_layer = self.features  # type: ignore[assignment]
-        if not self.mean:
-            return model
-        if any(isinstance(module, Normalize) for module in model.modules()):
-            raise UserError(f"{self.target} normalises its inputs already: omit --mean and --std.")
-        return Normalized(model, self.mean, self.std)
+        return Normalized(model, self.mean, self.std) if self.mean else model
 
     def _call(self, data: DataSpec) -> nn.Module:
         function = self.find()
