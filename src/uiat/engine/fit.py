@@ -19,8 +19,10 @@ from uiat.data.in_memory import IN_MEMORY, gather_images
 from uiat.distributed import launched, pick_device
 from uiat.engine.loop import dry_build
 from uiat.engine.loop import train as train_run
+from uiat.engine.setup import large_rate
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError, unknown
+from uiat.fields import number_argument
 from uiat.io import write_tensors
 from uiat.methods import MethodConfig, get_method
 from uiat.models import InMemory
@@ -89,7 +91,7 @@ def fit(
         model: returns logits for images in [0, 1]; normalisation belongs inside it. Training starts from its weights
             and leaves those of the best epoch in it. Parameters without `requires_grad` stay as they are.
         train: a map-style data set of (image, label) or of dicts, or a pair (x, y): images (N, C, H, W), bytes or
-            floats in [0, 1], and int64 labels. All images are held in memory, in 8 bits. The data must not augment.
+            floats in [0, 1], and integer labels. All images are held in memory, in 8 bits. The data must not augment.
         validation: the same; `None` holds out a tenth of the training images, at most 1,024.
         method: a name as in `uiat list methods`, or a configuration such as `uiat.TRADES(omega=3.0)`.
         epochs: passes over the training images.
@@ -113,7 +115,7 @@ def fit(
     splits = _splits(model, train, validation)
     template = deepcopy(model)
     config = custom_run(InMemory.of(template), get_method(method) if isinstance(method, str) else method)
-    config = config if eps is None else with_radius(config, eps, "eps")
+    config = config if eps is None else with_radius(config, number_argument("eps", eps), "eps")
     config = override(
         config,
         {
@@ -138,6 +140,8 @@ def fit(
         existing = RunFolder(folder) if RunFolder(folder).config.is_file() else None
         if existing is None:
             dry_build(config, splits, place)
+            if note := large_rate(config):
+                print_message(f"note: {note}")
         else:
             _check_same_call(existing, config)
         with nullcontext(existing) if existing else RunFolder.begin(folder, config) as run, StopSignal() as stop:
@@ -152,9 +156,12 @@ def fit(
 
 
 def override(config: AnyConfig, options: Mapping[str, Any]) -> AnyConfig:
-    """Return the configuration with other values of some fields, which are given by dotted names."""
+    """Return the configuration with other values of some fields, which are given by dotted names.
+
+    Scalars of NumPy, and tensors of one number, become numbers of Python, as they are saved.
+    """
     for name, value in options.items():
-        config = _replaced(config, name, name, value)
+        config = _replaced(config, name, name, value.item() if getattr(value, "ndim", None) == 0 else value)
     return config
 
 
@@ -195,6 +202,12 @@ def _splits(model: nn.Module, train: Any, validation: Any) -> Splits:
 def _check_same_call(run: RunFolder, config: AnyConfig) -> None:
     """Raise a `UserError` if a run in the folder was made with other arguments; more epochs may extend it."""
     saved, epochs = run.read_config(), config.train.epochs
+    models = [saved.model, config.model]
+    if len({model.tensors for model in models if isinstance(model, InMemory)}) > 1:
+        raise UserError(
+            f"the weights of the network that {run.path} was made with have other names, shapes or types: give that "
+            "network to resume it, or another `out`."
+        )
     longer = replace(saved, train=replace(saved.train, epochs=max(epochs, saved.train.epochs)))
     if changed := config_differences(longer, config, str(run.path), "this call"):
         raise UserError(f"{changed}: give the arguments of that run to resume it, or another `out`.")

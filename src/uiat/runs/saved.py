@@ -155,6 +155,11 @@ def choose_model(described: ModelConfig, given: str, place: Path, flag: str = "-
     target = described.target if isinstance(described, Imported) else ""
     if given and (given != target or isinstance(described, InMemory)):
         return models.get_model(given)
+    if not given and isinstance(described, InMemory):
+        raise UserError(
+            f"the network of {place}, a {target[:100]}, was given to uiat.fit in memory: name a function that builds "
+            f"it, {flag} module:callable (model='module:callable' in Python)."
+        )
     if given != target:
         shown = target[:100]
         raise unnamed(f"the network of {place} is {shown!r}", (flag, shown), f"model={shown!r}")
