@@ -226,6 +226,7 @@ def refusals() -> dict[str, tuple[dict[str, Any], str]]:
         "epochs": ({"epochs": 0}, "epochs"),
         "option": ({"options": {"train.weight_decy": 0.0}}, "train.weight_decay"),
         "part": ({"options": {"train.schedule": 0.1}}, "train.schedule"),
+        **{name: ({"options": {name: 1}}, f"'{name}' has no effect") for name in ("data.subset", "model.mean", "init")},
         "value": ({"options": {"train.weight_decay": "much"}}, "weight_decay"),
     }
 

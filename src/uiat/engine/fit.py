@@ -38,6 +38,10 @@ from uiat.typed import check_fields
 from uiat.types import check_logits
 
 
+AUGMENTATIONS = ("data.crop", "data.flip", "data.cutout", "data.cutmix", "data.rotation")
+"""The options of data that apply to images in memory."""
+
+
 @dataclass(frozen=True, eq=False)
 class FitResult:
     """The result of `uiat.fit`."""
@@ -112,6 +116,9 @@ def fit(
     if launched() > 1:
         raise UserError("uiat.fit trains on one process: use `uiat train` with torchrun or --processes.")
     place = pick_device(str(device))
+    for name in options or {}:
+        if name.partition(".")[0] in ("data", "model", "init") and name not in AUGMENTATIONS:
+            raise UserError(f"the option {name!r} has no effect in uiat.fit, which gets the network and the images.")
     splits = _splits(model, train, validation)
     template = deepcopy(model)
     config = custom_run(InMemory.of(template), get_method(method) if isinstance(method, str) else method)
