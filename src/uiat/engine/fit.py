@@ -37,7 +37,6 @@ from uiat.runs.weights import file_digest, load_weights, weights_digest
 from uiat.typed import check_fields
 from uiat.types import check_logits
 
-
 AUGMENTATIONS = ("data.crop", "data.flip", "data.cutout", "data.cutmix", "data.rotation")
 """The options of data that apply to images in memory."""
 
