@@ -94,8 +94,20 @@ def _takes_draws(attack: Any) -> bool:
         return False
 
 
+def check_attack(attack: Any) -> None:
+    """Raise a `UserError` if an object that was given or registered as an attack cannot be called as one."""
+    if isinstance(attack, type) or not callable(attack):
+        raise UserError(
+            f"{attack!r} is no attack: give a name, such as 'pgd-20', an object, such as PGD(), or a function of "
+            "(model, x, y)."
+        )
+
+
 def in_threat_model(name: str, attack: Attack, eps: float, norm: Norm) -> Attack:
-    """Return a registered attack at another ε, with its step sizes scaled along."""
+    """Return a registered attack at another ε, with its step sizes scaled along; one without an ε is unchanged."""
+    check_attack(attack)
+    if getattr(attack, "eps", None) is None:
+        return attack
     if norm_of(attack) != norm:
         raise UserError(f"the attack {name!r} is of the norm {norm_of(attack)}: give this norm, not {norm}.")
     if attack.eps == eps:

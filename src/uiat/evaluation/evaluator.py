@@ -20,7 +20,7 @@ from uiat.data.images import Images, to_unit
 from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.evaluation.batches import read_tensors
-from uiat.evaluation.custom_attack import AnyAttack, attack_names, definition
+from uiat.evaluation.custom_attack import AnyAttack, attack_names, check_attack, definition
 from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject, normalization_facts
@@ -110,11 +110,8 @@ def evaluate(
     single = isinstance(attacks, str) or callable(attacks) or not isinstance(attacks, Iterable)
     given: list[Any] = [attacks] if single else list(attacks)  # type: ignore[arg-type]
     for attack in given:
-        if isinstance(attack, type) or not (isinstance(attack, str) or callable(attack)):
-            raise UserError(
-                f"{attack!r} is no attack: give a name, such as 'pgd-20', an object, such as PGD(), or a function of "
-                "(model, x, y)."
-            )
+        if not isinstance(attack, str):
+            check_attack(attack)
     named = [attack for k, attack in enumerate(given) if not isinstance(attack, str) or attack not in given[:k]]
     plans: list[Plan] = []
     for name, attack in zip(attack_names(named), named, strict=True):
