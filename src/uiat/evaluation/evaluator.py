@@ -80,7 +80,8 @@ def evaluate(
     Args:
         model: returns logits for images in [0, 1]; normalisation belongs inside it (`uiat.Normalized`).
         x: images (N, C, H, W), floats in [0, 1] or bytes, as a tensor or a NumPy array. Or an iterable of batches, such
-            as a `DataLoader`: (x, y), (index, x, y), or dicts with images and labels; it is read once, into memory.
+            as a `DataLoader`: (x, y), (index, x, y), or dicts with images and labels; it is read once, into memory,
+            and verdicts have its order.
         y: labels (N,), integers; not given with batches.
         attacks: one or several: names as in `uiat list attacks`, such as "autoattack"; attack objects, such as
             `PGD(steps=50)`, which have their own ε and norm; functions of (model, x, y) that return x̂. A `UserError`
