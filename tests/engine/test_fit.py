@@ -219,6 +219,7 @@ def refusals() -> dict[str, tuple[dict[str, Any], str]]:
         "broken": ({"train": Broken()}, "OSError: the disk"),
         "transforms": ({"train": Transformed()}, "different pixels each time"),
         "shapes": ({"train": [(torch.rand(1, 8, 8), 0), (torch.rand(1, 9, 8), 1)]}, "(1, 9, 8)"),
+        "colour": ({"train": (torch.rand(30, 3, 8, 8), y)}, "the model fails on images of shape (2, 3, 8, 8)"),
         "validation": ({"validation": (torch.rand(9, 1, 10, 8), torch.arange(9) % 3)}, "(1, 10, 8)"),
         "method": ({"method": "uait"}, "uait"),
         "eps": ({"eps": 8}, "8/255"),

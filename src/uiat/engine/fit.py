@@ -9,12 +9,11 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uiat.config import AnyConfig, OptimizerName, check
-from uiat.crafting import crafting
 from uiat.data import Splits
-from uiat.data.images import SPLIT_SEED, default_validation, hold_out, to_unit
+from uiat.data.images import SPLIT_SEED, default_validation, hold_out
 from uiat.data.in_memory import IN_MEMORY, gather_images
 from uiat.distributed import launched, pick_device
 from uiat.engine.loop import dry_build
@@ -22,6 +21,7 @@ from uiat.engine.loop import train as train_run
 from uiat.engine.setup import large_rate
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError, unknown
+from uiat.evaluation.subject import count_classes
 from uiat.fields import number_argument
 from uiat.io import write_tensors
 from uiat.methods import MethodConfig, get_method
@@ -35,7 +35,6 @@ from uiat.runs.provenance import config_differences
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import file_digest, load_weights, weights_digest
 from uiat.typed import check_fields
-from uiat.types import check_logits
 
 AUGMENTATIONS = ("data.crop", "data.flip", "data.cutout", "data.cutmix", "data.rotation")
 """The options of data that apply to images in memory."""
@@ -184,11 +183,7 @@ def _replaced(part: Any, path: str, name: str, value: Any) -> Any:
 def _splits(model: nn.Module, train: Any, validation: Any) -> Splits:
     """Return the images, with as many classes as the network has logits; there are no test images."""
     images = gather_images(train, "the training set")
-    first = next(model.parameters(), torch.empty(0))
-    with torch.no_grad(), crafting(model, "eval") as network:
-        logits = network(to_unit(images.x[:2].to(first.device)))
-    count = logits.shape[-1] if isinstance(logits, Tensor) and logits.ndim else 0
-    check_logits(logits, len(images.x[:2]), count)
+    count = count_classes(model, images.x)
     classes = images.classes if len(images.classes) == count else tuple(str(k) for k in range(count))
     images = replace(images, classes=classes)
     images.check("the training set")

@@ -14,21 +14,19 @@ from torch import Tensor, nn
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.config import encode
-from uiat.crafting import crafting
 from uiat.data.fetch import cache_folder
-from uiat.data.images import Images, to_unit
+from uiat.data.images import Images
 from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.evaluation.batches import read_tensors
 from uiat.evaluation.custom_attack import AnyAttack, attack_names, check_attack, definition
 from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import LoadedSubject, normalization_facts
+from uiat.evaluation.subject import LoadedSubject, count_classes, normalization_facts
 from uiat.evaluation.suite import Plan, custom_attacks, plan_attack, plan_custom, run_plans, run_suite
 from uiat.fields import number_argument, show_number
 from uiat.io import write_tensors
 from uiat.runs.weights import DIGEST
-from uiat.types import check_logits
 
 
 def evaluate(
@@ -107,7 +105,7 @@ def evaluate(
     bases = [PGD(eps=radius, step=step, steps=20, norm=norm) for radius in radii]
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}: give at least 1.")
-    images = _images(model, x.cpu(), y.cpu(), device)
+    images = _images(model, x.cpu(), y.cpu())
     single = isinstance(attacks, str) or callable(attacks) or not isinstance(attacks, Iterable)
     given: list[Any] = [attacks] if single else list(attacks)  # type: ignore[arg-type]
     for attack in given:
@@ -142,7 +140,7 @@ def _threat_model(name: str, attack: Any, bases: Sequence[PGD], *, fixed: bool) 
     return PGD(eps=own, norm=getattr(attack, "norm", "linf"))
 
 
-def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Images:
+def _images(model: nn.Module, x: Tensor, y: Tensor) -> Images:
     """Return images with as many classes as the network has logits; raise a `UserError` if they are invalid."""
     if y.ndim != 1 or y.dtype != torch.int64 or len(x) != len(y) or not len(x):
         raise UserError(
@@ -154,10 +152,7 @@ def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Ima
         )
     if not x.is_floating_point() and x.dtype != torch.uint8:
         raise UserError(f"images are {x.dtype}: give floats in [0, 1], or bytes.")
-    with torch.no_grad(), crafting(model, "eval") as network:
-        logits = network(to_unit(x[:2].to(device)))
-    classes = logits.shape[1] if isinstance(logits, Tensor) and logits.ndim == 2 else 0
-    check_logits(logits, len(x[:2]), classes)
+    classes = count_classes(model, x)
     if int(y.min()) < 0 or int(y.max()) >= classes:
         raise UserError(f"labels go from {int(y.min())} to {int(y.max())}, but the network has {classes} logits.")
     return Images(x, y, tuple(str(k) for k in range(classes)))
