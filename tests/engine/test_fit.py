@@ -176,7 +176,9 @@ def test_without_a_folder_nothing_is_left(
     assert {"val_natural", "raw_val_natural", "train_accuracy"} <= result.history[0].keys()
 
 
+@torch.no_grad()
 def test_a_frozen_layer_stays(tmp_path: Path) -> None:
+    """Also where the caller has disabled gradients."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3))
     model[1].requires_grad_(False)
@@ -219,7 +221,7 @@ def refusals() -> dict[str, tuple[dict[str, Any], str]]:
         "broken": ({"train": Broken()}, "OSError: the disk"),
         "transforms": ({"train": Transformed()}, "different pixels each time"),
         "shapes": ({"train": [(torch.rand(1, 8, 8), 0), (torch.rand(1, 9, 8), 1)]}, "(1, 9, 8)"),
-        "colour": ({"train": (torch.rand(30, 3, 8, 8), y)}, "the model fails on images of shape (2, 3, 8, 8)"),
+        "colour": ({"train": (torch.rand(30, 3, 8, 8), y)}, "the model fails on float32 images of shape (2, 3, 8, 8)"),
         "validation": ({"validation": (torch.rand(9, 1, 10, 8), torch.arange(9) % 3)}, "(1, 10, 8)"),
         "method": ({"method": "uait"}, "uait"),
         "eps": ({"eps": 8}, "8/255"),

@@ -140,6 +140,7 @@ def fit(
     check(config)
     devices = [place] if place.type == "cuda" else []
     with ExitStack() as stack:
+        stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.random.fork_rng(devices))
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="uiat-fit-")) if out is None else out)
         existing = RunFolder(folder) if RunFolder(folder).config.is_file() else None

@@ -160,7 +160,9 @@ def count_classes(model: nn.Module, x: Tensor) -> int:
     except UserError:
         raise
     except Exception as error:  # a custom forward may raise anything; the cause is kept for a debugger
-        raise UserError(f"the model fails on images of shape {tuple(x.shape)} ({first_line(error)}).") from error
+        raise UserError(
+            f"the model fails on float32 images of shape {tuple(x.shape)} ({first_line(error)}): let it take these."
+        ) from error
     classes = logits.shape[1] if isinstance(logits, Tensor) and logits.ndim == 2 else 0
     check_logits(logits, len(x), classes)
     return classes
