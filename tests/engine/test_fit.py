@@ -299,6 +299,14 @@ def test_names_of_classes_are_kept(kind: Any, tmp_path: Path) -> None:
     assert RunFolder.open(tmp_path / "run").read_card()["data"]["classes"] == ["cat", "dog"]
 
 
+def test_classes_in_another_order_are_refused() -> None:
+    x, y = torch.rand(30, 1, 8, 8), torch.arange(30) % 2
+    model, other = nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), Named(x, y)
+    other.classes = ("dog", "cat")
+    with pytest.raises(UserError, match=r"of the training set and of the validation set differ .*'cat' and 'dog'"):
+        uiat.fit(model, Named(x, y), other)
+
+
 def test_the_commands_read_such_a_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

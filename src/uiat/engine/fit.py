@@ -30,7 +30,7 @@ from uiat.progress import print_message
 from uiat.recipes.radius import with_radius
 from uiat.recipes.small import custom_run
 from uiat.runs.extension import extended
-from uiat.runs.identity import keep_identity
+from uiat.runs.identity import check_classes, keep_identity
 from uiat.runs.provenance import config_differences
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import file_digest, load_weights, weights_digest
@@ -191,7 +191,9 @@ def _splits(model: nn.Module, train: Any, validation: Any) -> Splits:
     if validation is None:
         held = hold_out(images, default_validation(len(images)), SPLIT_SEED)
     else:
-        held = images, replace(gather_images(validation, "the validation set", classes), classes=classes)
+        second = gather_images(validation, "the validation set", classes)
+        check_classes("the training set", {"classes": list(classes)}, second.classes, "the validation set")
+        held = images, replace(second, classes=classes)
         held[1].check("the validation set")
     if held[1].spec.shape != images.spec.shape:
         raise UserError(
