@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from uiat import FGSM, NFGSM, PGD, UserError, evaluate, indexed
+from uiat import FGSM, NFGSM, PGD, UserError, evaluate, images, indexed
 from uiat.attacks import ATTACKS
 from uiat.evaluation.custom_attack import attack_names
 
@@ -53,8 +53,8 @@ FORMS: dict[str, Callable[[Tensor, Tensor], tuple[Any, ...]]] = {
 def test_every_form_of_data_gives_the_same_verdicts(form: str, setting: tuple[nn.Module, Tensor, Tensor]) -> None:
     model, x, y = setting
     expected = evaluate(model, x, y, ("natural", "pgd-3"), eps=EPS)
-    images, labels = (*FORMS[form](x, y), None)[:2]
-    found = evaluate(model, images, labels, ("natural", "pgd-3"), eps=EPS)
+    data, labels = (*FORMS[form](x, y), None)[:2]
+    found = evaluate(model, data, labels, ("natural", "pgd-3"), eps=EPS)
     for name in expected:
         assert torch.equal(found[name].correct, expected[name].correct)
     assert 0 < expected["pgd-3"].accuracy < expected.natural < 1
@@ -80,6 +80,19 @@ def test_other_data_is_refused(data: Any, message: str, setting: tuple[nn.Module
     model, x, y = setting
     with pytest.raises(UserError, match=message):
         evaluate(model, *data(x, y))
+
+
+def test_images_of_a_data_set(setting: tuple[nn.Module, Tensor, Tensor]) -> None:
+    test = images("digits").test.part(0, 20)
+    found, expected = evaluate(setting[0], test, attacks="fgsm"), evaluate(setting[0], test.x / 255, test.y, "fgsm")
+    assert torch.equal(found["fgsm"].correct, expected["fgsm"].correct)
+
+
+def test_a_model_that_is_no_module(setting: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = setting
+    for other in (nn.Flatten, lambda x: model(x)):
+        with pytest.raises(UserError, match=r"the model is of type .*give a torch\.nn\.Module"):
+            evaluate(other, x, y)  # type: ignore[arg-type]
 
 
 def test_an_object_is_the_attack_of_its_name(setting: tuple[nn.Module, Tensor, Tensor]) -> None:

@@ -7,12 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from uiat.data.images import Images
 from uiat.data.rows import columns
 from uiat.errors import UserError, first_line
 
 
 def read_tensors(x: Any, y: Any) -> tuple[Tensor, Tensor]:
-    """Return images and labels of tensors, arrays, or batches."""
+    """Return images and labels of tensors, arrays, `uiat.images`, or batches."""
+    if isinstance(x, Images) and y is None:
+        return x.x, x.y
     if isinstance(x, Tensor | np.ndarray):
         if y is None:
             raise UserError("there are images without labels: give y, or batches of both, such as a DataLoader.")

@@ -31,7 +31,7 @@ from uiat.runs.weights import DIGEST
 
 def evaluate(
     model: nn.Module,
-    x: Tensor | np.ndarray[Any, Any] | Iterable[Any],
+    x: Tensor | np.ndarray[Any, Any] | Images | Iterable[Any],
     y: Tensor | np.ndarray[Any, Any] | None = None,
     attacks: AnyAttack | Sequence[AnyAttack] = ("natural", "pgd-20"),
     *,
@@ -79,8 +79,8 @@ def evaluate(
         model: returns logits for images in [0, 1]; normalisation belongs inside it (`uiat.Normalized`).
         x: images (N, C, H, W), floats in [0, 1] or bytes, as a tensor or a NumPy array. Or an iterable of batches, such
             as a `DataLoader`: (x, y), (index, x, y), or dicts with images and labels; it is read once, into memory,
-            and verdicts have its order.
-        y: labels (N,), integers; not given with batches.
+            and verdicts have its order. Or images that `uiat.images` returns, such as `uiat.images("runs/b").test`.
+        y: labels (N,), integers; given with tensors and arrays only.
         attacks: one or several: names as in `uiat list attacks`, such as "autoattack"; attack objects, such as
             `PGD(steps=50)`, which have their own ε and norm; functions of (model, x, y) that return x̂. A `UserError`
             is raised if x̂ leaves the ball of radius ε or the range [0, 1].
@@ -95,7 +95,6 @@ def evaluate(
         `natural` is the natural accuracy, and its `to_dict()` a card for JSON.
     """
     x, y = read_tensors(x, y)
-    device = next((parameter.device for parameter in model.parameters()), x.device)
     several = isinstance(eps, Iterable) and not isinstance(eps, str) and getattr(eps, "ndim", 1) > 0
     every: Iterable[Any] = eps if several else [8 / 255 if eps is None else eps]  # type: ignore[assignment]
     radii = list(dict.fromkeys(number_argument("eps", radius) for radius in every))
@@ -106,6 +105,7 @@ def evaluate(
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}: give at least 1.")
     images = _images(model, x.cpu(), y.cpu())
+    device = next((parameter.device for parameter in model.parameters()), x.device)
     single = isinstance(attacks, str) or callable(attacks) or not isinstance(attacks, Iterable)
     given: list[Any] = [attacks] if single else list(attacks)  # type: ignore[arg-type]
     for attack in given:

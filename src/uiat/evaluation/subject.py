@@ -153,6 +153,8 @@ def try_forward(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> Tenso
 
 def count_classes(model: nn.Module, x: Tensor) -> int:
     """Return the number of logits of a network in memory, from its output for the first two of the images x."""
+    if not isinstance(model, nn.Module):
+        raise UserError(f"the model is of type {type(model).__name__}: give a torch.nn.Module that returns logits.")
     x = to_unit(x[:2].to(next((parameter.device for parameter in model.parameters()), x.device)))
     try:
         with torch.no_grad(), crafting(model) as network:
