@@ -140,8 +140,13 @@ def test_it_resumes_from_its_folder_whatever_the_weights_of_the_network_given(
     assert (again.best, again.history) == (result.best, result.history)
 
 
-def test_ctrl_c_saves_the_run(trained: Callable[[str], RunFolder], tmp_path: Path) -> None:
+def test_ctrl_c_saves_the_run(
+    trained: Callable[[str], RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, out = trained("uiat"), tmp_path / "fit"
+    with at_call(STEP, 1, lambda: os.kill(os.getpid(), signal.SIGINT)), pytest.raises(KeyboardInterrupt):
+        fit_as(run, None)
+    assert "give `out` to be able to resume" in capsys.readouterr().err
     with at_call(STEP, STEPS + 1, lambda: os.kill(os.getpid(), signal.SIGINT)), pytest.raises(KeyboardInterrupt):
         fit_as(run, out)
     fit_as(run, out)

@@ -155,6 +155,8 @@ def fit(
             _keep_weights(run, template)
             finished = train_run(config, run, splits, place, stop=stop)
         if not finished:
+            if out is None:
+                print_message(f"note: {folder} is removed now; give `out` to be able to resume a training")
             raise KeyboardInterrupt if stop.exit_code == 130 else SystemExit(stop.exit_code)
         load_weights(model.to(place).eval(), run.weights())
         best, history = run.read_card()["best"], run.read_metrics("epoch")
