@@ -116,7 +116,7 @@ def test_a_registered_function_describes_itself(
         """Leave x unchanged."""
         return x
 
-    monkeypatch.setitem(ATTACKS, "mine", mine)  # type: ignore[arg-type]
+    monkeypatch.setitem(ATTACKS, "mine", mine)
     assert call(capsys, "list", "attacks").out.splitlines()[-1].split(maxsplit=1) == ["mine", "Leave x unchanged."]
 
 

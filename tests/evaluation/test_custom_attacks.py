@@ -272,10 +272,10 @@ def test_a_registered_attack_is_scaled_to_the_threat_model(
         evaluate(model, x, y, ("corner",), norm="l2")
     with pytest.raises(UserError, match="did you mean 'corner'"):
         evaluate(model, x, y, ("cornre",))
-    monkeypatch.setitem(ATTACKS, "function", one_step)  # type: ignore[arg-type]
+    monkeypatch.setitem(ATTACKS, "function", one_step)
     ours, theirs = evaluate(model, x, y, ("fgsm", "function"), eps=EPS).values()
     assert torch.equal(ours.correct, theirs.correct)
-    monkeypatch.setitem(ATTACKS, "class", Corner)  # type: ignore[arg-type]
+    monkeypatch.setitem(ATTACKS, "class", Corner)
     with pytest.raises(UserError, match="is no attack"):
         evaluate(model, x, y, ("class",))
     assert Path(__file__).stem in type(ATTACKS["corner"]).__module__

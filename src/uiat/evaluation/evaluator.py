@@ -35,7 +35,7 @@ def evaluate(
     y: Tensor | np.ndarray[Any, Any] | None = None,
     attacks: AnyAttack | Sequence[AnyAttack] = ("natural", "pgd-20"),
     *,
-    eps: float | Sequence[float] | None = None,
+    eps: float | Iterable[float] | None = None,
     step: float | None = None,
     norm: Norm = "linf",
     batch_size: int = 256,
