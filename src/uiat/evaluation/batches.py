@@ -53,7 +53,9 @@ def _pair(batch: Any) -> tuple[Tensor, Tensor]:
 def _tensor(values: Any, what: str = "images") -> Tensor:
     """Return an array as a tensor; NumPy's float64 becomes float32. A read-only array, or a reversed one, is copied."""
     try:
-        tensor = torch.as_tensor(np.require(values, requirements="CW") if isinstance(values, np.ndarray) else values)
+        tensor = torch.as_tensor(
+            np.require(values, requirements=("C", "W")) if isinstance(values, np.ndarray) else values
+        )
     except (TypeError, ValueError, RuntimeError) as error:
         raise UserError(f"the {what} are of type {type(values).__name__}, not numbers ({first_line(error)}).") from None
     return tensor.float() if isinstance(values, np.ndarray) and tensor.is_floating_point() else tensor
