@@ -1,6 +1,6 @@
 """Weight averaging: a moving average of the weights, evaluated and saved with the trained ones."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -47,6 +47,7 @@ class AveragedWeights:
     def update(self, model: nn.Module) -> None:
         """Update the average with the weights after a step."""
         now, kept = model.state_dict(), self.next_decay
+        self._check_names(now)
         ours, theirs = [self.weights[name] for name in self._averaged], [now[name] for name in self._averaged]
         torch._foreach_mul_(ours, kept)
         torch._foreach_add_(ours, theirs, alpha=1 - kept)
@@ -76,11 +77,18 @@ class AveragedWeights:
     @torch.no_grad()
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Resume from a saved state."""
-        if saved["weights"].keys() != self.weights.keys():
-            raise ValueError("the averaged weights are another network's")
+        self._check_names(saved["weights"])
         for name, tensor in saved["weights"].items():
             self.weights[name].copy_(tensor)
         self.updates = int(saved["updates"])
+
+    def _check_names(self, weights: Mapping[str, torch.Tensor]) -> None:
+        """Raise a `UserError` unless weights have the names of the average."""
+        if differing := sorted(weights.keys() ^ self.weights.keys()):
+            raise UserError(
+                f"the averaged weights are of another network, which differs in {differing[0]!r}: give the one that the"
+                " average was created for, without a wrapper such as that of torch.compile."
+            )
 
 
 def _averaged(model: nn.Module) -> list[str]:

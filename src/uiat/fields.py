@@ -165,6 +165,14 @@ def _large_radius(eps: float | None, norm: str) -> str:
     return f"is {eps:g}, but pixels lie in [0, 1]: {hint}"
 
 
+def number_argument(name: str, value: Any) -> float:
+    """Return a number that is an argument in Python; NumPy's scalars and tensors of one number are converted."""
+    number = value.item() if getattr(value, "ndim", None) == 0 else value
+    if not isinstance(number, int | float):
+        raise UserError(f"{name} is {value!r}: give a number, such as 8/255.")
+    return number
+
+
 def show_number(value: float) -> str:
     """Format a number as in papers: pixel fractions as k/255."""
     levels = value * 255

@@ -168,6 +168,8 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
         ("--attacks autoatack", "unknown attack 'autoatack': did you mean 'autoattack'?"),
         ("--batch-size 0", "--batch-size is 0"),
         ("--device gpu", "the device 'gpu'"),
+        ("--model.activation silu", "records its network: omit --model.activation"),
+        ("--model.mean 0.5 --model.std 0.5", "records its network: omit --model.mean"),
     ],
 )
 def test_bad_options(words: str, sentence: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -47,6 +47,15 @@ def test_one_table_and_every_card(
     assert "uiat compare first second" in found.out.splitlines()[-1]
 
 
+def test_a_network_named_twice_is_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(folder)
+    found = call(capsys, "evaluate", "first", "first", "--attacks", "natural", "--n", "5", "--json", "out.json")
+    assert found.code == 0, found.err
+    assert isinstance(read_json(folder / "out.json"), dict)
+
+
 def test_one_that_fails_does_not_lose_the_others(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

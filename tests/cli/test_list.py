@@ -109,6 +109,17 @@ def test_names_of_attacks_are_accepted(capsys: pytest.CaptureFixture[str]) -> No
         assert suite.plan_attack(name, PGD(eps=8 / 255), num_classes=10, seed=0).name == name
 
 
+def test_a_registered_function_describes_itself(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mine(model: object, x: object, y: object) -> object:
+        """Leave x unchanged."""
+        return x
+
+    monkeypatch.setitem(ATTACKS, "mine", mine)
+    assert call(capsys, "list", "attacks").out.splitlines()[-1].split(maxsplit=1) == ["mine", "Leave x unchanged."]
+
+
 def test_recipes_that_an_import_adds(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     def mine() -> None:
         """A custom recipe."""

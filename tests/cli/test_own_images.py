@@ -98,7 +98,7 @@ def test_a_run_is_not_measured_on_other_classes(here: Path, capsys: pytest.Captu
     sentence = refused(capsys, "evaluate", "run", "--data", "other")
     assert sentence == (
         "the classes of run and of other differ (number 2 is 'red & <b>' and 'zebra'): "
-        "give data with the classes of the run, in its order."
+        "give data with the same classes, in the same order."
     )
     fill(here / "fewer", dict.fromkeys(CLASSES[:2], 10))
     assert "(3 and 2 of them)" in refused(capsys, "evaluate", "run", "--data", "fewer")

@@ -221,6 +221,19 @@ def test_a_caller_in_autocast_and_a_faster_network() -> None:
         assert torch.equal(parameter, own[name]), name
 
 
+def test_a_network_without_a_trained_matrix() -> None:
+    """Where only biases are trained, nothing is perturbed."""
+    model, method = network(), build(CONFIGS["sat"])
+    for parameter in model.parameters():
+        parameter.requires_grad_(parameter.ndim == 1)
+    x, y = samples()
+    view = method.craft(model, Batch(x, y), Clock(1, 0, 4))
+    before = copy.deepcopy(dict(model.named_parameters()))
+    with perturb_weights(method, [view], Clock(1, 0, 4), gamma=0.5):
+        assert all(torch.equal(parameter, before[name]) for name, parameter in model.named_parameters())
+        assert method.loss(view, Clock(1, 0, 4)).total.requires_grad
+
+
 def test_a_gamma_that_is_none() -> None:
     model, method = network(), build(CONFIGS["sat"])
     x, y = samples()

@@ -169,7 +169,9 @@ class Rows(Pairs):
         return dict.fromkeys(self.keys, self.images[index]) | {self.keys[-1]: int(self.labels[index])}
 
 
-@pytest.mark.parametrize("keys", [("image", "label"), ("img", "label"), ("image", "path", "label")])
+@pytest.mark.parametrize(
+    "keys", [("image", "label"), ("img", "label"), ("image", "path", "label"), ("pixel_values", "labels"), ("x", "y")]
+)
 @pytest.mark.parametrize("names", [["ant", "bee", "cat"], None])
 def test_rows_of_hugging_face(keys: tuple[str, ...], names: Any, named: Any, store: Path) -> None:
     found = read(named(lambda split: Rows(keys, names)), store)

@@ -77,6 +77,18 @@ def test_the_warm_up() -> None:
         AveragedWeights(nn.Linear(1, 1), decay=1.5)
 
 
+def test_another_network_is_refused() -> None:
+    average = AveragedWeights(nn.Linear(1, 1))
+    wrapped = nn.Sequential(nn.Linear(1, 1))
+    for use in (
+        lambda: average.update(wrapped),
+        lambda: average.load_state_dict(AveragedWeights(wrapped).state_dict()),
+    ):
+        with pytest.raises(UserError, match=r"another network, which differs in '0\.bias'"):
+            use()
+    assert average.updates == 0
+
+
 class Masked(nn.Module):
     """A network with a buffer of infinities and a counter of its own."""
 

@@ -57,7 +57,7 @@ def test_a_run_of_an_ordinary_network(name: str, tmp_path: Path, capsys: pytest.
     found = call(capsys, "evaluate", str(run.path), *named, "--n", "8", "--device", "cpu")
     assert found.code == 0, found.err
     layout = "its own memory layout" if LAYOUT in sentences else "channels_last"
-    assert f"network: Imported; {layout}, {folds} BatchNorms folded" in found.err
+    assert f"network: {named[1]}; {layout}, {folds} BatchNorms folded" in found.err
 
 
 def test_a_bundled_network_says_nothing(tmp_path: Path) -> None:

@@ -1,10 +1,12 @@
 """`uiat.fit` and `uiat.images`: the run of the command line, from a network and images in memory."""
 
+import getpass
 import os
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import torch
 from PIL import Image
 from safetensors.torch import load_file
 from torch import Tensor, nn
-from torch.utils.data import TensorDataset
+from torch.utils.data import Dataset, TensorDataset
 
 import uiat
 from tests.support.calls import call, refused
@@ -24,6 +26,7 @@ from uiat.data.in_memory import gather_images
 from uiat.engine.fit import FitResult
 from uiat.engine.setup import build_model
 from uiat.errors import UserError
+from uiat.runs.published import publish_run
 from uiat.runs.run_folder import RunFolder
 
 CPU = torch.device("cpu")
@@ -137,15 +140,22 @@ def test_it_resumes_from_its_folder_whatever_the_weights_of_the_network_given(
     assert (again.best, again.history) == (result.best, result.history)
 
 
-def test_ctrl_c_saves_the_run(trained: Callable[[str], RunFolder], tmp_path: Path) -> None:
+def test_ctrl_c_saves_the_run(
+    trained: Callable[[str], RunFolder], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run, out = trained("uiat"), tmp_path / "fit"
+    with at_call(STEP, 1, lambda: os.kill(os.getpid(), signal.SIGINT)), pytest.raises(KeyboardInterrupt):
+        fit_as(run, None)
+    assert "give `out` to be able to resume" in capsys.readouterr().err
     with at_call(STEP, STEPS + 1, lambda: os.kill(os.getpid(), signal.SIGINT)), pytest.raises(KeyboardInterrupt):
         fit_as(run, out)
     fit_as(run, out)
     assert result_of(RunFolder.open(out))["/last/conv1.weight"] == result_of(run)["/last/conv1.weight"]
 
 
-def test_without_a_folder_nothing_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_folder_nothing_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
@@ -156,8 +166,13 @@ def test_without_a_folder_nothing_is_left(tmp_path: Path, monkeypatch: pytest.Mo
     torch.manual_seed(5)
     x, y = np.random.default_rng(0).integers(0, 256, (30, 8, 8), np.uint8), np.arange(30, dtype=np.uint8) % 3
     before = weight(model, 1)
-    result = uiat.fit(model, (x, y), method="natural", epochs=1, optimizer="adamw", averaging=True)
-    assert list(tmp_path.iterdir()) == []
+    numbers: dict[str, Any] = {"epochs": np.int64(1), "eps": np.float32(0.25), "lr": torch.tensor(0.5)}
+    result = uiat.fit(model, (x, y), method="natural", optimizer="adamw", averaging=True, **numbers)
+    assert "lr = 0.5 is large for AdamW" in capsys.readouterr().err
+    left = [path.name for path in tmp_path.iterdir()]
+    assert [
+        name for name in left if name != f"torchinductor_{getpass.getuser()}"
+    ] == []  # torch's own, if first used here
     assert torch.equal(torch.rand(3), expected), "the caller's random numbers are not changed"
     assert result.folder is None
     assert result.model is model
@@ -166,7 +181,9 @@ def test_without_a_folder_nothing_is_left(tmp_path: Path, monkeypatch: pytest.Mo
     assert {"val_natural", "raw_val_natural", "train_accuracy"} <= result.history[0].keys()
 
 
+@torch.no_grad()
 def test_a_frozen_layer_stays(tmp_path: Path) -> None:
+    """Also where the caller has disabled gradients."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), nn.Linear(8, 3))
     model[1].requires_grad_(False)
@@ -179,6 +196,21 @@ def test_a_frozen_layer_stays(tmp_path: Path) -> None:
     assert not any(parameter.requires_grad for parameter in model[1].parameters())
 
 
+class Transformed(Dataset[Any]):
+    """A data set with a random transform."""
+
+    def __len__(self) -> int:
+        return 30
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.rand(1, 8, 8), index % 3
+
+
+class Broken(Transformed):
+    def __getitem__(self, index: int) -> Any:
+        raise OSError("the disk is on fire")
+
+
 def refusals() -> dict[str, tuple[dict[str, Any], str]]:
     """Return arguments that are refused, and facts of the message."""
     y = torch.arange(30) % 3
@@ -188,14 +220,21 @@ def refusals() -> dict[str, tuple[dict[str, Any], str]]:
         "labels": ({"train": (torch.rand(30, 1, 8, 8), y + 1)}, "label 3"),
         "stream": ({"train": iter([])}, "iterator"),
         "items": ({"train": [torch.rand(1, 8, 8)]}, "item 0 of the training set"),
+        "indices": ({"train": [(0, torch.rand(1, 8, 8), 1)]}, "tuple of 3"),
         "keys": ({"train": [{"picture": 1, "label": 2}]}, "picture"),
+        "fraction": ({"train": [(torch.rand(1, 8, 8), 1.5)]}, "its label is float"),
+        "broken": ({"train": Broken()}, "OSError: the disk"),
+        "transforms": ({"train": Transformed()}, "different pixels each time"),
         "shapes": ({"train": [(torch.rand(1, 8, 8), 0), (torch.rand(1, 9, 8), 1)]}, "(1, 9, 8)"),
+        "colour": ({"train": (torch.rand(30, 3, 8, 8), y)}, "the model fails on float32 images of shape (2, 3, 8, 8)"),
         "validation": ({"validation": (torch.rand(9, 1, 10, 8), torch.arange(9) % 3)}, "(1, 10, 8)"),
         "method": ({"method": "uait"}, "uait"),
         "eps": ({"eps": 8}, "8/255"),
+        "text": ({"eps": "8/255"}, "give a number"),
         "epochs": ({"epochs": 0}, "epochs"),
         "option": ({"options": {"train.weight_decy": 0.0}}, "train.weight_decay"),
         "part": ({"options": {"train.schedule": 0.1}}, "train.schedule"),
+        **{name: ({"options": {name: 1}}, f"'{name}' has no effect") for name in ("data.subset", "model.mean", "init")},
         "value": ({"options": {"train.weight_decay": "much"}}, "weight_decay"),
     }
 
@@ -217,7 +256,7 @@ def test_other_arguments_do_not_resume_a_run(trained: Callable[[str], RunFolder]
         fit_as(run, out)
     with pytest.raises(UserError, match=r"train\.batch_size is 16 in .*fit and 8 in this call"):
         fit_as(run, out, batch_size=8)
-    with pytest.raises(UserError, match=r"model\.tensors"):
+    with pytest.raises(UserError, match="other names, shapes or types"):
         fit_as(run, out, model=nn.Sequential(nn.Flatten(), nn.Linear(64, 10)))
 
 
@@ -230,10 +269,11 @@ def test_forms_of_the_data_give_the_same_images() -> None:
         (x, y),
         (unit, y),
         (unit.double().numpy(), y.int().numpy()),
-        (x[:, 0].numpy(), y),
+        (x[:, 0].numpy(), y.tolist()),
         TensorDataset(unit, y),
         [(image, int(label)) for image, label in zip(pictures, y, strict=True)],
         [{"image": image, "label": int(label), "id": 1} for image, label in zip(x, y, strict=True)],
+        [{"pixel_values": image, "target": label} for image, label in zip(x, y, strict=True)],
         images,
     ]
     for form in forms:
@@ -250,11 +290,26 @@ class Named(TensorDataset):
     classes = ("cat", "dog")
 
 
-def test_names_of_classes_are_kept(tmp_path: Path) -> None:
+class Featured(TensorDataset):
+    """The same as those of Hugging Face have them."""
+
+    features: ClassVar[dict[str, Any]] = {"image": object(), "label": SimpleNamespace(names=["cat", "dog"])}
+
+
+@pytest.mark.parametrize("kind", [Named, Featured])
+def test_names_of_classes_are_kept(kind: Any, tmp_path: Path) -> None:
     y = torch.arange(30) % 2
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
-    uiat.fit(model, Named(torch.rand(30, 1, 8, 8), y), method="natural", epochs=1, out=tmp_path / "run")
+    uiat.fit(model, kind(torch.rand(30, 1, 8, 8), y), method="natural", epochs=1, out=tmp_path / "run")
     assert RunFolder.open(tmp_path / "run").read_card()["data"]["classes"] == ["cat", "dog"]
+
+
+def test_classes_in_another_order_are_refused() -> None:
+    x, y = torch.rand(30, 1, 8, 8), torch.arange(30) % 2
+    model, other = nn.Sequential(nn.Flatten(), nn.Linear(64, 2)), Named(x, y)
+    other.classes = ("dog", "cat")
+    with pytest.raises(UserError, match=r"of the training set and of the validation set differ .*'cat' and 'dog'"):
+        uiat.fit(model, Named(x, y), other)
 
 
 def test_the_commands_read_such_a_run(
@@ -275,7 +330,7 @@ def test_the_commands_read_such_a_run(
     x: Tensor = found.test.x[:4].float() / 255
     assert torch.equal(loaded(x), model(x))
     assert call(capsys, "compare", "run").code == 0
-    assert "--model" in refused(capsys, "evaluate", "run")
+    assert "given to uiat.fit in memory: name a function that builds it, --model" in refused(capsys, "evaluate", "run")
     assert "uiat.fit" in refused(capsys, "train", "--resume", "run")
     assert "uiat.fit" in refused(capsys, "train", "run", "--model", "resnet8")
 
@@ -284,6 +339,11 @@ def test_images_of_a_run_are_those_it_was_trained_on(trained: Callable[[str], Ru
     found = uiat.images(trained("uiat").path)
     assert [len(part) for part in (found.train, found.validation, found.test)] == [60, 12, 40]
     assert len(uiat.images("digits").train) == 1295
+    publish_run(trained("uiat").path, tmp_path / "published.json")
+    for name in ("published.json", "published"):
+        published = uiat.images(tmp_path / name)
+        assert torch.equal(published.train.x, found.train.x)
+        assert torch.equal(published.test.x, found.test.x)
     with pytest.raises(UserError, match="unknown data set 'digts'"):
         uiat.images("digts")
 

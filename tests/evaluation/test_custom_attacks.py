@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from uiat import FGSM, NFGSM, PGD, UserError, evaluate, indexed
+from uiat import FGSM, NFGSM, PGD, UserError, evaluate, images, indexed
 from uiat.attacks import ATTACKS
 from uiat.evaluation.custom_attack import attack_names
 
@@ -40,6 +40,7 @@ class Dicts(TensorDataset):
 
 FORMS: dict[str, Callable[[Tensor, Tensor], tuple[Any, ...]]] = {
     "arrays": lambda x, y: (x.double().numpy(), y.numpy().astype(np.uint8)),
+    "views": lambda x, y: (x.flip(3).numpy()[..., ::-1], np.broadcast_to(y.numpy(), y.shape)),  # reversed, read-only
     "int32": lambda x, y: (x, y.int()),
     "pairs": lambda x, y: (DataLoader(TensorDataset(x, y), batch_size=7),),
     "indexed": lambda x, y: (DataLoader(indexed(TensorDataset(x, y)), batch_size=7),),
@@ -52,8 +53,8 @@ FORMS: dict[str, Callable[[Tensor, Tensor], tuple[Any, ...]]] = {
 def test_every_form_of_data_gives_the_same_verdicts(form: str, setting: tuple[nn.Module, Tensor, Tensor]) -> None:
     model, x, y = setting
     expected = evaluate(model, x, y, ("natural", "pgd-3"), eps=EPS)
-    images, labels = (*FORMS[form](x, y), None)[:2]
-    found = evaluate(model, images, labels, ("natural", "pgd-3"), eps=EPS)
+    data, labels = (*FORMS[form](x, y), None)[:2]
+    found = evaluate(model, data, labels, ("natural", "pgd-3"), eps=EPS)
     for name in expected:
         assert torch.equal(found[name].correct, expected[name].correct)
     assert 0 < expected["pgd-3"].accuracy < expected.natural < 1
@@ -63,8 +64,11 @@ def test_every_form_of_data_gives_the_same_verdicts(form: str, setting: tuple[nn
     ("data", "message"),
     [
         (lambda x, y: (x,), "without labels"),
-        (lambda x, y: (DataLoader(TensorDataset(x), batch_size=4),), "a batch has the type list"),
-        (lambda x, y: ([{"picture": x, "label": y}],), "picture"),
+        (lambda x, y: (DataLoader(TensorDataset(x), batch_size=4),), "it is list: give"),
+        (lambda x, y: ([{"picture": x, "label": y}],), "'picture', 'label'"),
+        (lambda x, y: ([{"image": x, "img": x, "label": y}],), "'image', 'img', 'label'"),
+        (lambda x, y: (3,), "x is of type int"),
+        (lambda x, y: (x, ["cat"] * len(x)), "labels are of type list"),
         (lambda x, y: (TensorDataset(x, y),), "batches, not samples"),
         (lambda x, y: (DataLoader(TensorDataset(x, y)), y), "with y, give a tensor"),
         (lambda x, y: ([],), "no batches"),
@@ -76,6 +80,19 @@ def test_other_data_is_refused(data: Any, message: str, setting: tuple[nn.Module
     model, x, y = setting
     with pytest.raises(UserError, match=message):
         evaluate(model, *data(x, y))
+
+
+def test_images_of_a_data_set(setting: tuple[nn.Module, Tensor, Tensor]) -> None:
+    test = images("digits").test.part(0, 20)
+    found, expected = evaluate(setting[0], test, attacks="fgsm"), evaluate(setting[0], test.x / 255, test.y, "fgsm")
+    assert torch.equal(found["fgsm"].correct, expected["fgsm"].correct)
+
+
+def test_a_model_that_is_no_module(setting: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = setting
+    for other in (nn.Flatten, lambda x: model(x)):
+        with pytest.raises(UserError, match=r"the model is of type .*give a torch\.nn\.Module"):
+            evaluate(other, x, y)  # type: ignore[arg-type]
 
 
 def test_an_object_is_the_attack_of_its_name(setting: tuple[nn.Module, Tensor, Tensor]) -> None:
@@ -110,6 +127,46 @@ def test_a_function_is_measured_and_its_distance_is_reported(setting: tuple[nn.M
     assert entry["definition"].endswith("test_custom_attacks.one_step")
     assert (entry["eps"], entry["norm"]) == (EPS, "linf")
     assert all(parameter.requires_grad and parameter.grad is None for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("eps", [np.float32(0.25), np.array(0.25), torch.tensor(0.25)], ids=["scalar", "0-d", "tensor"])
+def test_a_radius_of_another_library(eps: Any, setting: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = setting
+    expected = evaluate(model, x, y, "fgsm", eps=0.25)
+    assert repr(evaluate(model, x, y, "fgsm", eps=eps)) == repr(expected)
+    several = evaluate(model, x, y, "fgsm", eps=np.asarray([eps, eps / 2]))
+    assert [type(key[1]) for key in several] == [float, float]
+    assert torch.equal(several["fgsm", 0.25].correct, expected["fgsm"].correct)
+    json.dumps(several.to_dict())
+    for wrong in ("8/255", ["8/255"], [None]):
+        with pytest.raises(UserError, match="give a number, such as 8/255"):
+            evaluate(model, x, y, "fgsm", eps=wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("attack", [PGD, 3, None])
+def test_what_is_no_attack(attack: Any, setting: tuple[nn.Module, Tensor, Tensor]) -> None:
+    model, x, y = setting
+    for attacks in (attack, ["natural", attack]):
+        with pytest.raises(UserError, match="is no attack: give a name"):
+            evaluate(model, x, y, attacks)
+
+
+def test_an_attack_that_ends_in_training_mode(setting: tuple[nn.Module, Tensor, Tensor]) -> None:
+    """As those of many papers' code: the network is measured in eval mode all the same, and its statistics stay."""
+    inner, x, y = setting
+    model = nn.Sequential(nn.BatchNorm2d(1, affine=False), inner).eval()
+
+    def trained(model: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        x_adv = one_step(model.eval(), x, y)
+        model.train()(x_adv)
+        return x_adv
+
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = evaluate(model, x, y, ("fgsm", trained), eps=EPS, batch_size=6)
+    assert 0 < found["fgsm"].accuracy < found.natural
+    assert torch.equal(found["trained"].correct, found["fgsm"].correct)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert not model.training
 
 
 def test_a_function_in_l2(setting: tuple[nn.Module, Tensor, Tensor]) -> None:
@@ -215,4 +272,10 @@ def test_a_registered_attack_is_scaled_to_the_threat_model(
         evaluate(model, x, y, ("corner",), norm="l2")
     with pytest.raises(UserError, match="did you mean 'corner'"):
         evaluate(model, x, y, ("cornre",))
+    monkeypatch.setitem(ATTACKS, "function", one_step)
+    ours, theirs = evaluate(model, x, y, ("fgsm", "function"), eps=EPS).values()
+    assert torch.equal(ours.correct, theirs.correct)
+    monkeypatch.setitem(ATTACKS, "class", Corner)
+    with pytest.raises(UserError, match="is no attack"):
+        evaluate(model, x, y, ("class",))
     assert Path(__file__).stem in type(ATTACKS["corner"]).__module__

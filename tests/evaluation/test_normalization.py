@@ -171,8 +171,10 @@ def test_numbers_that_cannot_be_meant(
 def test_statements_that_contradict_each_other(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(Normalized(nearest_mean(), [MEAN], [STD]).state_dict(), "whole.pt")
     words = ("--data", "digits", "--model")
-    twice = stopped(capsys, "evaluate", "inner.pt", *words, f"{module}:normalised", *FLAGS)
+    twice = stopped(capsys, "evaluate", "inner.pt", *words, f"{module}:normalised", "--mean", "0.4", "--std", "0.4")
     assert "normalises its inputs already" in twice
+    card, _ = evaluate(capsys, "inner.pt", "--model", f"{module}:normalised", *FLAGS)  # the same numbers
+    assert card["attacks"]["natural"]["accuracy"] == accuracy(Normalized(nearest_mean(), [MEAN], [STD]))
     other = stopped(capsys, "evaluate", "whole.pt", *words, f"{module}:build", "--mean", "0.4", "--std", "0.4")
     assert "--mean 0.5 --std 0.1" in other
     without = stopped(capsys, "evaluate", "whole.pt", *words, f"{module}:build")
@@ -202,6 +204,12 @@ def test_a_run_begins_with_the_weights_and_records_them(
     assert call(capsys, *flags).code == call(capsys, *flags, *FLAGS).code == 0
     message = refused(capsys, *flags, "--mean", "0.4", "--std", "0.4")
     assert message.startswith("run records")
+    assert "omit --model.mean" in refused(capsys, *flags, "--model.mean", "0.4", "--model.std", "0.4")
+    Path(f"{module}_moved.py").write_text(SOURCE)
+    for name in ("build", "normalised"):  # recorded with the run, wherever its code is now
+        moved = f"{module}_moved:{name}"
+        assert call(capsys, "evaluate", "run", "--model", moved, "--attacks", "natural", "--n", "5").code == 0
+        assert torch.equal(uiat.load("run", model=moved)(torch.ones(1, 1, 8, 8)), loaded(torch.ones(1, 1, 8, 8)))
     assert "--mean" in refused(capsys, "report", "run", *FLAGS)
 
 

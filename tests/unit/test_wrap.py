@@ -17,7 +17,7 @@ import uiat.models.wrappers
 import uiat.wrap
 from tests.support.networks import NormedLeNet
 from uiat import UIAT, Batch, Clock, DataSpec, Normalized, UserError, evaluate, indexed, logits_of
-from uiat.models import penultimate
+from uiat.models import ResNet, penultimate
 from uiat.models.fast import speed_up
 from uiat.models.networks import Normalize
 
@@ -224,11 +224,21 @@ def test_the_fast_path_folds_a_normalised_network() -> None:
         ([float("inf")], [1.0], "give finite numbers"),
         ([0.5] * 3, [0.5], "there are 3 means and 1 stds"),
         ([], [], "there are 0 means and 0 stds"),
+        ([125.3], [63.0], r"images are in \[0, 1\]; divide the numbers by 255"),
     ],
 )
 def test_numbers_that_do_not_normalise(mean: list[float], std: list[float], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Normalized(network(), mean, std)
+
+
+def test_a_network_is_normalised_once() -> None:
+    for inner in (
+        Normalized(network(), [0.3], [0.4]),
+        ResNet(width=4, normalize=True).build(DataSpec(10, 11, (1, 8, 8))),
+    ):
+        with pytest.raises(UserError, match="normalises its inputs already"):
+            Normalized(nn.Sequential(inner), [0.3], [0.4])
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 8, 8), (2, 64)])

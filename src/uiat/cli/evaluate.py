@@ -22,7 +22,7 @@ from uiat.evaluation.subject import LoadedSubject, load_subject
 from uiat.evaluation.verdicts import pack_verdicts
 from uiat.fields import show_number
 from uiat.io import json_text, output_path, write_output
-from uiat.models import NetworkOptions
+from uiat.models import Imported, NetworkOptions
 from uiat.models.layout import keeps_channels_last
 from uiat.models.normalization import statistics_of
 from uiat.progress import PipeSafeConsole, print_message
@@ -65,8 +65,9 @@ class Measured:
 def main(args: list[str]) -> int:
     """Run the command."""
     targets = list(dict.fromkeys(takewhile(lambda word: not word.startswith("-"), args)))
+    args = [*targets, *dropwhile(lambda word: not word.startswith("-"), args)]
     if len(targets) > 1:
-        return _evaluate_several(targets, list(dropwhile(lambda word: not word.startswith("-"), args)))
+        return _evaluate_several(targets, args[len(targets) :])
     target, options = _parse(args)
     with process_group(local_device(pick_device(options.subject.device))):
         _evaluate(target, options)
@@ -220,7 +221,8 @@ def _network_line(subject: LoadedSubject) -> str:
     path = "unmodified" if subject.options.exact else f"{layout}, {subject.folds} BatchNorms folded"
     if subject.options.data.size is not None:
         inputs = f", images resized to {'×'.join(map(str, subject.images.spec.shape[1:]))}{inputs}"
-    return f"network: {type(model).__name__}{inputs}; {path}"
+    name = model.target if isinstance(model, Imported) else type(model).__name__
+    return f"network: {name}{inputs}; {path}"
 
 
 def _print_accuracies(subject: LoadedSubject, result: EvaluationResult) -> None:

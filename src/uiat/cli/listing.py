@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from uiat import attacks, data, methods, models, recipes
 from uiat.errors import unknown
@@ -41,8 +42,11 @@ def groups() -> dict[str, dict[str, str]]:
 
 
 def describe_part(name: str, part: object, descriptions: Mapping[str, str]) -> str:
-    """Return the description of a registered object: its own, else its class's first line, else the class's name."""
-    kind = type(part)
+    """Return the description of a registered object: its own, else the first line of its class, else the class's name.
+
+    A function describes itself.
+    """
+    kind: Any = part if hasattr(part, "__qualname__") else type(part)
     text = (kind.__doc__ or "").strip()
     generated = text.startswith(f"{kind.__name__}(")  # by `dataclass`, where there is no docstring
     return descriptions.get(name) or (text.splitlines()[0] if text and not generated else kind.__qualname__)

@@ -25,7 +25,7 @@ from uiat.evaluation.subject import LoadedSubject, Subject
 from uiat.fields import show_number, unchecked
 from uiat.io import is_stream, output_path, reason
 from uiat.methods import MethodConfig
-from uiat.models import ModelConfig
+from uiat.models import Imported, ModelConfig
 from uiat.models.libraries import input_format
 from uiat.models.normalization import named_statistics, with_statistics
 from uiat.paths import suggest_path
@@ -255,8 +255,17 @@ def parse_subject_command(
             config=(tyro.conf.AvoidSubcommands,),
         )
     subject: Subject[Any] = parsed.subject  # type: ignore[attr-defined]
+    if target.is_dir() and ("--model" not in chosen or isinstance(default.model, Imported)):
+        _check_recorded(subject.model, default.model, target)
     model = normalized_model(subject, target)
     return target, replace(parsed, subject=replace(subject, model=model))  # type: ignore[type-var]
+
+
+def _check_recorded(given: Any, recorded: Any, target: Path) -> None:
+    """Raise a `UserError` if a flag changes the network that a run or an export records, except its feature layer."""
+    names = [entry.name for entry in fields(recorded) if entry.name != "features"]
+    if changed := [name for name in names if getattr(given, name) != getattr(recorded, name)]:
+        raise UserError(f"{target} records its network: omit --model.{changed[0].replace('_', '-')}.")
 
 
 def _default(target: Path, chosen: dict[str, str], *, reads_data: bool = True) -> Subject[Any]:

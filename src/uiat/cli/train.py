@@ -20,7 +20,7 @@ from uiat.data.custom import is_callable
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
 from uiat.engine.callbacks import open_callback
 from uiat.engine.loop import dry_build, train
-from uiat.engine.setup import build_loader
+from uiat.engine.setup import build_loader, large_rate
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.models import Imported, InMemory
@@ -34,8 +34,6 @@ from uiat.runs.provenance import config_differences
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import check_model, check_network_size
 
-ADAMW_RATE = 0.02
-"""Learning rates from which AdamW gets a note: those of SGD, the default."""
 FEW_STEPS = 30
 """Runs with fewer steps get a note: the initial BatchNorm statistics would still weigh 5 % (0.9 to the 28th)."""
 
@@ -56,7 +54,7 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         return 0
     config, where = parse_recipe(config, rest)
     check(config)
-    notes = [note_large_steps(config.method, rest), _large_rate(config), _resized(config)]
+    notes = [note_large_steps(config.method, rest), large_rate(config), _resized(config)]
     device = local_device(pick_device(where.device))
     check_processes(where.processes, where.restarts, device)
     base = Path("runs") / name
@@ -113,14 +111,6 @@ def _each_seed(config: AnyConfig, where: NewRun, base: Path, notes: list[str], i
             return code
     suggest("done; next:", "uiat", "evaluate", *configs, *_named(where, config))
     return 0
-
-
-def _large_rate(config: AnyConfig) -> str:
-    """Return a note on a learning rate that suits SGD but not AdamW."""
-    lr = config.train.schedule.lr
-    if config.train.optimizer != "adamw" or lr < ADAMW_RATE:
-        return ""
-    return f"train.schedule.lr = {lr:g} is large for AdamW; give a smaller one, such as --train.schedule.lr 1e-3"
 
 
 def check_processes(processes: int, restarts: int, device: torch.device) -> None:

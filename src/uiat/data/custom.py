@@ -1,7 +1,6 @@
 """Custom data sets: a folder of images, a packed data set, an .npz, or the result of `module:callable`."""
 
 import hashlib
-import operator
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,6 +14,7 @@ from uiat.data.fetch import data_folder
 from uiat.data.files import is_file
 from uiat.data.images import Images, Parts, hold_out
 from uiat.data.packing import Listing, PackOptions, cached
+from uiat.data.rows import class_names, image_and_label
 from uiat.errors import UserError, first_line
 from uiat.paths import suggest_path, user_path
 from uiat.plugins import import_from
@@ -26,10 +26,6 @@ FORMS = "a folder of images with a sub-folder for each class, an .npz, or module
 _INSTEAD = "write a function that loads it, and give it as --data module:callable (docs/data.md has an example)."
 _PROBES = 64
 """Images of each split in the digest of a callable's data: all of them would take too long."""
-
-
-_IMAGE_KEYS, _LABEL_KEY = ("image", "img"), "label"
-"""The columns of most image data sets of Hugging Face."""
 
 
 class Dataset(Protocol):
@@ -165,36 +161,16 @@ def _add_probes(digest: "hashlib._Hash", name: str, part: str, dataset: Dataset)
 
 
 def _item(dataset: Dataset, index: int, classes: int = 0) -> "tuple[Image, int]":
-    item = dataset[index]
-    if isinstance(item, Mapping):
-        columns = [key for key in (*_IMAGE_KEYS, _LABEL_KEY) if key in item]
-        if len(columns) != 2 or columns[1] != _LABEL_KEY:
-            keys = ", ".join(map(repr, item))
-            raise ValueError(f"it has the keys {keys}: give 'image' and 'label' (rename_column of the data set)")
-        item = tuple(item[key] for key in columns)
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        raise ValueError(f"it is {type(item).__name__}: give (image, label), or a dict with these keys")
-    try:
-        label = operator.index(item[1])
-    except TypeError:
-        raise ValueError(f"its label is {type(item[1]).__name__}: give an integer from 0") from None
+    image, label = image_and_label(dataset[index])
     if not 0 <= label < (classes or npz.MAX_CLASSES):
         most = f"{classes - 1}, for {classes} classes" if classes else "the number of classes, without gaps"
         raise ValueError(f"its label is {label}: give 0 to {most}")
-    return as_image(item[0]), label
+    return as_image(image), label
 
 
 def _classes(name: str, sets: Mapping[str, Dataset]) -> tuple[str, ...]:
     """Return the names of the classes, as data sets of torchvision and of Hugging Face have them; empty without."""
-    given = {part: _class_names(dataset) for part, dataset in sets.items()}
-    named = {part: () if names is None else tuple(map(str, names)) for part, names in given.items()}
+    named = {part: class_names(dataset) for part, dataset in sets.items()}
     if named.get("test") and named["test"] != named["train"]:
         raise UserError(f"{name} has other `classes` for 'test' than for 'train': give both the same.")
     return named["train"]
-
-
-def _class_names(dataset: Dataset) -> Any:
-    """Return `classes`, else the names of the column of labels; `None` without."""
-    features = getattr(dataset, "features", None)
-    label = features.get(_LABEL_KEY) if isinstance(features, Mapping) else None
-    return getattr(dataset, "classes", getattr(label, "names", None))

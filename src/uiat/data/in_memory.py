@@ -1,6 +1,6 @@
 """Images in memory: arrays, tensors, or the items of a map-style data set."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,24 +10,25 @@ from torch.utils.data import IterableDataset
 from uiat.data.files import to_images
 from uiat.data.images import Images
 from uiat.data.npz import labels, to_channels_first
+from uiat.data.rows import class_names, image_and_label
 from uiat.errors import UserError, first_line
 
 IN_MEMORY = "in-memory"
 """The name of such data in a configuration."""
-IMAGE_KEYS, LABEL_KEYS = ("image", "img", "pixel_values", "x"), ("label", "labels", "y")
-"""Keys of an item that is a dict."""
+_PROBES = 16
+"""Items that are read twice, to find random transforms."""
 
 
 def gather_images(source: Any, where: str, classes: Sequence[str] = ()) -> Images:
     """Return the images of a pair (x, y) of tensors or arrays, or of a map-style data set.
 
-    x is N×C×H×W, N×H×W×C or N×H×W: bytes, or floats in [0, 1], which are rounded to 8 bits. `classes` are the names of
-    the classes if the data has none. Errors name the data as `where`.
+    x is N×C×H×W, N×H×W×C or N×H×W: bytes, or floats in [0, 1], which are rounded to 8 bits; y may be a list. `classes`
+    are the names of the classes if the data has none. Errors name the data as `where`.
     """
     if isinstance(source, Images):
         return source
     if not _is_pair(source):
-        source, classes = _stacked(source, where), tuple(map(str, getattr(source, "classes", None) or classes))
+        source, classes = _stacked(source, where), class_names(source) or classes
     x, y = (np.array(part.detach().cpu().numpy() if isinstance(part, Tensor) else part) for part in source)  # copies
     pixels, label = to_channels_first(where, x), labels(where, y, len(x))
     images = to_images(pixels, label, tuple(classes) or tuple(str(k) for k in range(int(label.max(initial=0)) + 1)))
@@ -39,7 +40,8 @@ def _is_pair(source: Any) -> bool:
     return (
         isinstance(source, tuple | list)
         and len(source) == 2
-        and all(isinstance(part, Tensor | np.ndarray) and part.ndim for part in source)
+        and isinstance(source[0], Tensor | np.ndarray)
+        and isinstance(source[1], Tensor | np.ndarray | list | tuple)
     )
 
 
@@ -51,31 +53,27 @@ def _stacked(dataset: Any, where: str) -> tuple[Any, Any]:
             "(x, y) of tensors."
         )
     xs, ys = [], []
-    for k in range(len(dataset)):
+    count = len(dataset)
+    for k in range(count):
         try:
-            image, label = _parts(dataset[k])
+            image, label = image_and_label(dataset[k])
+            again = image_and_label(dataset[k])[0] if k % -(-count // _PROBES) == 0 else image
             xs.append(_channels_first(image))
-            ys.append(int(label))
-        except (TypeError, ValueError) as error:
-            raise UserError(f"item {k} of {where} cannot be used: {first_line(error)}.") from None
+            ys.append(label)
+        except Exception as error:  # custom code may raise anything; the cause is kept for a debugger
+            why = first_line(error).removeprefix("ValueError: ")
+            raise UserError(f"item {k} of {where} cannot be used: {why}.") from error
+        if again is not image and not np.array_equal(xs[-1], _channels_first(again), equal_nan=True):
+            raise UserError(
+                f"item {k} of {where} has different pixels each time it is read: remove random transforms; uiat.fit "
+                "crops and flips training images itself (crop=…, flip=…)."
+            )
         if xs[-1].shape != xs[0].shape or xs[-1].dtype != xs[0].dtype:
             raise UserError(
                 f"item {k} of {where} is {xs[-1].dtype} of shape {xs[-1].shape}, and the first {xs[0].dtype} of shape "
                 f"{xs[0].shape}: let the data set convert and resize all images alike."
             )
     return np.stack(xs) if xs else np.empty((0, 1, 8, 8), np.uint8), np.asarray(ys, np.int64)
-
-
-def _parts(item: Any) -> tuple[Any, Any]:
-    """Return the image and the label of an item."""
-    if isinstance(item, Mapping):
-        found = [next((item[key] for key in keys if key in item), None) for keys in (IMAGE_KEYS, LABEL_KEYS)]
-        if found[0] is None or found[1] is None:
-            raise ValueError(f"its keys are {', '.join(map(str, item))}: name them image and label")
-        return found[0], found[1]
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        raise ValueError(f"it is {type(item).__name__}: give (image, label), or a dict with image and label")
-    return item[0], item[1]
 
 
 def _channels_first(image: Any) -> Any:

@@ -9,18 +9,20 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uiat.config import AnyConfig, OptimizerName, check
-from uiat.crafting import crafting
 from uiat.data import Splits
-from uiat.data.images import SPLIT_SEED, default_validation, hold_out, to_unit
+from uiat.data.images import SPLIT_SEED, default_validation, hold_out
 from uiat.data.in_memory import IN_MEMORY, gather_images
 from uiat.distributed import launched, pick_device
 from uiat.engine.loop import dry_build
 from uiat.engine.loop import train as train_run
+from uiat.engine.setup import large_rate
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError, unknown
+from uiat.evaluation.subject import count_classes
+from uiat.fields import number_argument
 from uiat.io import write_tensors
 from uiat.methods import MethodConfig, get_method
 from uiat.models import InMemory
@@ -28,12 +30,14 @@ from uiat.progress import print_message
 from uiat.recipes.radius import with_radius
 from uiat.recipes.small import custom_run
 from uiat.runs.extension import extended
-from uiat.runs.identity import keep_identity
+from uiat.runs.identity import check_classes, keep_identity
 from uiat.runs.provenance import config_differences
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import file_digest, load_weights, weights_digest
 from uiat.typed import check_fields
-from uiat.types import check_logits
+
+AUGMENTATIONS = ("data.crop", "data.flip", "data.cutout", "data.cutmix", "data.rotation")
+"""The options of data that apply to images in memory."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +93,7 @@ def fit(
         model: returns logits for images in [0, 1]; normalisation belongs inside it. Training starts from its weights
             and leaves those of the best epoch in it. Parameters without `requires_grad` stay as they are.
         train: a map-style data set of (image, label) or of dicts, or a pair (x, y): images (N, C, H, W), bytes or
-            floats in [0, 1], and int64 labels. All images are held in memory, in 8 bits. The data must not augment.
+            floats in [0, 1], and integer labels. All images are held in memory, in 8 bits. The data must not augment.
         validation: the same; `None` holds out a tenth of the training images, at most 1,024.
         method: a name as in `uiat list methods`, or a configuration such as `uiat.TRADES(omega=3.0)`.
         epochs: passes over the training images.
@@ -110,10 +114,13 @@ def fit(
     if launched() > 1:
         raise UserError("uiat.fit trains on one process: use `uiat train` with torchrun or --processes.")
     place = pick_device(str(device))
+    for name in options or {}:
+        if name.partition(".")[0] in ("data", "model", "init") and name not in AUGMENTATIONS:
+            raise UserError(f"the option {name!r} has no effect in uiat.fit, which gets the network and the images.")
     splits = _splits(model, train, validation)
     template = deepcopy(model)
     config = custom_run(InMemory.of(template), get_method(method) if isinstance(method, str) else method)
-    config = config if eps is None else with_radius(config, eps, "eps")
+    config = config if eps is None else with_radius(config, number_argument("eps", eps), "eps")
     config = override(
         config,
         {
@@ -133,11 +140,14 @@ def fit(
     check(config)
     devices = [place] if place.type == "cuda" else []
     with ExitStack() as stack:
+        stack.enter_context(torch.enable_grad())
         stack.enter_context(torch.random.fork_rng(devices))
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="uiat-fit-")) if out is None else out)
         existing = RunFolder(folder) if RunFolder(folder).config.is_file() else None
         if existing is None:
             dry_build(config, splits, place)
+            if note := large_rate(config):
+                print_message(f"note: {note}")
         else:
             _check_same_call(existing, config)
         with nullcontext(existing) if existing else RunFolder.begin(folder, config) as run, StopSignal() as stop:
@@ -145,6 +155,8 @@ def fit(
             _keep_weights(run, template)
             finished = train_run(config, run, splits, place, stop=stop)
         if not finished:
+            if out is None:
+                print_message(f"note: {folder} is removed now; give `out` to be able to resume a training")
             raise KeyboardInterrupt if stop.exit_code == 130 else SystemExit(stop.exit_code)
         load_weights(model.to(place).eval(), run.weights())
         best, history = run.read_card()["best"], run.read_metrics("epoch")
@@ -152,9 +164,12 @@ def fit(
 
 
 def override(config: AnyConfig, options: Mapping[str, Any]) -> AnyConfig:
-    """Return the configuration with other values of some fields, which are given by dotted names."""
+    """Return the configuration with other values of some fields, which are given by dotted names.
+
+    Scalars of NumPy, and tensors of one number, become numbers of Python, as they are saved.
+    """
     for name, value in options.items():
-        config = _replaced(config, name, name, value)
+        config = _replaced(config, name, name, value.item() if getattr(value, "ndim", None) == 0 else value)
     return config
 
 
@@ -171,18 +186,16 @@ def _replaced(part: Any, path: str, name: str, value: Any) -> Any:
 def _splits(model: nn.Module, train: Any, validation: Any) -> Splits:
     """Return the images, with as many classes as the network has logits; there are no test images."""
     images = gather_images(train, "the training set")
-    first = next(model.parameters(), torch.empty(0))
-    with torch.no_grad(), crafting(model, "eval") as network:
-        logits = network(to_unit(images.x[:2].to(first.device)))
-    count = logits.shape[-1] if isinstance(logits, Tensor) and logits.ndim else 0
-    check_logits(logits, len(images.x[:2]), count)
+    count = count_classes(model, images.x)
     classes = images.classes if len(images.classes) == count else tuple(str(k) for k in range(count))
     images = replace(images, classes=classes)
     images.check("the training set")
     if validation is None:
         held = hold_out(images, default_validation(len(images)), SPLIT_SEED)
     else:
-        held = images, replace(gather_images(validation, "the validation set", classes), classes=classes)
+        second = gather_images(validation, "the validation set", classes)
+        check_classes("the training set", {"classes": list(classes)}, second.classes, "the validation set")
+        held = images, replace(second, classes=classes)
         held[1].check("the validation set")
     if held[1].spec.shape != images.spec.shape:
         raise UserError(
@@ -195,6 +208,12 @@ def _splits(model: nn.Module, train: Any, validation: Any) -> Splits:
 def _check_same_call(run: RunFolder, config: AnyConfig) -> None:
     """Raise a `UserError` if a run in the folder was made with other arguments; more epochs may extend it."""
     saved, epochs = run.read_config(), config.train.epochs
+    models = [saved.model, config.model]
+    if len({model.tensors for model in models if isinstance(model, InMemory)}) > 1:
+        raise UserError(
+            f"the weights of the network that {run.path} was made with have other names, shapes or types: give that "
+            "network to resume it, or another `out`."
+        )
     longer = replace(saved, train=replace(saved.train, epochs=max(epochs, saved.train.epochs)))
     if changed := config_differences(longer, config, str(run.path), "this call"):
         raise UserError(f"{changed}: give the arguments of that run to resume it, or another `out`.")

@@ -28,6 +28,8 @@ from uiat.runs.saved import locate, read_export
 from uiat.runs.weights import EXPORTED, load_weights
 from uiat.types import DataSpec
 
+ADAMW_RATE = 0.02
+"""Learning rates from which AdamW gets a note: those of SGD, the default."""
 FEW_ROWS = 16
 """With a smaller share of a batch per process, BatchNorm's statistics are noisy."""
 
@@ -126,6 +128,14 @@ def initial_model(config: AnyConfig, data: DataSpec) -> nn.Module:
             )
         load_weights(model, weights_at(config.init), head=head, fresh_head=config.train.fresh_head)
     return model
+
+
+def large_rate(config: AnyConfig) -> str:
+    """Return a note on a learning rate that suits SGD but not AdamW; else ""."""
+    lr = config.train.schedule.lr
+    if config.train.optimizer != "adamw" or lr < ADAMW_RATE:
+        return ""
+    return f"train.schedule.lr = {lr:g} is large for AdamW; give a smaller one, such as 1e-3"
 
 
 def keep_initial(config: AnyConfig, run: RunFolder, data: DataSpec) -> Path | None:

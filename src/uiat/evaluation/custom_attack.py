@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from uiat.attacks import Attack, norm_of
 from uiat.balls import PIXELS, Norm
+from uiat.crafting import crafting
 from uiat.errors import UserError, first_line
 from uiat.fields import show_number
 from uiat.recipes.radius import at_radius
@@ -42,10 +43,14 @@ class CustomAttack:
         return (steps if isinstance(steps, int) else 1) + 0.5
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, index: tuple[int, ...]) -> Tensor:
-        """Attack every x; torch's random numbers depend on the seed and the batch, and its state is restored."""
+        """Attack every x; torch's random numbers depend on the seed and the batch.
+
+        The state of torch, the network's modes and its buffers are restored: much attack code ends in `model.train()`.
+        """
         devices = [x.device] if x.device.type == "cuda" else []
+        buffers = [(buffer, buffer.clone()) for buffer in model.buffers()]
         try:
-            with torch.enable_grad(), torch.random.fork_rng(devices):
+            with torch.enable_grad(), torch.random.fork_rng(devices), crafting(model):
                 torch.manual_seed(derive(self.seed, "custom attack", step=index[0]))
                 more = {"draws": SampleDraws(self.seed, index=index)} if _takes_draws(self.attack) else {}
                 found: Any = self.attack(model, x.clone(), y.clone(), **more)
@@ -54,6 +59,9 @@ class CustomAttack:
             raise
         except Exception as error:  # custom code may raise anything; the cause is kept for a debugger
             raise UserError(f"the attack {self.name!r} failed ({first_line(error)}).") from error
+        finally:
+            for buffer, value in buffers:
+                buffer.copy_(value)
         if x_adv.shape != x.shape:
             raise UserError(
                 f"the attack {self.name!r} returned shape {tuple(x_adv.shape)} for images {tuple(x.shape)}: return one "
@@ -86,8 +94,20 @@ def _takes_draws(attack: Any) -> bool:
         return False
 
 
+def check_attack(attack: Any) -> None:
+    """Raise a `UserError` if an object that was given or registered as an attack cannot be called as one."""
+    if isinstance(attack, type) or not callable(attack):
+        raise UserError(
+            f"{attack!r} is no attack: give a name, such as 'pgd-20', an object, such as PGD(), or a function of "
+            "(model, x, y)."
+        )
+
+
 def in_threat_model(name: str, attack: Attack, eps: float, norm: Norm) -> Attack:
-    """Return a registered attack at another ε, with its step sizes scaled along."""
+    """Return a registered attack at another ε, with its step sizes scaled along; one without an ε is unchanged."""
+    check_attack(attack)
+    if getattr(attack, "eps", None) is None:
+        return attack
     if norm_of(attack) != norm:
         raise UserError(f"the attack {name!r} is of the norm {norm_of(attack)}: give this norm, not {norm}.")
     if attack.eps == eps:

@@ -14,30 +14,28 @@ from torch import Tensor, nn
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.config import encode
-from uiat.crafting import crafting
 from uiat.data.fetch import cache_folder
-from uiat.data.images import Images, to_unit
+from uiat.data.images import Images
 from uiat.distributed import rank, world
 from uiat.errors import UserError
 from uiat.evaluation.batches import read_tensors
-from uiat.evaluation.custom_attack import AnyAttack, attack_names, definition
+from uiat.evaluation.custom_attack import AnyAttack, attack_names, check_attack, definition
 from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import LoadedSubject, normalization_facts
+from uiat.evaluation.subject import LoadedSubject, count_classes, normalization_facts
 from uiat.evaluation.suite import Plan, custom_attacks, plan_attack, plan_custom, run_plans, run_suite
-from uiat.fields import show_number
+from uiat.fields import number_argument, show_number
 from uiat.io import write_tensors
 from uiat.runs.weights import DIGEST
-from uiat.types import check_logits
 
 
 def evaluate(
     model: nn.Module,
-    x: Tensor | np.ndarray[Any, Any] | Iterable[Any],
+    x: Tensor | np.ndarray[Any, Any] | Images | Iterable[Any],
     y: Tensor | np.ndarray[Any, Any] | None = None,
     attacks: AnyAttack | Sequence[AnyAttack] = ("natural", "pgd-20"),
     *,
-    eps: float | Sequence[float] | None = None,
+    eps: float | Iterable[float] | None = None,
     step: float | None = None,
     norm: Norm = "linf",
     batch_size: int = 256,
@@ -80,8 +78,9 @@ def evaluate(
     Args:
         model: returns logits for images in [0, 1]; normalisation belongs inside it (`uiat.Normalized`).
         x: images (N, C, H, W), floats in [0, 1] or bytes, as a tensor or a NumPy array. Or an iterable of batches, such
-            as a `DataLoader`: (x, y), (index, x, y), or dicts with images and labels; it is read once, into memory.
-        y: labels (N,), integers; not given with batches.
+            as a `DataLoader`: (x, y), (index, x, y), or dicts with images and labels; it is read once, into memory,
+            and verdicts have its order. Or images that `uiat.images` returns, such as `uiat.images("runs/b").test`.
+        y: labels (N,), integers; given with tensors and arrays only.
         attacks: one or several: names as in `uiat list attacks`, such as "autoattack"; attack objects, such as
             `PGD(steps=50)`, which have their own ε and norm; functions of (model, x, y) that return x̂. A `UserError`
             is raised if x̂ leaves the ball of radius ε or the range [0, 1].
@@ -96,16 +95,22 @@ def evaluate(
         `natural` is the natural accuracy, and its `to_dict()` a card for JSON.
     """
     x, y = read_tensors(x, y)
-    device = next((parameter.device for parameter in model.parameters()), x.device)
-    several = eps is not None and not isinstance(eps, int | float)
-    radii = [8 / 255] if eps is None else [eps] if isinstance(eps, int | float) else list(dict.fromkeys(eps))
+    several = isinstance(eps, Iterable) and not isinstance(eps, str) and getattr(eps, "ndim", 1) > 0
+    every: Iterable[Any] = eps if several else [8 / 255 if eps is None else eps]  # type: ignore[assignment]
+    radii = list(dict.fromkeys(number_argument("eps", radius) for radius in every))
+    step = None if step is None else number_argument("step", step)
     if not radii:
         raise UserError("eps is empty: give one radius or more, such as eps=[2/255, 8/255].")
     bases = [PGD(eps=radius, step=step, steps=20, norm=norm) for radius in radii]
     if batch_size < 1:
         raise UserError(f"batch_size is {batch_size}: give at least 1.")
-    images = _images(model, x.cpu(), y.cpu(), device)
-    given = [attacks] if isinstance(attacks, str) or callable(attacks) else list(attacks)
+    images = _images(model, x.cpu(), y.cpu())
+    device = next((parameter.device for parameter in model.parameters()), x.device)
+    single = isinstance(attacks, str) or callable(attacks) or not isinstance(attacks, Iterable)
+    given: list[Any] = [attacks] if single else list(attacks)  # type: ignore[arg-type]
+    for attack in given:
+        if not isinstance(attack, str):
+            check_attack(attack)
     named = [attack for k, attack in enumerate(given) if not isinstance(attack, str) or attack not in given[:k]]
     plans: list[Plan] = []
     for name, attack in zip(attack_names(named), named, strict=True):
@@ -135,7 +140,7 @@ def _threat_model(name: str, attack: Any, bases: Sequence[PGD], *, fixed: bool) 
     return PGD(eps=own, norm=getattr(attack, "norm", "linf"))
 
 
-def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Images:
+def _images(model: nn.Module, x: Tensor, y: Tensor) -> Images:
     """Return images with as many classes as the network has logits; raise a `UserError` if they are invalid."""
     if y.ndim != 1 or y.dtype != torch.int64 or len(x) != len(y) or not len(x):
         raise UserError(
@@ -147,10 +152,7 @@ def _images(model: nn.Module, x: Tensor, y: Tensor, device: torch.device) -> Ima
         )
     if not x.is_floating_point() and x.dtype != torch.uint8:
         raise UserError(f"images are {x.dtype}: give floats in [0, 1], or bytes.")
-    with torch.no_grad(), crafting(model, "eval") as network:
-        logits = network(to_unit(x[:2].to(device)))
-    classes = logits.shape[1] if isinstance(logits, Tensor) and logits.ndim == 2 else 0
-    check_logits(logits, len(x[:2]), classes)
+    classes = count_classes(model, x)
     if int(y.min()) < 0 or int(y.max()) >= classes:
         raise UserError(f"labels go from {int(y.min())} to {int(y.max())}, but the network has {classes} logits.")
     return Images(x, y, tuple(str(k) for k in range(classes)))

@@ -12,8 +12,9 @@ from uiat import data as data_sets
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.config import ModelT, encode
+from uiat.crafting import crafting
 from uiat.data.data_config import DataConfig
-from uiat.data.images import Images, balanced
+from uiat.data.images import Images, balanced, to_unit
 from uiat.distributed import local_device, pick_device
 from uiat.errors import UserError, first_line
 from uiat.fields import check_numbers, unchecked
@@ -148,6 +149,25 @@ def try_forward(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> Tenso
             "let it take images of this size, or resize them with --data.size."
         ) from error
     return check_logits(output, len(x), data.num_classes, f"{name}, in {mode} mode,")
+
+
+def count_classes(model: nn.Module, x: Tensor) -> int:
+    """Return the number of logits of a network in memory, from its output for the first two of the images x."""
+    if not isinstance(model, nn.Module):
+        raise UserError(f"the model is of type {type(model).__name__}: give a torch.nn.Module that returns logits.")
+    x = to_unit(x[:2].to(next((parameter.device for parameter in model.parameters()), x.device)))
+    try:
+        with torch.no_grad(), crafting(model) as network:
+            logits = network(x)
+    except UserError:
+        raise
+    except Exception as error:  # a custom forward may raise anything; the cause is kept for a debugger
+        raise UserError(
+            f"the model fails on float32 images of shape {tuple(x.shape)} ({first_line(error)}): let it take these."
+        ) from error
+    classes = logits.shape[1] if isinstance(logits, Tensor) and logits.ndim == 2 else 0
+    check_logits(logits, len(x), classes)
+    return classes
 
 
 def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:

@@ -56,7 +56,7 @@ def perturb_weights(
     model = model.original if isinstance(model, AcceleratedNetwork) else model
     weights = _layers(model)
     scale = torch.amp.GradScaler(enabled=False) if scaler is None else scaler
-    gradients = _gradients(model, method, views, clock, weights, scale, autocast)
+    gradients = _gradients(model, method, views, clock, weights, scale, autocast) if weights else []
     originals = [weight.detach().clone() for weight in weights]
     try:
         _ascend(weights, gradients, size)

@@ -12,8 +12,7 @@ from torch import nn
 
 from uiat.errors import UserError
 from uiat.models.libraries import input_format, library_of
-from uiat.models.networks import Normalize
-from uiat.models.normalization import InputStatistics
+from uiat.models.normalization import InputStatistics, rounded, statistics_of
 from uiat.models.wrappers import Normalized
 from uiat.plugins import import_from
 from uiat.types import DataSpec
@@ -30,16 +29,16 @@ class Imported(InputStatistics):
     """The layer whose input is the feature vector; empty: the last layer."""
 
     def build(self, data: DataSpec) -> nn.Module:
-        """Import the callable, call it and return the network, which normalises its inputs if `mean` is given."""
+        """Import the callable, call it and return the network, which normalises its inputs if `mean` is given.
+
+        A network that normalises them with the same numbers is not wrapped again.
+        """
         self.check_statistics(data.shape[0])
         model = self._call(data)
         if self.features:  # else the network keeps its `penultimate_layer`, if it has one
             model.penultimate_layer = self.features  # type: ignore[assignment]
-        if not self.mean:
-            return model
-        if any(isinstance(module, Normalize) for module in model.modules()):
-            raise UserError(f"{self.target} normalises its inputs already: omit --mean and --std.")
-        return Normalized(model, self.mean, self.std)
+        same = statistics_of(model) == rounded(self.mean, self.std)
+        return Normalized(model, self.mean, self.std) if self.mean and not same else model
 
     def _call(self, data: DataSpec) -> nn.Module:
         function = self.find()

@@ -56,5 +56,9 @@ def statistics_of(model: nn.Module) -> tuple[list[float], list[float]] | None:
     layer = next((module for module in model.modules() if isinstance(module, Normalize)), None)
     if layer is None:
         return None
-    mean, std = ([round(value, 7) for value in part.flatten().tolist()] for part in (layer.mean, layer.std))
-    return mean, std
+    return rounded(layer.mean.flatten().tolist(), layer.std.flatten().tolist())
+
+
+def rounded(mean: Sequence[float], std: Sequence[float]) -> tuple[list[float], list[float]]:
+    """Return mean and std to the digits that float32 keeps."""
+    return [round(value, 7) for value in mean], [round(value, 7) for value in std]

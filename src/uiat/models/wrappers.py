@@ -42,7 +42,7 @@ class Normalized(NetworkWrapper):
 
     Args:
         model: takes normalised images (N, channels, height, width).
-        mean: one number per channel.
+        mean: one number per channel, of images in [0, 1].
         std: one number per channel, above 0.
     """
 
@@ -53,6 +53,10 @@ class Normalized(NetworkWrapper):
             raise UserError(f"there are {len(means)} means and {len(stds)} stds: give one of each per channel.")
         if not all(map(isfinite, means)) or not all(isfinite(value) and value > 0 for value in stds):
             raise UserError(f"mean is {means} and std is {stds}: give finite numbers, and a std above 0.")
+        if max(*means, *stds) > 1:
+            raise UserError(f"mean is {means} and std is {stds}: images are in [0, 1]; divide the numbers by 255.")
+        if any(isinstance(module, Normalize) for module in model.modules()):
+            raise UserError("the network normalises its inputs already: omit mean and std (--mean, --std).")
         self.channels = len(means)
         self.normalize = Normalize(means, stds, persistent=True)
 

@@ -78,7 +78,7 @@ def check_same(place: Path, known: dict[str, Any], now: dict[str, Any], name: st
             )
 
 
-def check_classes(place: Path, trained: dict[str, Any], classes: tuple[str, ...], name: str) -> None:
+def check_classes(place: Path | str, trained: dict[str, Any], classes: tuple[str, ...], name: str) -> None:
     """Raise an error unless data has the classes that the network in `place` was trained on, in the same order.
 
     Where the classes have no names but numbers, they are not compared.
@@ -91,7 +91,7 @@ def check_classes(place: Path, trained: dict[str, Any], classes: tuple[str, ...]
     if first >= 0:
         differ = f"number {first} is {known[first]!r} and {classes[first]!r}"
     raise UserError(
-        f"the classes of {place} and of {name} differ ({differ}): give data with the classes of the run, in its order."
+        f"the classes of {place} and of {name} differ ({differ}): give data with the same classes, in the same order."
     )
 
 

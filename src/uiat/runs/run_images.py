@@ -7,6 +7,7 @@ from uiat.data import Splits, load_splits
 from uiat.data.data_config import DataConfig
 from uiat.paths import user_path
 from uiat.runs.identity import check_same, choose_data, find_data, identity, known_data
+from uiat.runs.published import open_published
 from uiat.runs.run_folder import RunFolder
 
 
@@ -23,8 +24,8 @@ def images(source: str | Path, *, data: str = "", data_dir: str | None = None) -
     >>> result = uiat.evaluate(uiat.load("runs/b"), of_run.test.x, of_run.test.y)
 
     Args:
-        source: a run folder; else a data set as for `uiat train --data`: a built-in name, or the path of a folder of
-            images or of an .npz.
+        source: a run folder, or the file NAME.json of a published run; else a data set as for `uiat train --data`: a
+            built-in name, or the path of a folder of images or of an .npz.
         data: of a run on custom data: its new path if it was moved, or its `module:callable`, which is imported only if
             it is named here.
         data_dir: the folder of data sets and downloads; by default $UIAT_DATA, or a cache folder.
@@ -36,7 +37,7 @@ def images(source: str | Path, *, data: str = "", data_dir: str | None = None) -
     Raises:
         UserError: if the training or validation images have changed since the run was created.
     """
-    run = RunFolder(user_path(str(source)))
+    run = RunFolder(open_published(user_path(str(source))))
     if not run.config.is_file():
         return load_splits(DataConfig(name=data or str(source)), data_dir)
     config = run.read_config().data

@@ -17,6 +17,7 @@ from uiat.attacks import PGD
 from uiat.config import AnyConfig, model_from_json
 from uiat.errors import UserError, first_line
 from uiat.models import LARGEST, Imported, InMemory, ModelConfig, NetworkOptions
+from uiat.models.normalization import with_statistics
 from uiat.paths import suggest_path, user_path
 from uiat.plugins import unnamed
 from uiat.runs import hub
@@ -151,10 +152,21 @@ def _decode(path: Path, saved: dict[str, Any]) -> Exported:
 
 
 def choose_model(described: ModelConfig, given: str, place: Path, flag: str = "--model") -> ModelConfig:
-    """Return the network that the user gave, else the `described` one; code is imported only if the user names it."""
+    """Return the network that the user gave, else the `described` one; code is imported only if the user names it.
+
+    A custom network under another name, since its file was moved, keeps the normalisation that is described.
+    """
     target = described.target if isinstance(described, Imported) else ""
     if given and (given != target or isinstance(described, InMemory)):
-        return models.get_model(given)
+        chosen = models.get_model(given)
+        if isinstance(described, Imported) and isinstance(chosen, Imported) and described.mean:
+            return with_statistics(chosen, described.mean, described.std)  # type: ignore[no-any-return]
+        return chosen
+    if not given and isinstance(described, InMemory):
+        raise UserError(
+            f"the network of {place}, a {target[:100]}, was given to uiat.fit in memory: name a function that builds "
+            f"it, {flag} module:callable (model='module:callable' in Python)."
+        )
     if given != target:
         shown = target[:100]
         raise unnamed(f"the network of {place} is {shown!r}", (flag, shown), f"model={shown!r}")
