@@ -54,16 +54,16 @@ def test_peak_memory_is_what_was_held_at_once() -> None:
         a = torch.ones(1000, 1000)
         b = a + 1
         del a
-        c = b + 1  # the third, when the first is gone
+        c = b + 1  # the third, after the first is freed
         del b, c
 
     assert peak_bytes(work, CPU) == pytest.approx(8e6, rel=0.01)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["bench", "--model", "resnet8", "--model.width", "2", "--batch-size", "8", "--rounds", "2", "--size", "8"]
+    args = ["bench", "--model", "resnet8", "--model.width", "2", "--batch-size", "8", "--rounds", "2", "--size", "8"]
     files = ["--json", str(tmp_path / "b.json"), "--figure", str(tmp_path / "b.png")]
-    found = call(capsys, *words, "--methods", "sat", "uiat-oneoff", *files)
+    found = call(capsys, *args, "--methods", "sat", "uiat-oneoff", *files)
     assert found.code == 0, found.err
     for word in ("literal trades", "uiat-oneoff", "/bare"):
         assert word in found.out
@@ -82,8 +82,8 @@ def test_the_command_says_what_is_unlike(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setitem(MODELS, "plain", Plain())
     peaks = iter([3, 1, 5, 9, 2])
     monkeypatch.setattr("uiat.cli.bench.peak_bytes", lambda *_: next(peaks) * 10**6)
-    words = ["bench", "--model", "plain", "--batch-size", "8", "--rounds", "1", "--size", "8", "--precision", "bf16"]
-    found = call(capsys, *words, "--methods", "natural", "sat", "uiat-oneoff", "--no-references")
+    args = ["bench", "--model", "plain", "--batch-size", "8", "--rounds", "1", "--size", "8", "--precision", "bf16"]
+    found = call(capsys, *args, "--methods", "natural", "sat", "uiat-oneoff", "--no-references")
     assert found.code == 0, found.err
     text = " ".join(found.out.split())
     assert "bf16, literal references in fp32, not compiled" in text

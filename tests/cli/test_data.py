@@ -35,8 +35,8 @@ def test_info_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["counts"]["test"] == dict.fromkeys(CLASSES, 2)
     assert facts["megabytes"] == 0.3
     assert Path(facts["where"]).parent == Path("store/packed").absolute()
-    for words in ("blue", "3 classes, 3 × 48 × 64", "pixels: 0.3 MB, read from the disk", facts["where"]):
-        assert words in found.out
+    for fact in ("blue", "3 classes, 3 × 48 × 64", "pixels: 0.3 MB, read from the disk", facts["where"]):
+        assert fact in found.out
 
 
 def test_info_prints_a_note_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,8 +91,8 @@ def test_pack_to_npz(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_an_npz_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
     fill(Path("split/train"))
     fill(Path("split/val"))
-    sentence = refused(capsys, "data", "pack", "split", "--out", "b.npz")
-    assert "which an .npz cannot hold" in sentence
+    message = refused(capsys, "data", "pack", "split", "--out", "b.npz")
+    assert "which an .npz cannot hold" in message
     assert not Path("b.npz").exists()
 
 
@@ -124,8 +124,8 @@ def test_fetch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "airplane" in found.out or "10 classes" in found.out
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], ["info", "--help"], ["pack", "--help"], ["fetch", "-h"]])
-def test_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    found = call(capsys, "data", *words)
+@pytest.mark.parametrize("args", [[], ["--help"], ["info", "--help"], ["pack", "--help"], ["fetch", "-h"]])
+def test_help(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    found = call(capsys, "data", *args)
     assert found.code == 0
     assert "usage: uiat data" in found.out

@@ -78,19 +78,19 @@ def test_the_numbers_are_those_of_the_weights(weights: str, run: RunFolder, caps
     fgsm = PGD(eps=0.2, step=0.2, steps=1, start="none")
     expected = [accuracy(model, splits(DIGITS).test, enemy).accuracy for enemy in (None, fgsm)]
     assert [entry["accuracy"] for entry in entries] == expected
-    assert expected[0] > expected[1] > 0.1  # better than chance, so that the test can tell
+    assert expected[0] > expected[1] > 0.1  # better than chance, else the test could not detect a difference
 
 
 def test_options(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "result.json"
-    words = ["--attacks", "pgd-3", "--n", "17", "--eps", "0.1", "--step", "1/50", "--json", str(file)]
-    (entry,) = evaluate(capsys, run, *words)
+    args = ["--attacks", "pgd-3", "--n", "17", "--eps", "0.1", "--step", "1/50", "--json", str(file)]
+    (entry,) = evaluate(capsys, run, *args)
     result = json.loads(file.read_text())["attacks"]["pgd-3"]
     assert (result["eps"], result["step"], result["steps"], result["n"]) == (0.1, 0.02, 3, 17)
     assert entry == entry | result
 
 
-def test_a_custom_network_is_said_to_get_images_that_nothing_normalises(
+def test_a_custom_network_without_normalisation_gets_a_hint(
     run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A public checkpoint that expects normalised inputs would be measured wrong without a hint."""
@@ -104,7 +104,7 @@ def test_a_custom_network_is_said_to_get_images_that_nothing_normalises(
     assert "uiat.Normalized" not in found.err
 
 
-def test_so_is_one_that_an_import_registers(
+def test_so_does_one_that_an_import_registers(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @dataclass(frozen=True)
@@ -157,7 +157,7 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("args", "message"),
     [
         ("--n 41", "--n is 41, but the test set has 40 images"),
         ("--n 0", "--n is 0, but the test set has 40 images"),
@@ -170,8 +170,8 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
         ("--device gpu", "the device 'gpu'"),
     ],
 )
-def test_bad_options(words: str, sentence: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sentence in stopped(capsys, "evaluate", str(run.path), *words.split())
+def test_bad_options(args: str, message: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in stopped(capsys, "evaluate", str(run.path), *args.split())
     assert evaluations(run) == []
 
 
@@ -206,7 +206,7 @@ def large(): return Net(side=16)
 
 
 @pytest.mark.parametrize(
-    ("network", "sentence"),
+    ("network", "message"),
     [
         ("five", "returns 5 logits a sample, but the data has 10 classes: give its last layer 10 outputs."),
         ("pair", "in evaluation mode, returns a tuple of 2, not a tensor: return only the logits."),
@@ -214,36 +214,36 @@ def large(): return Net(side=16)
         ("good", ""),
     ],
 )
-def test_a_network_of_ones_own_is_tried_first(
-    network: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_custom_network_is_tried_first(
+    network: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     module = f"own_{network}"
     Path(f"{module}.py").write_text(OWN_NETWORKS)
     torch.save(getattr(import_module(module), network)().state_dict(), "weights.pt")
-    words = ["evaluate", "weights.pt", "--model", f"{module}:{network}", "--data", "digits", "--n", "8"]
-    if not sentence:
-        assert call(capsys, *words).code == 0
+    args = ["evaluate", "weights.pt", "--model", f"{module}:{network}", "--data", "digits", "--n", "8"]
+    if not message:
+        assert call(capsys, *args).code == 0
         return
-    found = stopped(capsys, *words)
+    found = stopped(capsys, *args)
     assert found.startswith(f"the network {module}:{network}")
-    assert sentence in found
+    assert message in found
 
 
 def test_a_run_that_cannot_be_written(
     run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is measured where --json names another place; what an interrupted evaluation leaves is in the cache folder."""
+    """`--json` names another file for the result; an interrupted evaluation keeps its state in the cache folder."""
     access = os.access
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("os.access", lambda path, mode: Path(path) != run.path and access(path, mode))
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
-    words = ("evaluate", str(run.path), "--attacks", "natural", "--n", "4")
-    sentence = stopped(capsys, *words)
-    assert str(run.path) in sentence
-    assert "--json" in sentence
-    found = call(capsys, *words, "--json", str(tmp_path / "result.json"))
+    args = ("evaluate", str(run.path), "--attacks", "natural", "--n", "4")
+    message = stopped(capsys, *args)
+    assert str(run.path) in message
+    assert "--json" in message
+    found = call(capsys, *args, "--json", str(tmp_path / "result.json"))
     assert found.code == 0, found.err
     assert found.err.count(f"{run.path} cannot be written") == 1
     assert read_json(tmp_path / "result.json")["attacks"]["natural"]["n"] == 4

@@ -75,11 +75,11 @@ def test_the_last_weights_come_with_the_runs_own_z(run: RunFolder, capsys: pytes
         assert file.metadata()["z"] == source
 
 
-@pytest.mark.parametrize("words", ["", "--weights last --inverse-eps 0.05", "--weights last --beta 0"])
-def test_other_weights_and_settings_have_a_z_of_their_own(
-    words: str, run: RunFolder, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("args", ["", "--weights last --inverse-eps 0.05", "--weights last --beta 0"])
+def test_other_weights_and_settings_have_another_z(
+    args: str, run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    content, tensors, out = inverse(capsys, run, *words.split())
+    content, tensors, out = inverse(capsys, run, *args.split())
     assert content["z"] == "computed for these weights, in 1 pass over 150 training images"
     assert content["z"] in " ".join(out.split())
     assert float(tensors["z"].abs().max()) <= content["universal"]["eps"] + 1e-6
@@ -100,8 +100,8 @@ def test_the_table_says_the_same(run: RunFolder, capsys: pytest.CaptureFixture[s
 
 
 def test_what_is_saved_and_shown(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("--sample", "balanced", "--seed", "4", "--save", "0", "--rows", "3", "--per-class", "2")
-    _, tensors, _ = inverse(capsys, run, *words)
+    args = ("--sample", "balanced", "--seed", "4", "--save", "0", "--rows", "3", "--per-class", "2")
+    _, tensors, _ = inverse(capsys, run, *args)
     chosen = balanced(images().test.y, 50, 4)
     assert len(tensors["y"]) == 6
     assert sorted(tensors["y"].tolist()) == [0, 0, 1, 1, 2, 2]
@@ -139,7 +139,7 @@ def test_no_perturbation_is_in_the_middle() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("args", "message"),
     [
         ("--n 121", f"--n is 121, but the test set has {DATA.test_subset} images"),
         ("--rows 0", "--rows is 0: give at least 1."),
@@ -150,8 +150,8 @@ def test_no_perturbation_is_in_the_middle() -> None:
         ("--inverse-eps 0", "the inverse radius ε' is 0.0: give one above 0 with --inverse-eps."),
     ],
 )
-def test_bad_options(words: str, sentence: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sentence in refused(capsys, "inverse", str(run.path), *words.split())
+def test_bad_options(args: str, message: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert message in refused(capsys, "inverse", str(run.path), *args.split())
     assert not (run.path / "inverse").exists()
 
 

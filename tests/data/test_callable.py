@@ -1,4 +1,4 @@
-"""Any data set through `--data module:callable`: what it may yield, its cache, and what is refused."""
+"""Data sets given as `--data module:callable`: supported items, the cache, and errors."""
 
 import itertools
 import sys
@@ -26,7 +26,7 @@ _numbers = itertools.count()
 
 
 class Pairs:
-    """Images and labels, as a person would write it."""
+    """Images and labels, as a user would write it."""
 
     def __init__(self, images: Any, labels: Any = LABELS, classes: Any = None):
         self.images, self.labels = images, labels
@@ -49,7 +49,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def named(here: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[str], Any]], str]:
-    """Return a function that gives a loader a name: a module whose file never changes."""
+    """Return a function that names a loader: a module whose file never changes."""
 
     def name(loader: Callable[[str], Any]) -> str:
         module = f"given_{next(_numbers)}"
@@ -209,7 +209,7 @@ WRONG: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("message", WRONG)
-def test_what_cannot_be_used_is_one_message(message: str, named: Any, store: Path) -> None:
+def test_invalid_data_sets_give_one_message(message: str, named: Any, store: Path) -> None:
     name = named(WRONG[message])
     with pytest.raises(UserError) as caught:
         read(name, store)
@@ -231,8 +231,8 @@ def test_names_that_lead_nowhere(here: Path, capsys: pytest.CaptureFixture[str])
     assert "cannot import 'not_there' for --data not_there:load" in refused(capsys, "train", "--data", "not_there:load")
     message = refused(capsys, "train", "--data", "has_nothing:load")
     assert message == "'has_nothing' has no callable 'load' for --data has_nothing:load."
-    words = ("train", "--data", "has_nothing:load", "--data.test", "a.npz")
-    assert "returns its test images itself" in refused(capsys, *words)
+    args = ("train", "--data", "has_nothing:load", "--data.test", "a.npz")
+    assert "returns its test images itself" in refused(capsys, *args)
 
 
 @pytest.mark.parametrize("command", [["train", "--data"], ["data", "info"], ["data", "pack"]])

@@ -1,4 +1,4 @@
-"""What can be wrong with a folder of images: one error message, and nothing left in the cache."""
+"""Errors in a folder of images: one error message, and nothing left in the cache."""
 
 import os
 import shutil
@@ -89,7 +89,7 @@ def test_a_test_class_that_training_lacks(tmp_path: Path, store: Path) -> None:
     assert "the training classes are blue, green, red" in message
 
 
-def test_splits_that_make_no_sense(tmp_path: Path, store: Path) -> None:
+def test_inconsistent_splits(tmp_path: Path, store: Path) -> None:
     fill(tmp_path / "mine" / "test")
     assert "has a split test but no train" in refused(tmp_path / "mine", store)
     fill(tmp_path / "mine" / "train")
@@ -110,7 +110,7 @@ def test_a_class_may_be_called_test(tmp_path: Path, store: Path) -> None:
     assert read(tmp_path / "mine", store).train.classes == ("other", "test")
 
 
-def test_links_that_make_no_sense(folder: Path, store: Path, tmp_path: Path) -> None:
+def test_invalid_links(folder: Path, store: Path, tmp_path: Path) -> None:
     (folder / "blue" / "up").symlink_to(folder)
     message = refused(folder, store)
     assert "is a link to a folder that contains it" in message
@@ -135,7 +135,7 @@ def test_sizes_and_fractions_out_of_range(folder: Path, store: Path) -> None:
     assert "data.test is given, but" in refused(folder, store, test="x.npz")
 
 
-def test_images_too_large_to_take_as_they_are(tmp_path: Path, store: Path) -> None:
+def test_images_too_large_to_keep_their_size(tmp_path: Path, store: Path) -> None:
     for name in "ab":
         (tmp_path / "mine" / name).mkdir(parents=True)
         for k in range(5):
@@ -145,7 +145,7 @@ def test_images_too_large_to_take_as_they_are(tmp_path: Path, store: Path) -> No
     assert read(tmp_path / "mine", store, size=(32, 64)).spec.shape == (1, 32, 64)
 
 
-def test_paths_that_are_no_data(tmp_path: Path) -> None:
+def test_paths_without_data(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("1,2")
     with pytest.raises(UserError, match=r"a\.csv has no supported data format: give a folder of images"):
         load_splits(DataConfig(name=str(tmp_path / "a.csv")))

@@ -34,7 +34,7 @@ def test_the_bytes(save: Any, tmp_path: Path, store: Path) -> None:
     np.testing.assert_array_equal(image, arrays()["image"])
     np.testing.assert_array_equal(label, arrays()["label"])
     before = (tmp_path / "a.npz").read_bytes()
-    image[0] = 7  # goes nowhere
+    image[0] = 7  # leads nowhere
     assert (tmp_path / "a.npz").read_bytes() == before
     np.testing.assert_array_equal(mapped(tmp_path / "a.npz", store)[0], arrays()["image"])
 
@@ -78,7 +78,7 @@ def test_unpacking_happens_once_and_is_named_after_the_content(
     assert len(mapped(tmp_path / "a.npz", store)[0]) == 21
     assert len(calls) == 2
     copy = copies(store)[0] / "image.npy"
-    copy.write_bytes(copy.read_bytes()[:-1])  # what is cut short is made again
+    copy.write_bytes(copy.read_bytes()[:-1])  # a truncated file is unpacked again
     for count in (20, 21):
         np.savez_compressed(tmp_path / "a.npz", **arrays(count))
         np.testing.assert_array_equal(mapped(tmp_path / "a.npz", store)[0], arrays(count)["image"])

@@ -21,7 +21,7 @@ ORIGINALS, MORE = 53, 131
 
 
 def images(count: int, first: int, side: int = 8) -> Images:
-    """Images whose every pixel tells which they are."""
+    """Images whose pixels encode their index."""
     x = (torch.arange(count) + first).to(torch.uint8)[:, None, None, None].expand(count, 1, side, side)
     return Images(x.contiguous(), (torch.arange(count) + first) % 7, tuple("abcdefg"))
 
@@ -43,7 +43,7 @@ def indices(found: Loader, epochs: int) -> list[Tensor]:
 @settings(max_examples=60)
 @given(size=st.integers(4, 60), fraction=st.floats(0.02, 0.5), steps=st.integers(1, 80))
 def test_a_stream_is_passes(size: int, fraction: float, steps: int) -> None:
-    """Every sample once in each pass, no sample twice in a batch, and any step by itself is the same."""
+    """Every sample once in each pass, no sample twice in a batch, and each step can be computed alone."""
     share = max(1, int(size * fraction))
     stream = Stream(size, share, 1, "order")
     batches = [stream.at(step) for step in range(steps)]
@@ -144,7 +144,7 @@ def test_generated_images_of_another_size_are_resized() -> None:
         (100, 0.2, "a batch of 100 takes 80 generated images, more than half of the 131 available"),
     ],
 )
-def test_mixtures_that_cannot_be(batch_size: int, original: float, message: str) -> None:
+def test_invalid_mixtures(batch_size: int, original: float, message: str) -> None:
     with pytest.raises(UserError) as error:
         loader(batch_size, original)
     assert message in str(error.value)

@@ -21,7 +21,7 @@ SHORT = ("--train.epochs", "2", "--model.width", "4", "--validate.steps", "2")
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with photos of 64 × 48 pixels in three classes, PNG and JPEG, and nothing else."""
+    """A folder that has only photos of 64 × 48 pixels in three classes, PNG and JPEG."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
     fill(tmp_path / "photos", dict.fromkeys(CLASSES, 15))
@@ -56,7 +56,7 @@ def test_the_page_about_data(capsys: pytest.CaptureFixture[str], monkeypatch: py
         assert card["data"]["classes"] == list(CLASSES)
         assert card["data"]["shape"] == [3, 24, 32]
         assert [entry["attack"] for entry in card["evaluations"]] == ["natural", "pgd-20"]
-        assert card["evaluations"][0]["accuracy"] > 0.6  # colours are easy to tell apart, and chance is 0.33
+        assert card["evaluations"][0]["accuracy"] > 0.6  # colours are easy to classify, and chance is 0.33
     assert Path("my-net-handover/network.py").is_file()
     assert json.loads(Path("photos.json").read_text(encoding="utf-8"))["classes"] == list(CLASSES)
     assert Path("photos-24/manifest.json").is_file()

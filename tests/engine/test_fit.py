@@ -49,7 +49,7 @@ def fit_as(run: RunFolder, out: Path | None, **changes: Any) -> FitResult:
 
 
 def result_of(run: RunFolder) -> dict[str, object]:
-    """Return what a run left, without the settings that name network and data."""
+    """Return the snapshot of a run, without the settings that name network and data."""
     found = snapshot(run)
     unlike = ("/result/config/", "/result/data/", "/files", "/checkpoint/provenance", "/result/environment")
     return {name: value for name, value in found.items() if not name.startswith(unlike)}
@@ -180,7 +180,7 @@ def test_a_frozen_layer_stays(tmp_path: Path) -> None:
 
 
 def refusals() -> dict[str, tuple[dict[str, Any], str]]:
-    """Return arguments that are refused, and facts of the message."""
+    """Return invalid arguments, and facts that the message contains."""
     y = torch.arange(30) % 3
     return {
         "range": ({"train": (torch.rand(30, 1, 8, 8) * 255, y)}, "outside 0 to 1"),

@@ -74,7 +74,7 @@ def test_a_custom_model_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -
 
 
 def saved_before(cutmix: float, partner: str) -> dict[str, object]:
-    """Return a configuration as versions with CutMix across classes wrote it."""
+    """Return a configuration in the format of versions with CutMix across classes."""
     saved = to_json(recipes.get_recipe(recipes.DEFAULT_RECIPE))
     return {**saved, "data": {**saved["data"], "cutmix": cutmix, "cutmix_with": partner}}
 

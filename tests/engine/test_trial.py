@@ -1,4 +1,4 @@
-"""The trial of a network before a run: each mistake is one message, and a good network is left as it was."""
+"""The trial of a network before a run: each error is one message, and a valid network is unchanged."""
 
 import random
 from types import SimpleNamespace
@@ -23,7 +23,7 @@ def good(classes: int = 3, side: int = 8) -> nn.Module:
 
 
 class Wrapped(nn.Module):
-    """Does something with the logits of a good network."""
+    """Changes the logits of a valid network."""
 
     def __init__(self, change: Any, classes: int = 3, side: int = 8):
         super().__init__()
@@ -50,7 +50,10 @@ MISTAKES: dict[str, tuple[nn.Module, str]] = {
     "nan": (Wrapped(lambda out: out * float("nan")), "returns NaN or infinite logits before any training"),
     "frozen": (good().requires_grad_(False), "has no parameter to train"),
     "size": (good(side=16), "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (RuntimeError: "),
-    "own words": (Wrapped(lambda out: [][1]), "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (IndexError:"),
+    "custom exception": (
+        Wrapped(lambda out: [][1]),
+        "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (IndexError:",
+    ),
     "detached": (Wrapped(lambda out: out.detach()), "the gradient of the network mine:build fails in evaluation mode"),
     "input": (
         nn.Sequential(Wrapped(lambda out: out.detach()), nn.Linear(3, 3)),
@@ -76,7 +79,7 @@ def test_a_mistake_only_in_training_mode() -> None:
         try_network(network, CONFIG, DATA)
 
 
-def test_a_good_network_and_the_streams_stay_as_they_were() -> None:
+def test_a_good_network_and_the_streams_are_unchanged() -> None:
     network = good().eval()
     before = {name: value.clone() for name, value in network.state_dict().items()}
     streams = torch.get_rng_state(), random.getstate()

@@ -38,7 +38,7 @@ RENAMED: dict[str, Callable[[str], str]] = {
 
 
 def save_as_on_gpu(state: State, path: Path) -> None:
-    """Save a state dict whose storages say that they were on cuda:0, as a GPU's owner does."""
+    """Save a state dict whose storages are marked as cuda:0, as if saved on a GPU."""
     buffer = io.BytesIO()
     torch.save(state, buffer)
     with zipfile.ZipFile(buffer) as sound, zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as moved:
@@ -61,7 +61,7 @@ def _move(pickled: bytes) -> bytes:
 
 
 class Command:
-    """Pickles to a call of `os.system`."""
+    """Unpickling it would call `os.system`."""
 
     def __init__(self, line: str) -> None:
         self.line = line
@@ -71,7 +71,7 @@ class Command:
 
 
 class Own(nn.Module):
-    """A network with a part of its own that is called `module`."""
+    """A network with a submodule called `module`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def assert_loads(path: Path, expected: dict[str, Tensor], model: nn.Module | Non
 
 @pytest.mark.parametrize("suffix", [".pt", ".pth", ".tar"])
 @pytest.mark.parametrize("wrapped", WRAPPED)
-def test_wrapped_in_what_people_wrap_in(wrapped: str, suffix: str, state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_wrapped_in_the_usual_keys(wrapped: str, suffix: str, state: dict[str, Tensor], tmp_path: Path) -> None:
     torch.save(WRAPPED[wrapped](state), tmp_path / f"net{suffix}")
     assert_loads(tmp_path / f"net{suffix}", state)
 
@@ -139,13 +139,13 @@ def test_the_old_format_and_parameters(state: dict[str, Tensor], tmp_path: Path)
 def test_saved_on_a_gpu(state: dict[str, Tensor], tmp_path: Path) -> None:
     save_as_on_gpu(state, tmp_path / "net.pt")
     if not torch.cuda.is_available():
-        with pytest.raises(RuntimeError, match="CUDA device"):  # the file does say what the test means it to
+        with pytest.raises(RuntimeError, match="CUDA device"):  # the file has what the test requires
             torch.load(tmp_path / "net.pt", weights_only=True)
     assert {tensor.device.type for tensor in read_weights(tmp_path / "net.pt").values()} == {"cpu"}
     assert_loads(tmp_path / "net.pt", state)
 
 
-def test_what_the_trades_code_saves_and_never_uses(tmp_path: Path) -> None:
+def test_unused_entries_of_the_trades_code_are_ignored(tmp_path: Path) -> None:
     torch.manual_seed(0)
     config = WideResNet(depth=10, widen=1)
     state = config.build(DIGITS).state_dict()
@@ -165,7 +165,7 @@ def test_checkpoints_older_than_num_batches_tracked(state: dict[str, Tensor], tm
     assert all(found[name] == 0 for name in kept)
 
 
-def test_half_precision_is_widened(state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_half_precision_becomes_float32(state: dict[str, Tensor], tmp_path: Path) -> None:
     torch.save({n: t.half() if t.is_floating_point() else t for n, t in state.items()}, tmp_path / "net.pt")
     model = fresh(2)
     load_weights(model, tmp_path / "net.pt")
@@ -191,7 +191,7 @@ UNREADABLE = "is not a readable weights file"
 
 
 def spoil(kind: str, folder: Path, state: dict[str, Tensor]) -> tuple[Path, str]:
-    """Make a file that cannot be used, and return it with what has to be said of it."""
+    """Write an invalid file, and return it with facts that the message must contain."""
     path = folder / f"{kind.replace(' ', '-')}.pt"
     torch.save(state, path)
     sound = path.read_bytes()
@@ -277,7 +277,7 @@ def test_another_network(state: dict[str, Tensor], tmp_path: Path, capsys: pytes
     assert expected in refused(capsys, "evaluate", str(path), *EVALUATE)
 
 
-def test_a_failure_leaves_the_network_as_it_was(state: dict[str, Tensor], tmp_path: Path) -> None:
+def test_a_failure_leaves_the_network_unchanged(state: dict[str, Tensor], tmp_path: Path) -> None:
     torch.save({**state, "linear.bias": torch.zeros(3)}, tmp_path / "net.pt")
     model = fresh(2)
     before = {name: tensor.clone() for name, tensor in model.state_dict().items()}

@@ -1,4 +1,4 @@
-"""The universal z: read from a run, or made anew for weights that stay as they are."""
+"""The universal z: read from a run, or computed for given weights, which do not change."""
 
 import shutil
 from dataclasses import replace

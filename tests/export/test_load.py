@@ -1,4 +1,4 @@
-"""`uiat.load`: the same logits from a run, an export and a folder for the Hub, and nothing in a folder is run."""
+"""`uiat.load`: the same logits from a run, an export and a Hub folder; no code in a folder is run."""
 
 import doctest
 import importlib
@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import uiat
-from tests.export.test_own import NETWORK, REGISTERED
+from tests.export.test_custom_networks import NETWORK, REGISTERED
 from tests.support.calls import call, refused
 from tests.support.exports import FAMILIES, GREY, images, make_run
 from uiat import UserError
@@ -119,9 +119,7 @@ def test_what_is_no_network(tmp_path: Path) -> None:
             uiat.load(path)
 
 
-def test_a_network_of_ones_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_custom_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "own_to_load.py").write_text(NETWORK)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))

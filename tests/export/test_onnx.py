@@ -1,4 +1,4 @@
-"""`--onnx`; the package onnx is optional, so what it writes is looked at only where it is installed."""
+"""`--onnx`; the package onnx is optional, so its output is tested only where it is installed."""
 
 import json
 from importlib.util import find_spec

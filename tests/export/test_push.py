@@ -1,4 +1,4 @@
-"""From a run to the Hub and back, against a stand-in for it; every failure is one error message."""
+"""From a run to the Hub and back, with a stand-in for the Hub; every failure is one error message."""
 
 import os
 import subprocess
@@ -75,7 +75,7 @@ def test_the_same_accuracies(run: RunFolder, hub: StandIn, capsys: pytest.Captur
     found, expected = read_json(Path("hub.json"))["attacks"], read_json(Path("run.json"))["attacks"]
     for name in ("natural", "fgsm"):
         assert {**found[name], "seconds": 0} == {**expected[name], "seconds": 0}
-    assert 0 < found["natural"]["accuracy"] < 1  # so that the test can tell
+    assert 0 < found["natural"]["accuracy"] < 1  # else the test could not detect a difference
 
 
 def test_the_same_predictions(run: RunFolder, hub: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
@@ -101,7 +101,7 @@ def test_private_models_are_for_those_who_may_read_them(
         uiat.load("owner/name")
 
 
-def test_who_may_not_push(
+def test_pushing_without_permission(
     run: RunFolder, hub: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "no write access to other/name" in refused(capsys, "push", str(run.path), "other/name")
@@ -140,7 +140,7 @@ def test_a_hub_that_does_not_answer(
     assert "HF_HUB_OFFLINE" in refused(capsys, "evaluate", "owner/name")
 
 
-def test_what_was_loaded_once_loads_without_the_hub(
+def test_a_cached_network_loads_without_the_hub(
     run: RunFolder, hub: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from huggingface_hub import constants
@@ -182,7 +182,7 @@ def test_a_path_wins_over_a_name(
     "name",
     ["name", "a/b/c", "/a/b", "a/", "-a/b", "a/b-", "a/b.git", "a/b--c", "a/..", "a/b c", "ä/b", "a/" + 99 * "b"],
 )
-def test_names_that_are_none(name: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_names(name: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     validate: Callable[[str], None] = pytest.importorskip("huggingface_hub.utils").validate_repo_id
     with pytest.raises(ValueError, match=r"."):
         validate("" if name == "name" else name)  # which would take a name without an owner
@@ -196,7 +196,7 @@ def test_names(name: str) -> None:
 
 
 def test_the_page_about_sharing(hub: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its blocks in their order, as a reader would run them; the run is only made tiny."""
+    """Its blocks in order, as a reader would run them, with a smaller run."""
     monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
     commands = 0
     for block in blocks(ROOT / "docs" / "sharing.md"):
@@ -208,9 +208,9 @@ def test_the_page_about_sharing(hub: StandIn, monkeypatch: pytest.MonkeyPatch, t
             assert isinstance(names["logits"], torch.Tensor)
             assert names["logits"].shape == (4, 10)
             continue
-        for program, *words in block.commands():
+        for program, *args in block.commands():
             assert program == "uiat"
-            assert main([*words, *(TINY if words[0] == "train" else [])]) == 0, words
+            assert main([*args, *(TINY if args[0] == "train" else [])]) == 0, args
             commands += 1
     assert commands == 6
     assert b"| pgd-20 |" in hub.files("owner/name")["README.md"]
@@ -237,8 +237,8 @@ print(*sorted(set(sys.modules) & {"tyro", "rich", "matplotlib", "sklearn", "scip
 """
 
 
-def test_in_processes_of_their_own(run: RunFolder, tmp_path: Path) -> None:
-    """With all that the package does by itself: its own endpoint, uploader and cache."""
+def test_in_separate_processes(run: RunFolder, tmp_path: Path) -> None:
+    """With the package's real endpoint, uploader and cache."""
     pytest.importorskip("huggingface_hub")
     from safetensors.torch import save_file
 
@@ -249,9 +249,9 @@ def test_in_processes_of_their_own(run: RunFolder, tmp_path: Path) -> None:
     with stand_in() as hub:
         own = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "0"}
         env = {**os.environ, **own, "OMP_NUM_THREADS": "1"}
-        for words in (["-m", "uiat", "push", "run", "owner/name"], ["-c", LOAD]):
+        for args in (["-m", "uiat", "push", "run", "owner/name"], ["-c", LOAD]):
             done = subprocess.run(
-                [sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+                [sys.executable, *args], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr
         assert done.stdout == "\n"

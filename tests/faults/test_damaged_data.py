@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.deaths import TINY, Tally, run_command
+from tests.support.kills import TINY, Tally, run_command
 from tests.support.moments import STEP
 from tests.support.runs import snapshot
 from uiat.cli import main
@@ -27,7 +27,7 @@ def test_a_damaged_data_file(damage: str, tally: Tally, tmp_path: Path, capfd: p
     write(data)
     begin = ["train", "digits-resnet8-sat", *TINY, "--data.name", str(data), "--method.attack.steps", "1"]
     end = run_command([*begin, "--out", str(whole)])
-    assert end.finished, end.words
+    assert end.finished, end.output
     cause = {"how": "call", "moment": "after", "target": STEP, "number": 6}
     tally.end(run_command([*begin, "--out", str(out)], cause=cause))
     before = {path.name: path.read_bytes() for path in out.iterdir()}

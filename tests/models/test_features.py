@@ -19,7 +19,7 @@ OWN: dict[str, ModelConfig] = {
 
 
 def seen_by(model: nn.Module, layer: nn.Module, x: Tensor) -> Tensor:
-    """What a layer sees, written down by a hook of the test's own."""
+    """Return the input of a layer, recorded by a hook."""
     seen: list[Tensor] = []
     with layer.register_forward_pre_hook(lambda _, args: seen.append(args[0])):
         model(x)

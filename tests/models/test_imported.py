@@ -109,7 +109,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     name = re.sub(r"\W", "_", f"imported_{request.node.name}")
     (tmp_path / f"{name}.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # so that what is added goes with the test
+    monkeypatch.setattr(sys, "path", [*sys.path])  # so that additions are removed after the test
     return name
 
 
@@ -196,16 +196,16 @@ def test_a_configuration_comes_back(module: str) -> None:
 def test_a_whole_run(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = SOURCE.replace("channels=3", "channels=1")
     Path(f"{module}.py").write_text(text)
-    words = [word for k, word in enumerate(TINY) if "--model.width" not in TINY[max(k - 1, 0) : k + 1]]
+    args = [word for k, word in enumerate(TINY) if "--model.width" not in TINY[max(k - 1, 0) : k + 1]]
     short = ["--train.epochs", "1", "--out", str(tmp_path / "run")]
     named = ("--model", f"{module}:number")
-    found = call(capsys, "train", *named, *words, *short)
+    found = call(capsys, "train", *named, *args, *short)
     assert found.code == 0
     assert found.out.endswith(f"uiat evaluate {tmp_path / 'run'} --model {module}:number\n")
     assert call(capsys, "evaluate", str(tmp_path / "run"), *named, "--n", "10", "--attacks", "natural").code == 0
 
 
-def test_the_command_line_says_it_in_one_sentence(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_prints_one_message(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     for name, part in (("nte", "has no callable 'nte'"), ("several", "could not be called"), ("wrong", "returned str")):
-        words = ["train", "--model", f"{module}:{name}", "--out", f"run-{name}", "--device", "cpu"]
-        assert part in refused(capsys, *words).splitlines()[-1]
+        args = ["train", "--model", f"{module}:{name}", "--out", f"run-{name}", "--device", "cpu"]
+        assert part in refused(capsys, *args).splitlines()[-1]

@@ -1,4 +1,4 @@
-"""What holds for every bundled network, by one table."""
+"""Properties of every bundled network, in one table."""
 
 import copy
 import dataclasses

@@ -1,4 +1,4 @@
-"""PreActResNet against a literal block, known names and known counts."""
+"""PreActResNet compared with a literal block, known names and known counts."""
 
 from typing import Any, cast
 

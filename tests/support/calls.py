@@ -1,4 +1,4 @@
-"""Calling the command line within the process of the tests."""
+"""Helpers that call the command line in this process."""
 
 from dataclasses import dataclass
 
@@ -25,7 +25,7 @@ def call(capsys: pytest.CaptureFixture[str], *args: str) -> Call:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """Return the sentence of a command that a person got wrong: one line, and exit code 2."""
+    """Return the error message of an invalid command: one line, exit code 2."""
     found = call(capsys, *args)
     assert (found.code, found.out) == (2, "")
     assert found.err.count("\n") == 1, found.err
@@ -36,7 +36,7 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 
 
 def stopped(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """Return the sentence with which a command stops that may have said other things before; exit code 2."""
+    """Return the error message of a command that may have printed notes before; exit code 2."""
     found = call(capsys, *args)
     assert found.code == 2
     assert "Traceback" not in found.err
@@ -46,7 +46,7 @@ def stopped(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 
 
 def refused_flag(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """Return the box that shows what is wrong with a flag, as one line of words."""
+    """Return the box about an invalid flag, as one line of text."""
     found = call(capsys, *args)
     assert (found.code, found.out) == (2, "")
     assert "Traceback" not in found.err

@@ -58,7 +58,7 @@ def build(config: MethodConfig, dtype: torch.dtype = torch.float64) -> Method:
 
 
 def twin_settings(name: str, config: Any) -> dict[str, object]:
-    """Translate a configuration into the twin's own words."""
+    """Translate a configuration into the twin's hyper-parameters."""
     hp: dict[str, object] = {}
     attack = getattr(config, "attack", None)
     if isinstance(attack, PGD):
@@ -100,7 +100,7 @@ def twin_settings(name: str, config: Any) -> dict[str, object]:
 
 @dataclass
 class Pair:
-    """The fast method and its twin, each with a network of its own, stepped side by side."""
+    """The fast method and its twin, each with its network, stepped side by side."""
 
     name: str
     config: MethodConfig

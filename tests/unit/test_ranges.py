@@ -112,7 +112,7 @@ def test_there_are_many() -> None:
         (OneOff, {"epoch": -0.1}),
     ],
 )
-def test_nonsense(cls: Any, values: dict[str, Any]) -> None:
+def test_out_of_range(cls: Any, values: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         cls(**values)
 
@@ -162,7 +162,7 @@ def test_a_file_with_such_a_number_is_refused(run_copy: RunFolder) -> None:
 
 @dataclass(frozen=True)
 class Mine:
-    """An attack with names of fields that this package has, too."""
+    """A custom attack whose field names also occur in this package."""
 
     eps: float = 8 / 255
     decay: float = 1.2
@@ -177,6 +177,6 @@ class Mine:
         return x
 
 
-def test_somebody_elses_fields_are_not_restricted() -> None:
+def test_fields_of_custom_dataclasses_are_not_restricted() -> None:
     check_numbers(Mine(), "attack.")
     Method(DataSpec(10, 100, (1, 8, 8)), attack=Mine(), terms=[Weighted("ce", ce_adversarial, -1.0)])

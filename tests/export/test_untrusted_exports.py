@@ -1,4 +1,4 @@
-"""Untrusted exports: no code in them runs, sizes are checked before memory is taken, each mistake is one message."""
+"""Untrusted exports: no code runs, sizes are checked before memory is allocated, each error is one message."""
 
 import json
 import sys

@@ -46,7 +46,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     return name
 
 
-def test_a_file_of_ones_own(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_custom_file(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     folders, expected = {}, []
     for name in ("by_spec", "by_number"):
         run, logits = make_run(tmp_path / name, Imported(f"{module}:{name}"), GREY)
@@ -162,9 +162,9 @@ class SCALE(nn.Module):
 
 @pytest.fixture
 def registered(module: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Write a file that registers a network, and return the name of its module; importing it is left to the test."""
+    """Write a file that registers a network, and return the name of its module; the test imports it."""
     for registry in (MODELS, DESCRIPTIONS):
-        monkeypatch.setitem(registry, module, None)  # so that the entry goes with the test
+        monkeypatch.setitem(registry, module, None)  # so that the entry is removed after the test
     Path(f"{module}.py").write_text(REGISTERED.replace("NAME", module))
     return module
 

@@ -9,7 +9,7 @@ from uiat.bench.interleaved_timing import Rounds, Times, as_rounds, timing_warni
 
 
 def disturbed(seconds: float, rounds: int, key: random.Random, busy: float, most: float) -> Rounds:
-    """Return rounds of which a share is slowed down by up to so much, and none ever sped up."""
+    """Return repetitions of which a share is slowed down by up to `most`; none is faster."""
     return as_rounds(
         [seconds * (1 + (key.uniform(0, most) if key.random() < busy else key.uniform(0, 0.01))) for _ in range(rounds)]
     )
