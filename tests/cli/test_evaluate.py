@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.calls import call, stopped
+from tests.support.calls import call, missing_facts, stopped
 from tests.support.networks import LeNet
 from tests.support.runs import CPU, DATA, begin, splits, tiny
 from uiat.attacks import PGD
@@ -157,21 +157,21 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("args", "message"),
+    ("args", "facts"),
     [
-        ("--n 41", "--n is 41, but the test set has 40 images"),
-        ("--n 0", "--n is 0, but the test set has 40 images"),
-        ("--eps -0.1", "--eps is -0.1"),
-        ("--eps nan", "--eps is nan"),
-        ("--attacks pdg-20", "unknown attack 'pdg-20': did you mean 'pgd-20'?"),
-        ("--attacks natral", "unknown attack 'natral': did you mean 'natural'?"),
-        ("--attacks autoatack", "unknown attack 'autoatack': did you mean 'autoattack'?"),
-        ("--batch-size 0", "--batch-size is 0"),
-        ("--device gpu", "the device 'gpu'"),
+        ("--n 41", "--n 41 40"),
+        ("--n 0", "--n 0 40"),
+        ("--eps -0.1", "--eps -0.1"),
+        ("--eps nan", "--eps nan"),
+        ("--attacks pdg-20", "pdg-20 pgd-20"),
+        ("--attacks natral", "natral natural"),
+        ("--attacks autoatack", "autoatack autoattack"),
+        ("--batch-size 0", "--batch-size 0"),
+        ("--device gpu", "device gpu"),
     ],
 )
-def test_bad_options(args: str, message: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert message in stopped(capsys, "evaluate", str(run.path), *args.split())
+def test_bad_options(args: str, facts: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert missing_facts(stopped(capsys, "evaluate", str(run.path), *args.split()), facts) == []
     assert evaluations(run) == []
 
 
@@ -206,16 +206,16 @@ def large(): return Net(side=16)
 
 
 @pytest.mark.parametrize(
-    ("network", "message"),
+    ("network", "facts"),
     [
-        ("five", "returns 5 logits a sample, but the data has 10 classes: give its last layer 10 outputs."),
-        ("pair", "in evaluation mode, returns a tuple of 2, not a tensor: return only the logits."),
-        ("large", "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (RuntimeError: "),
+        ("five", "5 logits 10 outputs"),
+        ("pair", "evaluation tuple logits"),
+        ("large", "evaluation '(2, 1, 8, 8)' RuntimeError"),
         ("good", ""),
     ],
 )
 def test_a_custom_network_is_tried_first(
-    network: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    network: str, facts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -223,12 +223,11 @@ def test_a_custom_network_is_tried_first(
     Path(f"{module}.py").write_text(OWN_NETWORKS)
     torch.save(getattr(import_module(module), network)().state_dict(), "weights.pt")
     args = ["evaluate", "weights.pt", "--model", f"{module}:{network}", "--data", "digits", "--n", "8"]
-    if not message:
+    if not facts:
         assert call(capsys, *args).code == 0
         return
     found = stopped(capsys, *args)
-    assert found.startswith(f"the network {module}:{network}")
-    assert message in found
+    assert missing_facts(found, f"{module}:{network} {facts}") == []
 
 
 def test_a_run_that_cannot_be_written(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.calls import call, refused, refused_flag, stopped
+from tests.support.calls import call, missing_facts, refused, refused_flag, stopped
 from tests.support.data_files import fill
 from tests.support.processes import ROOT, finish, spawn
 from tests.support.runs import TINY
@@ -37,12 +37,6 @@ def here(finished_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if "data" not in path.parts)
-
-
-def missing_facts(message: str, facts: str) -> list[str]:
-    """Return the facts, separated as in a shell, that a message does not contain as whole words."""
-    parts = shlex.split(facts)
-    return [part for part in parts if not re.search(rf"(?<![\w.-]){re.escape(part)}(?!\w|\.\d)", message)]
 
 
 ERRORS = {

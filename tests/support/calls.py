@@ -1,5 +1,7 @@
 """Helpers that call the command line in this process."""
 
+import re
+import shlex
 from dataclasses import dataclass
 
 import pytest
@@ -43,6 +45,12 @@ def stopped(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     line = found.err.splitlines()[-1]
     assert line.startswith("uiat: ")
     return line.removeprefix("uiat: ")
+
+
+def missing_facts(message: str, facts: str) -> list[str]:
+    """Return the facts, separated as in a shell, that a message does not contain as whole words."""
+    parts = shlex.split(facts)
+    return [part for part in parts if not re.search(rf"(?<![\w.-]){re.escape(part)}(?!\w|\.\d)", message)]
 
 
 def refused_flag(capsys: pytest.CaptureFixture[str], *args: str) -> str:
