@@ -76,7 +76,7 @@ def test_the_numbers_are_those_of_the_weights(weights: str, run: RunFolder, caps
     model = build_model(CONFIG, splits(DIGITS).spec, CPU)
     load_weights(model, run.path / f"{weights}.safetensors")
     fgsm = PGD(eps=0.2, step=0.2, steps=1, start="none")
-    expected = [accuracy(model, splits(DIGITS).test, enemy).accuracy for enemy in (None, fgsm)]
+    expected = [accuracy(model, splits(DIGITS).test, attack).accuracy for attack in (None, fgsm)]
     assert [entry["accuracy"] for entry in entries] == expected
     assert expected[0] > expected[1] > 0.1  # better than chance, else the test could not detect a difference
 

@@ -110,9 +110,9 @@ def test_verdicts_are_those_of_a_plain_loop() -> None:
 def test_inverse_perturbations_help_and_adversarial_ones_harm() -> None:
     found = measure(precise(), images().test, points()).groups()
     for name, correct in found.items():
-        friendly, natural, half, whole = correct.double().mean(dim=1).tolist()
-        assert friendly >= natural >= half >= whole, name
-        assert friendly > whole, name
+        inverse, natural, half, whole = correct.double().mean(dim=1).tolist()
+        assert inverse >= natural >= half >= whole, name
+        assert inverse > whole, name
     assert found["easier"].shape == found["harder"].shape == (4, 60)
     assert bool((found["easier"].sum(dim=1) >= found["harder"].sum(dim=1)).all())
 

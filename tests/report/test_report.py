@@ -106,7 +106,7 @@ def test_frames_stay_in_their_ball_and_keep_their_promise() -> None:
             change = (pixels - pixels[data["zero"]]).abs().flatten(1).amax(dim=1)
             assert (change <= 255 * torch.tensor(data["grid"]).abs() + 1e-2).all()
             own = torch.tensor(data["runs"][k]["p"][example])[:, facts["shown"].index(facts["y"])]
-            assert (own[:-1] >= own[1:] - 1).all(), "p of the true class falls from friend to enemy"
+            assert (own[:-1] >= own[1:] - 1).all(), "p of the true class falls from inverse to adversarial"
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
