@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support import data_files as formats
-from tests.support.calls import call, refused, refused_flag
+from tests.support.calls import call, missing_facts, refused, refused_flag
 from tests.support.data_files import CLASSES, fill, read
 from uiat.data import DataConfig, load_splits
 
@@ -60,7 +60,7 @@ def test_info_of_known_data_and_of_a_file(capsys: pytest.CaptureFixture[str]) ->
 
 def test_info_downloads_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "CIFAR-10 is not in" in refused(capsys, "data", "info", "cifar10")
-    assert refused(capsys, "data", "info", "cifar-10") == "unknown data set 'cifar-10': did you mean 'cifar10'?"
+    assert missing_facts(refused(capsys, "data", "info", "cifar-10"), "cifar-10 cifar10") == []
 
 
 def test_pack_to_a_folder_that_trains_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,17 +100,19 @@ def test_a_damaged_pack_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     call(capsys, "data", "pack", "mine")
     path = Path("mine-packed/images.npy")
     path.write_bytes(path.read_bytes()[:-5])
-    assert "mine-packed/images.npy cannot be read as packed images" in refused(capsys, "data", "info", "mine-packed")
+    assert "mine-packed/images.npy" in refused(capsys, "data", "info", "mine-packed")
     Path("mine-packed/manifest.json").write_text("[]")
-    assert "cannot be read as the manifest" in refused(capsys, "data", "info", "mine-packed")
+    assert "manifest" in refused(capsys, "data", "info", "mine-packed")
 
 
 def test_invalid_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "there is no folder nowhere" in refused(capsys, "data", "pack", "nowhere")
+    assert "nowhere" in refused(capsys, "data", "pack", "nowhere")
     assert "'info'" in refused(capsys, "data", "inof", "mine")
-    assert "unknown data set 'cifar'" in refused(capsys, "data", "fetch", "cifar")
-    assert "there is no such folder" in refused(capsys, "data", "pack", "mine", "--out", "no/where.npz")
-    assert "--data.test-fraction is 2.0" in refused(capsys, "data", "pack", "mine", "--test-fraction", "2")
+    assert "'cifar'" in refused(capsys, "data", "fetch", "cifar")
+    assert "no/where.npz" in refused(capsys, "data", "pack", "mine", "--out", "no/where.npz")
+    assert (
+        missing_facts(refused(capsys, "data", "pack", "mine", "--test-fraction", "2"), "--data.test-fraction 2.0") == []
+    )
     assert "--size" in refused_flag(capsys, "data", "pack", "mine", "--size", "x")
 
 

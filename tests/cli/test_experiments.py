@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.calls import call, refused
+from tests.support.calls import call, missing_facts, refused
 from tests.support.moments import STEP, Killed, at_call, die
 from tests.support.runs import STEPS, TINY, assert_same, begin, resume_run, snapshot, tiny
 from uiat import recipes
@@ -103,7 +103,7 @@ def test_a_run_for_each_seed_resumes_where_it_was_killed(here: Path, capsys: pyt
 def test_runs_of_other_settings_are_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     args = ["train", *NATURAL, "--seeds", "0", "--out", "x"]
     RunFolder.create("x-s0", tiny("natural"))
-    assert "train.epochs is 3 in x-s0 and 2 in this command" in refused(capsys, *args)
+    assert missing_facts(refused(capsys, *args), "train.epochs 3 x-s0 2") == []
     assert "--seeds" in refused(capsys, *args, "--seed", "1")
 
 
@@ -162,5 +162,5 @@ def test_an_edited_number_of_epochs_is_refused_where_the_past_depends_on_it(tmp_
     run = begin(tiny("natural", epochs=1), tmp_path / "run")
     saved = json.loads(run.config.read_text())
     run.config.write_text(json.dumps({**saved, "train": {**saved["train"], "epochs": 2}}))
-    with pytest.raises(UserError, match=r"train\.epochs is 1 in the checkpoint and 2"):
+    with pytest.raises(UserError, match=r"train\.epochs .*1 .*2"):
         resume_run(run)

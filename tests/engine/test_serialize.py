@@ -109,7 +109,7 @@ def test_files_of_versions_that_had_cutmix_across_classes() -> None:
     assert from_json(saved_before(0.0, "any")) == config
     within = replace(config, data=replace(config.data, cutmix=0.5))
     assert from_json(saved_before(0.5, "class")) == within
-    with pytest.raises(UserError, match=r"has CutMix across classes \(data\.cutmix_with any\), which this version"):
+    with pytest.raises(UserError, match=r"CutMix .*data\.cutmix_with any"):
         from_json(saved_before(0.5, "any"))
 
 

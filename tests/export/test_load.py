@@ -107,7 +107,7 @@ def test_the_runtime_agrees(tmp_path: Path) -> None:
 def test_which_weights(tmp_path: Path) -> None:
     run, expected = make_run(tmp_path / "run", *FAMILIES["resnet"])
     assert not torch.equal(uiat.load(run.path, weights="last")(images(GREY)), expected)
-    with pytest.raises(UserError, match="did you mean 'best'"):
+    with pytest.raises(UserError, match="'best'"):
         uiat.load(run.path, weights="Best")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="omit the choice 'last'"):
         uiat.load(export(run), weights="last")
@@ -150,5 +150,5 @@ def test_a_registered_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     folder = export(run)
     assert torch.equal(uiat.load(folder)(images(GREY)), expected)
     del MODELS["registered_to_load"]
-    with pytest.raises(UserError, match="the network 'Registered' is not known here: import the module that registers"):
+    with pytest.raises(UserError, match=r"'Registered' .*import"):
         uiat.load(folder)

@@ -11,7 +11,7 @@ import torch
 
 import uiat
 from tests.cli.test_predict import predicted
-from tests.support.calls import call, refused, stopped
+from tests.support.calls import call, missing_facts, refused, stopped
 from tests.support.data_files import picture
 from tests.support.documents import blocks
 from tests.support.exports import FAMILIES, GREY, images, make_run
@@ -97,7 +97,7 @@ def test_private_models_are_for_those_who_may_read_them(
     uiat.load("owner/name")
     monkeypatch.delenv("HF_TOKEN")
     Path("cache").rename("old cache")
-    with pytest.raises(UserError, match="owner/name is neither a local folder nor a model on the Hub"):
+    with pytest.raises(UserError, match=r"owner/name .*Hub"):
         uiat.load("owner/name")
 
 
@@ -118,8 +118,8 @@ def test_what_is_not_there(run: RunFolder, hub: StandIn, capsys: pytest.CaptureF
     hub.models["owner/empty"] = [{"README.md": b"# Mine"}]
     hub.models["owner/bert"] = [{"config.json": b'{"model_type": "bert"}', "model.safetensors": b""}]
     for name in ("owner/empty", "owner/bert"):
-        assert f"{name} on the Hub was not written by `uiat push`" in stopped(capsys, "evaluate", name)
-    with pytest.raises(UserError, match="owner/bert on the Hub has no revision 'v3'"):
+        assert missing_facts(stopped(capsys, "evaluate", name), f"{name} 'uiat push'") == []
+    with pytest.raises(UserError, match=r"owner/bert .*'v3'"):
         uiat.load("owner/bert", revision="v3")
     assert call(capsys, "export", str(run.path), "--out", str(tmp_path / "out")).code == 0
     assert "an export without a model card" in refused(capsys, "push", str(tmp_path / "out"), "owner/name")
@@ -135,7 +135,7 @@ def test_a_hub_that_does_not_answer(
     monkeypatch.setattr(constants, "ENDPOINT", gone.address)
     assert "the Hub cannot be reached for owner/name (" in refused(capsys, "push", str(run.path), "owner/name")
     message = refused(capsys, "evaluate", "owner/name")
-    assert message.startswith("there is no path owner/name, and the Hub cannot be reached for owner/name (")
+    assert missing_facts(message, "path owner/name Hub reached") == []
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE" in refused(capsys, "evaluate", "owner/name")
 
@@ -157,9 +157,7 @@ def test_without_the_package(
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.chdir(tmp_path)
     message = refused(capsys, "evaluate", "owner/name")
-    assert message.startswith("there is no path owner/name, and a download")
-    assert "pip install huggingface_hub" in message
-    assert message.endswith("pip install huggingface_hub.")
+    assert missing_facts(message, "path owner/name 'pip install huggingface_hub'") == []
     assert refused(capsys, "push", str(run.path), "owner/name").endswith("pip install huggingface_hub.")
     uiat.load(run.path)
 
@@ -171,9 +169,9 @@ def test_a_path_wins_over_a_name(
     assert refused(capsys, "evaluate", "owner/nam").startswith("there is no owner/nam: ")
     run.path.rename(tmp_path / "owner" / "name")
     uiat.load("owner/name")
-    with pytest.raises(UserError, match="a revision is for a network on the Hub, but owner/name is a local path"):
+    with pytest.raises(UserError, match=r"revision .*owner/name .*local"):
         uiat.load("owner/name", revision="main")
-    with pytest.raises(UserError, match=r"there is no folder owner/nam: did you mean owner/name\?"):
+    with pytest.raises(UserError, match=r"owner/nam: .*owner/name"):
         uiat.load("owner/nam")
     assert hub.calls == []
 
@@ -186,7 +184,7 @@ def test_invalid_names(name: str, run: RunFolder, capsys: pytest.CaptureFixture[
     validate: Callable[[str], None] = pytest.importorskip("huggingface_hub.utils").validate_repo_id
     with pytest.raises(ValueError, match=r"."):
         validate("" if name == "name" else name)  # which would take a name without an owner
-    assert f"{name!r} is not a name of a model on the Hub" in stopped(capsys, "push", "--", str(run.path), name)
+    assert repr(name) in stopped(capsys, "push", "--", str(run.path), name)
 
 
 @pytest.mark.parametrize("name", ["a/b", "Owner-1/wrn-28-10_uiat.v2", "o/_b"])

@@ -139,7 +139,7 @@ def test_the_edges_stay_legal(cls: Any, values: dict[str, Any]) -> None:
 def test_a_path_names_the_field() -> None:
     with unchecked():
         config, broken = tiny("uiat", schedule=Schedule(warmup=2)), Schedule(low_momentum=3)
-    with pytest.raises(UserError, match=r"^train\.schedule\.warmup is 2: give at least 0 and at most 1\.$"):
+    with pytest.raises(UserError, match=r"train\.schedule\.warmup .*2.* 0 .* 1"):
         check(config)
     with pytest.raises(UserError, match=r"^--low-momentum is 3: "):
         check_numbers(broken, "--")
@@ -147,7 +147,7 @@ def test_a_path_names_the_field() -> None:
 
 def test_the_radius_of_validation_is_in_the_norm_of_the_attack() -> None:
     config = tiny("uiat")
-    with pytest.raises(UserError, match=r"^validate\.eps is 8, but pixels lie in \[0, 1\]: did you mean 8/255\?$"):
+    with pytest.raises(UserError, match=r"validate\.eps .*8.*8/255"):
         check(replace(config, validate=Validation(eps=8.0)))
     check(replace(config, validate=Validation(eps=8.0, norm="l2")))
 
