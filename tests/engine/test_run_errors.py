@@ -73,7 +73,7 @@ class Bomb:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "bomb", "no-schema"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "unrelated", "bomb", "no-schema"])
 def test_a_damaged_checkpoint(damage: str, run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     whole, trace = run_copy.checkpoint.read_bytes(), run_copy.path / "trace"
     run_copy.previous.unlink()  # otherwise the run would resume from there
@@ -82,7 +82,7 @@ def test_a_damaged_checkpoint(damage: str, run_copy: RunFolder, capsys: pytest.C
     elif damage == "bomb":
         torch.save({"schema": 1, "model": Bomb(trace)}, run_copy.checkpoint)
     else:
-        contents = {"cut": whole[: len(whole) // 2], "empty": b"", "foreign": b"not a checkpoint"}
+        contents = {"cut": whole[: len(whole) // 2], "empty": b"", "unrelated": b"not a checkpoint"}
         run_copy.checkpoint.write_bytes(contents[damage])
     assert "is damaged or of another version" in stopped(capsys, "train", "--resume", str(run_copy.path))
     assert not trace.exists()

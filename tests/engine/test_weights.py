@@ -29,7 +29,7 @@ WRAPPED: dict[str, Callable[[State], Any]] = {
     "twice": lambda state: {"model": {"state_dict": state}},
 }
 RENAMED: dict[str, Callable[[str], str]] = {
-    "as it is": lambda name: name,
+    "unchanged": lambda name: name,
     "DataParallel": lambda name: f"module.{name}",
     "compiled": lambda name: f"_orig_mod.{name}",
     "compiled DataParallel": lambda name: f"_orig_mod.module.{name}",

@@ -20,7 +20,7 @@ def write(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    ["cut", *(pytest.param(name, marks=pytest.mark.faults) for name in ("flip", "empty", "foreign", "missing"))],
+    ["cut", *(pytest.param(name, marks=pytest.mark.faults) for name in ("flip", "empty", "unrelated", "missing"))],
 )
 def test_a_damaged_data_file(damage: str, tally: Tally, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, out, whole = tmp_path / "own.npz", tmp_path / "run", tmp_path / "whole"
@@ -34,7 +34,7 @@ def test_a_damaged_data_file(damage: str, tally: Tally, tmp_path: Path, capfd: p
     content = data.read_bytes()
     middle = len(content) // 2
     flipped = content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
-    changed = {"cut": content[:middle], "flip": flipped, "empty": b"", "foreign": b"nothing of the kind"}
+    changed = {"cut": content[:middle], "flip": flipped, "empty": b"", "unrelated": b"nothing of the kind"}
     data.unlink() if damage == "missing" else data.write_bytes(changed[damage])
     tally.add("damaged")
     capfd.readouterr()

@@ -1,8 +1,8 @@
-"""`uiat train --processes 2` as a person starts it, one of whose processes is killed: it is started again, in time.
+"""`uiat train --processes 2` as a user starts it: if one of its processes is killed, it is restarted in time.
 
-In time means: both processes are there again at most 30 seconds after the kill. A survivor that does not end by itself
-is ended by torchrun after 30 seconds, so it would be late. When training goes on (the first step of the new processes
-is saved) is reported, not judged: that is also the time that a machine, busy as it may be, takes to import torch.
+In time means: both processes run again at most 30 seconds after the kill. torchrun ends a hanging survivor after 30
+seconds, so that would be late. The time until training resumes (the first step of the new processes is saved) is
+reported, not judged, since it is mostly the import of torch.
 """
 
 import os
@@ -99,9 +99,9 @@ def test_a_killed_worker_is_started_again(number: int, whole: dict[str, Any], ta
 
     restarted = wait_for(again, process, "two new workers") - killed
     before = saved(out)
-    went_on = wait_for(lambda: saved(out) != before, process, "a step that is saved") - killed
+    resumed = wait_for(lambda: saved(out) != before, process, "a step that is saved") - killed
     tally.time("restarted", restarted)
-    tally.time("went on", went_on)
+    tally.time("resumed", resumed)
     code, _, said = finish(process)
     assert code == 0, said
     assert restarted <= SECONDS, said

@@ -35,9 +35,9 @@ def short() -> Timing:
         return TINY.timing("ResNet-18", ("natural", "uiat-oneoff"))
 
 
-def result(race: Timing, path: Path, seconds: float, device: str = "cpu (x86_64)") -> Path:
+def result(plan: Timing, path: Path, seconds: float, device: str = "cpu (x86_64)") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"environment": {"device": device}, "seconds_a_step": {m: [seconds] * race.rounds for m in race.methods}}
+    facts = {"environment": {"device": device}, "seconds_a_step": {m: [seconds] * plan.rounds for m in plan.methods}}
     path.write_text(json.dumps(facts), encoding="utf-8")
     return path
 

@@ -166,7 +166,7 @@ def _watch(children: list[int], rank: int, death: float) -> tuple[list[int], int
     return [codes[child] for child in children], stuck
 
 
-TIMES = {"restarted": "processes started again", "went on": "the first new step saved"}
+TIMES = {"restarted": "processes started again", "resumed": "the first new step saved"}
 """Seconds after a kill."""
 COUNTED = {
     "kills": "processes ended by SIGKILL",
