@@ -22,10 +22,10 @@ def result(method: str, seed: int, folder: Path) -> dict[str, float]:
     run, found = folder / f"{method}-s{seed}", folder / f"{method}-s{seed}.json"
     if not found.exists():
         begun = (run / "config.json").exists()
-        command = (
+        words = (
             ["--resume", str(run)] if begun else [f"digits-resnet8-{method}", "--seed", str(seed), "--out", str(run)]
         )
-        assert uiat(["train", *command]) == 0
+        assert uiat(["train", *words]) == 0
         assert uiat(["evaluate", str(run), "--attacks", *ATTACKS, "--json", str(found)]) == 0
     attacks = json.loads(found.read_text())["attacks"]
     return {name: 100 * attacks[name]["accuracy"] for name in ATTACKS}

@@ -31,7 +31,7 @@ def images(source: str | Path, *, data: str = "", data_dir: str | None = None) -
 
     Returns:
         `train`, `validation` and `test`, each with `x` (bytes, (N, C, H, W)), `y` (int64) and `classes` (names). Divide
-        x by 255 for a network; `uiat.evaluate` takes it unscaled. Sample indices count within `train`.
+        x by 255 for a network; `uiat.evaluate` takes it as it is stored. Sample indices count within `train`.
 
     Raises:
         UserError: if the training or validation images have changed since the run was created.
