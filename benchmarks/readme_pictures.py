@@ -45,7 +45,7 @@ def draw_strip(networks: list[NetworkSummary], example: int, label: int, out: Pa
 
 
 def take_screenshots(page: Path, out: Path) -> None:
-    """Take screenshots of the examples of a report at 1280 and 390 pixels, light and dark."""
+    """Photograph the examples of a report at 1280 and 390 pixels, light and dark."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as driver:
@@ -61,11 +61,11 @@ def take_screenshots(page: Path, out: Path) -> None:
 
 
 def main() -> None:
-    """Draw the strip and take both screenshots."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", nargs="+")
-    parser.add_argument("--out", type=Path, default=Path("docs/pictures"))
-    given = parser.parse_args()
+    """Make all three."""
+    words = argparse.ArgumentParser(description=__doc__)
+    words.add_argument("runs", nargs="+")
+    words.add_argument("--out", type=Path, default=Path("docs/pictures"))
+    given = words.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     comparison, options = compare_runs(read_runs(given.runs)), SummaryOptions()
     networks, places, easier = summarize_runs(chosen_runs([row.run for row in comparison.rows], 3), options)

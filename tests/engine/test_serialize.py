@@ -74,7 +74,7 @@ def test_a_custom_model_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -
 
 
 def saved_before(cutmix: float, partner: str) -> dict[str, object]:
-    """Return a configuration in the format of versions with CutMix across classes."""
+    """Return a configuration as versions with CutMix across classes wrote it."""
     saved = to_json(recipes.get_recipe(recipes.DEFAULT_RECIPE))
     return {**saved, "data": {**saved["data"], "cutmix": cutmix, "cutmix_with": partner}}
 
@@ -109,7 +109,7 @@ def test_files_of_versions_that_had_cutmix_across_classes() -> None:
     assert from_json(saved_before(0.0, "any")) == config
     within = replace(config, data=replace(config.data, cutmix=0.5))
     assert from_json(saved_before(0.5, "class")) == within
-    with pytest.raises(UserError, match=r"CutMix .*data\.cutmix_with any"):
+    with pytest.raises(UserError, match=r"has CutMix across classes \(data\.cutmix_with any\), which this version"):
         from_json(saved_before(0.5, "any"))
 
 

@@ -99,9 +99,11 @@ def test_the_page_counts_claims_and_comparisons() -> None:
 
     claim = Claim("", "", "", (), "")
     findings = [(claim, [part(0.5), part(-0.5)]), (claim, [part(None)]), (claim, [part(None, known=False)])]
-    text = tally(findings)
-    assert "3 claims: not reproduced at this scale: 1; without finished runs: 1; not tested at this scale" in text
-    assert "3 comparisons one by one: reproduced: 1; not reproduced at this scale: 1; without finished runs: 1." in text
+    words = tally(findings)
+    assert "3 claims: not reproduced at this scale: 1; without finished runs: 1; not tested at this scale" in words
+    assert (
+        "3 comparisons one by one: reproduced: 1; not reproduced at this scale: 1; without finished runs: 1." in words
+    )
 
 
 def test_how_near_the_cheaper_attack_is_comes_from_runs_with_both(tmp_path: Path) -> None:
