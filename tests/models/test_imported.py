@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.calls import call, refused
+from tests.support.calls import call, missing_facts, refused
 from tests.support.networks import data
 from tests.support.runs import TINY, tiny
 from uiat import UserError, models
@@ -124,29 +124,27 @@ def test_a_callable(name: str, module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "facts"),
     [
-        ("wrong", "MODULE:wrong returned str: it must return an nn.Module."),
-        ("nobody", "MODULE:nobody returned NoneType: it must return an nn.Module."),
-        ("broken", "MODULE:broken failed with RuntimeError (no such layer)."),
-        ("mistaken", "MODULE:mistaken failed with TypeError (object of type 'int' has no len())."),
-        ("built", "MODULE:built is a network: name the class or the function that builds it."),
-        ("missing", "'MODULE' has no callable 'missing' for --model MODULE:missing."),
-        ("value", "'MODULE' has no callable 'value' for --model MODULE:value."),
-        ("", "'MODULE' has no callable '' for --model MODULE:."),
+        ("wrong", "str nn.Module"),
+        ("nobody", "NoneType nn.Module"),
+        ("broken", "RuntimeError 'no such layer'"),
+        ("mistaken", "TypeError len()"),
+        ("built", "network class function"),
+        ("missing", "callable missing --model"),
+        ("value", "callable value --model"),
+        ("", "callable --model"),
     ],
 )
-def test_a_mistake(name: str, message: str, module: str) -> None:
+def test_a_mistake(name: str, facts: str, module: str) -> None:
     with pytest.raises(UserError) as caught:
         Imported(f"{module}:{name}").build(DATA)
-    assert str(caught.value) == message.replace("MODULE", module)
+    assert missing_facts(str(caught.value), f"{module}:{name} {facts}") == []
 
 
 @pytest.mark.parametrize("name", ["several", "positional"])
 def test_parameters_that_cannot_be_filled(name: str, module: str) -> None:
-    with pytest.raises(
-        UserError, match=rf"^{module}:{name} could not be called \(.*'first'.*\): let it take no argument"
-    ):
+    with pytest.raises(UserError, match=rf"{module}:{name} .*'first'"):
         Imported(f"{module}:{name}").build(DATA)
 
 

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.support.calls import call, refused
+from tests.support.calls import call, missing_facts, refused
 from tests.support.moments import LINE
 from tests.support.tiny import fork_command, tiny_scale
 from uiat.cli import main
@@ -236,19 +236,19 @@ def test_the_commands_of_a_plan_make_the_runs(tmp_path: Path, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("args", "fact"),
+    ("args", "facts"),
     [
-        (["table7"], "unknown table or figure 'table7': did you mean 'table"),
-        ([], "name what to reproduce"),
-        (["table1", "--only", "uait"], "unknown method 'uait': did you mean 'uiat'?"),
-        (["table1", "--seeds", "0"], "--seeds is 0: give at least 1."),
-        (["table1", "--jobs", "-1"], "--jobs is -1"),
-        (["--cell", "abc"], "there is no run of the key 'abc' at scale smoke"),
-        (["table1", "--submit", "debug", "--submit-with", "fast"], "'fast' is not NAME=VALUE"),
+        (["table7"], "table7"),
+        ([], "reproduce"),
+        (["table1", "--only", "uait"], "uait uiat"),
+        (["table1", "--seeds", "0"], "--seeds 0 1"),
+        (["table1", "--jobs", "-1"], "--jobs -1"),
+        (["--cell", "abc"], "abc smoke"),
+        (["table1", "--submit", "debug", "--submit-with", "fast"], "fast NAME=VALUE"),
     ],
 )
-def test_errors_are_one_message(args: list[str], fact: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert fact in refused(capsys, "reproduce", *args)
+def test_errors_are_one_message(args: list[str], facts: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert missing_facts(refused(capsys, "reproduce", *args), facts) == []
 
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
