@@ -48,7 +48,7 @@ test: style
 tests: $(VENV)/.done
 	$(PYTEST) -m "not slow and not faults"
 
-# Kernels for other CPUs round otherwise: no test may rest on those of the machine it was written on.
+# Kernels for other CPUs round differently: no test may depend on those of one machine.
 test-cpus: $(VENV)/.done
 	ATEN_CPU_CAPABILITY=default $(PYTEST) -m "not slow and not faults"
 	ATEN_CPU_CAPABILITY=avx2 $(PYTEST) -m "not slow and not faults"
@@ -62,7 +62,7 @@ test-versions:
 test-slow: $(VENV)/.done
 	$(PYTEST) -m slow
 
-# The folder is named so that the counts of all workers are summed up at the end.
+# The folder is given so that the counts of all workers are summed at the end.
 test-faults: $(VENV)/.done
 	$(PYTEST) -m faults tests/faults tests/distributed tests/engine
 
@@ -92,7 +92,7 @@ runs/demo/report.html:
 notebook: $(VENV)/.done
 	$(BIN)/python tools/make_notebook.py
 
-# torch is named, not found: where no version is, pip takes the build with CUDA. Look at the diff, then run the tests.
+# torch is named, not found: where no version is, pip takes the build with CUDA. Inspect the diff, then run the tests.
 TORCH ?= 2.13.0
 constraints:
 	$(PYTHON) -m venv build/constraints

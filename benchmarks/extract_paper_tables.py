@@ -1,4 +1,4 @@
-"""Extracts the figures of the paper's six tables from its LaTeX source, and compares them with those kept here.
+"""Extracts the numbers of the paper's six tables from its LaTeX source, and compares them with those kept here.
 
     python benchmarks/extract_paper_tables.py paper.tex [--write]
 

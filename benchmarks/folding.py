@@ -26,9 +26,9 @@ ATTACKS = ("natural", "pgd-20")
 def trained(method: str, seed: int, epochs: int, fast: bool, folder: Path) -> Path:
     """Return a finished run; train it if it is missing."""
     run = folder / f"{method}-s{seed}-{'fast' if fast else 'plain'}"
-    words = [f"digits-resnet8-{method}", "--seed", str(seed), "--train.epochs", str(epochs), "--out", str(run)]
-    words += [] if fast else ["--train.no-fast"]
-    assert uiat(["train", *(["--resume", str(run)] if (run / "config.json").exists() else words)]) == 0
+    command = [f"digits-resnet8-{method}", "--seed", str(seed), "--train.epochs", str(epochs), "--out", str(run)]
+    command += [] if fast else ["--train.no-fast"]
+    assert uiat(["train", *(["--resume", str(run)] if (run / "config.json").exists() else command)]) == 0
     return run
 
 

@@ -82,9 +82,9 @@ def start_up(rounds: int, command: list[str]) -> dict[str, list[float]]:
     with TemporaryDirectory() as folder:
         for number in range(-1, rounds):
             for name, program in (("import torch", TORCH), ("first step", TRAIN)):
-                words = [str(time.monotonic()), str(Path(folder) / f"run{number}"), *command]
+                arguments = [str(time.monotonic()), str(Path(folder) / f"run{number}"), *command]
                 done = subprocess.run(
-                    [sys.executable, "-c", program, *words], capture_output=True, text=True, check=True
+                    [sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True
                 )
                 if number >= 0:  # the first turn fills the disk's cache
                     found[name].append(float(done.stdout.split()[-1]))

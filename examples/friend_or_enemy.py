@@ -15,8 +15,9 @@
 """
 # Friend or enemy
 
-An adversary x̂ of an image raises the loss: the enemy. An *inverse* adversary x̌ lowers it: the friend. Algorithm 1 of
-*The Enemy of My Enemy is My Friend* (CVPR 2023), UIAT, pulls what a network says of x̂ towards what it says of x̌.
+An adversarial example x̂ of an image raises the loss: the enemy. An *inverse* adversarial example x̌ lowers it: the
+friend. Algorithm 1 of *The Enemy of My Enemy is My Friend* (CVPR 2023), UIAT, pulls the prediction on x̂ towards the
+prediction on x̌.
 
 Here it is written out on scikit-learn's 8×8 digits: less than a minute on one core of a CPU. The names are those of the
 paper. `examples/uiat_in_one_file.py` is the same with every loop of the paper.
@@ -122,7 +123,7 @@ def uiat_loss(model: Net, x: Tensor, y: Tensor, epoch: int, z: Tensor, p_before:
     z.sub_(ALPHA_INV * g.sign()).clamp_(-EPS_INV, EPS_INV)  # lines 10, 11; the gradient of a class not here is 0
 
     model.train()
-    p = model((x + z[y]).clamp(0, 1)).softmax(1).detach()  # line 13: what the network says of the friend
+    p = model((x + z[y]).clamp(0, 1)).softmax(1).detach()  # line 13: the prediction on the friend
     if epoch >= T:
         p = GAMMA * p_before + (1 - GAMMA) * p  # Eq. 8
     p_before.copy_(p)

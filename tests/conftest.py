@@ -21,7 +21,7 @@ settings.load_profile("tests")
 
 @pytest.fixture(autouse=True)
 def no_wait_for_the_disk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out thousands of waits; only tests of faults look at what a file is after one."""
+    """Skip fsync, which takes long; only tests of faults depend on it."""
     if "faults" not in request.path.parts:
         monkeypatch.setattr("uiat.io.sync", lambda path: None)
         monkeypatch.setattr("uiat.data.packed.sync", lambda path: None)
@@ -29,7 +29,7 @@ def no_wait_for_the_disk(request: pytest.FixtureRequest, monkeypatch: pytest.Mon
 
 @pytest.fixture(scope="session")
 def finished_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """Return a finished run of UIAT, to look at."""
+    """Return a finished run of UIAT, to be read only."""
     return begin(tiny("uiat"), tmp_path_factory.mktemp("finished") / "run")
 
 

@@ -1,4 +1,4 @@
-"""Defaults and examples in the API reference, as a reader of it knows them."""
+"""Readable defaults and examples in the API reference."""
 
 import re
 from typing import Any

@@ -35,7 +35,7 @@ def open_locked(path: Path, *, wait: bool = False) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # removed or replaced before it was locked: a lock on it would exclude nobody
+        os.close(descriptor)  # removed or replaced before it was locked: a lock on it would exclude no other process
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Bare passes run as in the steps, and nothing else is timed; literal references make the steps of the methods."""
+"""Bare passes run as in the steps, nothing else is timed, and literal references make the methods' steps."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,29 +71,29 @@ def test_bare_passes_run_through_what_is_compiled(monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_steps_passes_are_timed_in_a_row_and_without_their_frame(monkeypatch: pytest.MonkeyPatch) -> None:
-    words: list[str] = []
+    events: list[str] = []
     clock = [0.0]
 
     @contextmanager
     def context() -> Iterator[nn.Module]:
-        words.append("in")
+        events.append("in")
         clock[0] += 100.0
         yield nn.Identity()
-        words.append("out")
+        events.append("out")
 
     def step() -> None:
-        words.append("step")
+        events.append("step")
         clock[0] += 7.0
 
     def run(network: nn.Module) -> None:
-        words.append("run")
+        events.append("run")
         clock[0] += 1.0
 
     monkeypatch.setattr("time.perf_counter", lambda: clock[0])
     passes = dict.fromkeys(("craft_gradient", "update", "predict"), BarePass(run, context))
     method = TimedMethod("a", (Phase(1.0, step, kinds={"craft_gradient": 5, "update": 1.5}),), bare=passes)
     times = time_methods([method], 1, CPU, warm_up=0)
-    assert words == ["in", *["run"] * 5, "out", "in", *["run"] * 2, "out", "step"]
+    assert events == ["in", *["run"] * 5, "out", "in", *["run"] * 2, "out", "step"]
     assert times.bare["a"].seconds == [[6.5]]
     assert times.over_bare("a") == 7 / 6.5
 

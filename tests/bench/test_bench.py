@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from tests.bench import CPU, SETTING
-from tests.support.calls import call, refused
+from tests.support.calls import call, missing_facts, refused
 from uiat.bench.bare_passes import BarePass
 from uiat.bench.interleaved_timing import time_methods
 from uiat.bench.peak_memory import peak_bytes
@@ -33,7 +33,7 @@ def test_a_step_that_moves_no_weight_is_not_timed() -> None:
     assert method.state is not None
     with torch.no_grad():
         next(method.state.model.parameters()).fill_(torch.nan)
-    with pytest.raises(UserError, match="the part 'ce' of the loss is not finite in a step of sat"):
+    with pytest.raises(UserError, match=r"'ce' .*finite .*sat"):
         time_methods([method], 1, CPU)
 
 
@@ -54,16 +54,16 @@ def test_peak_memory_is_what_was_held_at_once() -> None:
         a = torch.ones(1000, 1000)
         b = a + 1
         del a
-        c = b + 1  # the third, when the first is gone
+        c = b + 1  # the third, after the first is freed
         del b, c
 
     assert peak_bytes(work, CPU) == pytest.approx(8e6, rel=0.01)
 
 
 def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["bench", "--model", "resnet8", "--model.width", "2", "--batch-size", "8", "--rounds", "2", "--size", "8"]
+    args = ["bench", "--model", "resnet8", "--model.width", "2", "--batch-size", "8", "--rounds", "2", "--size", "8"]
     files = ["--json", str(tmp_path / "b.json"), "--figure", str(tmp_path / "b.png")]
-    found = call(capsys, *words, "--methods", "sat", "uiat-oneoff", *files)
+    found = call(capsys, *args, "--methods", "sat", "uiat-oneoff", *files)
     assert found.code == 0, found.err
     for word in ("literal trades", "uiat-oneoff", "/bare"):
         assert word in found.out
@@ -72,7 +72,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert content["schema"] == 3
     assert content["lines"][3]["counts"] == [{"forward": 11, "input_backward": 10, "weight_backward": 1}]
     assert len(content["rounds"]["steps"]["sat"]) == len(content["rounds"]["bare_passes"]["sat"]) == 2
-    assert content["doubt"] == "fewer than 3 rounds cannot show whether times agree: take more."
+    assert missing_facts(content["doubt"], "3") == []
     assert content["doubt"] in found.out
     assert (tmp_path / "b.png").read_bytes().startswith(b"\x89PNG")
     assert "can be folded" not in found.out
@@ -82,8 +82,8 @@ def test_the_command_says_what_is_unlike(capsys: pytest.CaptureFixture[str], mon
     monkeypatch.setitem(MODELS, "plain", Plain())
     peaks = iter([3, 1, 5, 9, 2])
     monkeypatch.setattr("uiat.cli.bench.peak_bytes", lambda *_: next(peaks) * 10**6)
-    words = ["bench", "--model", "plain", "--batch-size", "8", "--rounds", "1", "--size", "8", "--precision", "bf16"]
-    found = call(capsys, *words, "--methods", "natural", "sat", "uiat-oneoff", "--no-references")
+    args = ["bench", "--model", "plain", "--batch-size", "8", "--rounds", "1", "--size", "8", "--precision", "bf16"]
+    found = call(capsys, *args, "--methods", "natural", "sat", "uiat-oneoff", "--no-references")
     assert found.code == 0, found.err
     text = " ".join(found.out.split())
     assert "bf16, literal references in fp32, not compiled" in text
@@ -93,7 +93,7 @@ def test_the_command_says_what_is_unlike(capsys: pytest.CaptureFixture[str], mon
 
 
 def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert "unknown method 'uait': did you mean 'uiat'?" in refused(capsys, "bench", "--methods", "uait")
-    assert "--rounds is 0: give at least 1" in refused(capsys, "bench", "--rounds", "0")
-    assert "less than a batch of 32" in refused(capsys, "bench", "--samples", "5")
+    assert missing_facts(refused(capsys, "bench", "--methods", "uait"), "uait uiat") == []
+    assert missing_facts(refused(capsys, "bench", "--rounds", "0"), "--rounds 0 1") == []
+    assert missing_facts(refused(capsys, "bench", "--samples", "5"), "--samples 5 32") == []
     assert "there is no such folder" in refused(capsys, "bench", "--json", str(tmp_path / "no" / "b.json"))

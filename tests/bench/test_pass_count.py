@@ -1,4 +1,4 @@
-"""Passes of a step: what each method should need, against what is counted."""
+"""Passes of a step: the expected counts of each method, and what is counted."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -121,7 +121,7 @@ def test_one_off_in_any_epoch(epoch: int, shares: list[float]) -> None:
 
 @dataclass(frozen=True)
 class Wasteful(MethodConfig):
-    """A user-defined method with a forward that nothing needs."""
+    """A custom method with an unused forward pass."""
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         return WastefulMethod(data, attack=PGD(steps=2), terms=METHODS["sat"].build(data).terms)

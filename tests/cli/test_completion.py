@@ -1,4 +1,4 @@
-"""`uiat completion`: what the script offers when a real shell has loaded it."""
+"""`uiat completion`: what the script completes in a real shell."""
 
 import shutil
 import subprocess
@@ -26,10 +26,10 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def offered(file: Path, *words: str) -> list[str]:
-    """Return what a TAB after the last argument offers; no program is on the path, so none can be started."""
+def offered(file: Path, *args: str) -> list[str]:
+    """Return the completions after the last argument; the path is empty, so no program can be started."""
     code = 'source "$1"; shift; COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _uiat; printf "%s\\n" "${COMPREPLY[@]}"'
-    call = [BASH, "--norc", "-c", code, "bash", str(file), "uiat", *words]
+    call = [BASH, "--norc", "-c", code, "bash", str(file), "uiat", *args]
     done = subprocess.run(call, env={"PATH": "/nowhere"}, capture_output=True, text=True, check=True)
     assert done.stderr == ""
     return done.stdout.split()
@@ -51,7 +51,7 @@ def test_recipes(file: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "some"),
+    ("args", "some"),
     [
         (["train", "--train.b"], ["--train.batch-size"]),
         (
@@ -83,15 +83,15 @@ def test_recipes(file: Path) -> None:
         (["nonsense", "--"], []),
     ],
 )
-def test_flags_and_their_values(words: list[str], some: list[str], file: Path) -> None:
-    assert offered(file, *words) == some
+def test_flags_and_their_values(args: list[str], some: list[str], file: Path) -> None:
+    assert offered(file, *args) == some
 
 
 def test_every_flag_there_is(file: Path) -> None:
     found = {flag for command in (*COMMANDS, "data info", "data pack", "data fetch") for flag in _all(file, command)}
     parts = {flag for flag in known_flags() if any(other.startswith(f"{flag}.") for other in found)}
-    words = {"--run", "--runs", "--source", "--folder", "--name", "--names", "--images"}  # of positions, not flags
-    assert known_flags() - parts - words - {"--subject", "--measured", "--imports"} <= found
+    positional = {"--run", "--runs", "--source", "--folder", "--name", "--names", "--images"}  # arguments, not flags
+    assert known_flags() - parts - positional - {"--subject", "--measured", "--imports"} <= found
 
 
 def _all(file: Path, command: str) -> list[str]:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.support import data_files as formats
-from tests.support.calls import call, refused, refused_flag
+from tests.support.calls import call, missing_facts, refused, refused_flag
 from tests.support.data_files import CLASSES, fill, read
 from uiat.data import DataConfig, load_splits
 
@@ -35,8 +35,8 @@ def test_info_of_a_folder(capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["counts"]["test"] == dict.fromkeys(CLASSES, 2)
     assert facts["megabytes"] == 0.3
     assert Path(facts["where"]).parent == Path("store/packed").absolute()
-    for words in ("blue", "3 classes, 3 × 48 × 64", "pixels: 0.3 MB, read from the disk", facts["where"]):
-        assert words in found.out
+    for fact in ("blue", "3 classes, 3 × 48 × 64", "pixels: 0.3 MB, read from the disk", facts["where"]):
+        assert fact in found.out
 
 
 def test_info_prints_a_note_once(capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,7 +60,7 @@ def test_info_of_known_data_and_of_a_file(capsys: pytest.CaptureFixture[str]) ->
 
 def test_info_downloads_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     assert "CIFAR-10 is not in" in refused(capsys, "data", "info", "cifar10")
-    assert refused(capsys, "data", "info", "cifar-10") == "unknown data set 'cifar-10': did you mean 'cifar10'?"
+    assert missing_facts(refused(capsys, "data", "info", "cifar-10"), "cifar-10 cifar10") == []
 
 
 def test_pack_to_a_folder_that_trains_the_same(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,8 +91,8 @@ def test_pack_to_npz(capsys: pytest.CaptureFixture[str]) -> None:
 def test_what_an_npz_cannot_hold(capsys: pytest.CaptureFixture[str]) -> None:
     fill(Path("split/train"))
     fill(Path("split/val"))
-    sentence = refused(capsys, "data", "pack", "split", "--out", "b.npz")
-    assert "which an .npz cannot hold" in sentence
+    message = refused(capsys, "data", "pack", "split", "--out", "b.npz")
+    assert "which an .npz cannot hold" in message
     assert not Path("b.npz").exists()
 
 
@@ -100,17 +100,19 @@ def test_a_damaged_pack_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     call(capsys, "data", "pack", "mine")
     path = Path("mine-packed/images.npy")
     path.write_bytes(path.read_bytes()[:-5])
-    assert "mine-packed/images.npy cannot be read as packed images" in refused(capsys, "data", "info", "mine-packed")
+    assert "mine-packed/images.npy" in refused(capsys, "data", "info", "mine-packed")
     Path("mine-packed/manifest.json").write_text("[]")
-    assert "cannot be read as the manifest" in refused(capsys, "data", "info", "mine-packed")
+    assert "manifest" in refused(capsys, "data", "info", "mine-packed")
 
 
 def test_invalid_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "there is no folder nowhere" in refused(capsys, "data", "pack", "nowhere")
+    assert "nowhere" in refused(capsys, "data", "pack", "nowhere")
     assert "'info'" in refused(capsys, "data", "inof", "mine")
-    assert "unknown data set 'cifar'" in refused(capsys, "data", "fetch", "cifar")
-    assert "there is no such folder" in refused(capsys, "data", "pack", "mine", "--out", "no/where.npz")
-    assert "--data.test-fraction is 2.0" in refused(capsys, "data", "pack", "mine", "--test-fraction", "2")
+    assert "'cifar'" in refused(capsys, "data", "fetch", "cifar")
+    assert "no/where.npz" in refused(capsys, "data", "pack", "mine", "--out", "no/where.npz")
+    assert (
+        missing_facts(refused(capsys, "data", "pack", "mine", "--test-fraction", "2"), "--data.test-fraction 2.0") == []
+    )
     assert "--size" in refused_flag(capsys, "data", "pack", "mine", "--size", "x")
 
 
@@ -124,8 +126,8 @@ def test_fetch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert "airplane" in found.out or "10 classes" in found.out
 
 
-@pytest.mark.parametrize("words", [[], ["--help"], ["info", "--help"], ["pack", "--help"], ["fetch", "-h"]])
-def test_help(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    found = call(capsys, "data", *words)
+@pytest.mark.parametrize("args", [[], ["--help"], ["info", "--help"], ["pack", "--help"], ["fetch", "-h"]])
+def test_help(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    found = call(capsys, "data", *args)
     assert found.code == 0
     assert "usage: uiat data" in found.out

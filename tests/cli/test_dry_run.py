@@ -1,4 +1,4 @@
-"""`uiat train --dry-run` says what a run would take, and makes nothing."""
+"""`uiat train --dry-run` prints the cost of a run, and creates no files."""
 
 import re
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.support.calls import Call, call, refused
+from tests.support.calls import Call, call, missing_facts, refused
 from tests.support.runs import CPU, TINY, begin, splits, tiny
 from uiat.bench import cost_estimate
 from uiat.bench.cost_estimate import estimate_run
@@ -20,13 +20,13 @@ from uiat.runs.run_folder import read_json
 
 
 def files(folder: Path) -> list[str]:
-    """Return all there is in a folder, without what torch makes when a part of it is first imported."""
+    """Return all files of a folder, except those that torch creates on a first import."""
     return sorted(str(path) for path in folder.rglob("*") if not path.name.startswith("torchinductor_"))
 
 
 @pytest.fixture(autouse=True)
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder that has one for data, and one for temporary files."""
+    """Change to a folder with sub-folders for data and temporary files."""
     for name, variable in (("data", "UIAT_DATA"), ("temporary", "TMPDIR")):
         (tmp_path / name).mkdir()
         monkeypatch.setenv(variable, str(tmp_path / name))
@@ -36,7 +36,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def facts(found: Call) -> dict[str, str]:
-    """Return the lines about the run by their names."""
+    """Return the printed facts about the run, by name."""
     assert found.code == 0, found.err
     lines = found.out.partition("\nrun\n")[2].splitlines()
     return {line[2:13].strip(): line[13:] for line in lines if re.match(r"  \w", line)}
@@ -47,14 +47,14 @@ def numbers(text: str) -> list[float]:
 
 
 def test_what_it_says_is_what_the_run_takes(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "digits-resnet8-uiat-oneoff", *TINY, "--out", "run"]
+    args = ["train", "digits-resnet8-uiat-oneoff", *TINY, "--out", "run"]
     before = files(place)
-    found = call(capsys, *words, "--dry-run")
+    found = call(capsys, *args, "--dry-run")
     assert files(place) == before
     assert found.err == ""
     said = facts(found)
     assert said["folder"] == "run, not created"
-    assert call(capsys, *words).code == 0
+    assert call(capsys, *args).code == 0
     card = read_json(place / "run" / "result.json")
     assert numbers(said["network"])[0] == card["parameters"]
     assert numbers(said["steps"]) == [12, 3, 4]
@@ -112,7 +112,7 @@ def test_the_sizes_of_data_that_is_not_downloaded() -> None:
     assert set(SIZES) == set(SOURCES)
 
 
-def test_images_of_ones_own(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_custom_images_in_a_dry_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for k in range(30):
         (place / "photos" / "ab"[k % 2]).mkdir(parents=True, exist_ok=True)
         Image.new("RGB", (8, 8), (8 * k, 0, 0)).save(place / "photos" / "ab"[k % 2] / f"{k}.png")
@@ -133,9 +133,9 @@ def test_large_networks_are_tried_with_few_samples(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_mistake_is_found(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "digits-resnet8-sat", *TINY, "--dry-run"]
-    assert "there are no weights at nowhere.pt" in refused(capsys, *words, "--init", "nowhere.pt")
-    assert "data.subset is 99999" in refused(capsys, *words, "--data.subset", "99999")
+    args = ["train", "digits-resnet8-sat", *TINY, "--dry-run"]
+    assert "nowhere.pt" in refused(capsys, *args, "--init", "nowhere.pt")
+    assert missing_facts(refused(capsys, *args, "--data.subset", "99999"), "data.subset 99999") == []
 
 
 def test_a_batch_larger_than_the_data() -> None:

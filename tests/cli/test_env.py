@@ -1,4 +1,4 @@
-"""`uiat env`: what this installation runs on, as text and as JSON."""
+"""`uiat env`: versions and hardware, as text and as JSON."""
 
 import json
 import subprocess

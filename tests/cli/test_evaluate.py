@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.calls import call, stopped
+from tests.support.calls import call, missing_facts, stopped
 from tests.support.networks import LeNet
 from tests.support.runs import CPU, DATA, begin, splits, tiny
 from uiat.attacks import PGD
@@ -76,21 +76,21 @@ def test_the_numbers_are_those_of_the_weights(weights: str, run: RunFolder, caps
     model = build_model(CONFIG, splits(DIGITS).spec, CPU)
     load_weights(model, run.path / f"{weights}.safetensors")
     fgsm = PGD(eps=0.2, step=0.2, steps=1, start="none")
-    expected = [accuracy(model, splits(DIGITS).test, enemy).accuracy for enemy in (None, fgsm)]
+    expected = [accuracy(model, splits(DIGITS).test, attack).accuracy for attack in (None, fgsm)]
     assert [entry["accuracy"] for entry in entries] == expected
-    assert expected[0] > expected[1] > 0.1  # better than chance, so that the test can tell
+    assert expected[0] > expected[1] > 0.1  # better than chance, else the test could not detect a difference
 
 
 def test_options(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "result.json"
-    words = ["--attacks", "pgd-3", "--n", "17", "--eps", "0.1", "--step", "1/50", "--json", str(file)]
-    (entry,) = evaluate(capsys, run, *words)
+    args = ["--attacks", "pgd-3", "--n", "17", "--eps", "0.1", "--step", "1/50", "--json", str(file)]
+    (entry,) = evaluate(capsys, run, *args)
     result = json.loads(file.read_text())["attacks"]["pgd-3"]
     assert (result["eps"], result["step"], result["steps"], result["n"]) == (0.1, 0.02, 3, 17)
     assert entry == entry | result
 
 
-def test_a_custom_network_is_said_to_get_images_that_nothing_normalises(
+def test_a_custom_network_without_normalisation_gets_a_hint(
     run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A public checkpoint that expects normalised inputs would be measured wrong without a hint."""
@@ -104,7 +104,7 @@ def test_a_custom_network_is_said_to_get_images_that_nothing_normalises(
     assert "uiat.Normalized" not in found.err
 
 
-def test_so_is_one_that_an_import_registers(
+def test_so_does_one_that_an_import_registers(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     @dataclass(frozen=True)
@@ -157,23 +157,23 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("words", "sentence"),
+    ("args", "facts"),
     [
-        ("--n 41", "--n is 41, but the test set has 40 images"),
-        ("--n 0", "--n is 0, but the test set has 40 images"),
-        ("--eps -0.1", "--eps is -0.1"),
-        ("--eps nan", "--eps is nan"),
-        ("--attacks pdg-20", "unknown attack 'pdg-20': did you mean 'pgd-20'?"),
-        ("--attacks natral", "unknown attack 'natral': did you mean 'natural'?"),
-        ("--attacks autoatack", "unknown attack 'autoatack': did you mean 'autoattack'?"),
-        ("--batch-size 0", "--batch-size is 0"),
-        ("--device gpu", "the device 'gpu'"),
-        ("--model.activation silu", "records its network: omit --model.activation"),
-        ("--model.mean 0.5 --model.std 0.5", "records its network: omit --model.mean"),
+        ("--n 41", "--n 41 40"),
+        ("--n 0", "--n 0 40"),
+        ("--eps -0.1", "--eps -0.1"),
+        ("--eps nan", "--eps nan"),
+        ("--attacks pdg-20", "pdg-20 pgd-20"),
+        ("--attacks natral", "natral natural"),
+        ("--attacks autoatack", "autoatack autoattack"),
+        ("--batch-size 0", "--batch-size 0"),
+        ("--device gpu", "device gpu"),
+        ("--model.activation silu", "omit --model.activation"),
+        ("--model.mean 0.5 --model.std 0.5", "omit --model.mean"),
     ],
 )
-def test_bad_options(words: str, sentence: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    assert sentence in stopped(capsys, "evaluate", str(run.path), *words.split())
+def test_bad_options(args: str, facts: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+    assert missing_facts(stopped(capsys, "evaluate", str(run.path), *args.split()), facts) == []
     assert evaluations(run) == []
 
 
@@ -208,44 +208,43 @@ def large(): return Net(side=16)
 
 
 @pytest.mark.parametrize(
-    ("network", "sentence"),
+    ("network", "facts"),
     [
-        ("five", "returns 5 logits a sample, but the data has 10 classes: give its last layer 10 outputs."),
-        ("pair", "in evaluation mode, returns a tuple of 2, not a tensor: return only the logits."),
-        ("large", "fails in evaluation mode on a batch of shape (2, 1, 8, 8) (RuntimeError: "),
+        ("five", "5 logits 10 outputs"),
+        ("pair", "evaluation tuple logits"),
+        ("large", "evaluation '(2, 1, 8, 8)' RuntimeError"),
         ("good", ""),
     ],
 )
-def test_a_network_of_ones_own_is_tried_first(
-    network: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_a_custom_network_is_tried_first(
+    network: str, facts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     module = f"own_{network}"
     Path(f"{module}.py").write_text(OWN_NETWORKS)
     torch.save(getattr(import_module(module), network)().state_dict(), "weights.pt")
-    words = ["evaluate", "weights.pt", "--model", f"{module}:{network}", "--data", "digits", "--n", "8"]
-    if not sentence:
-        assert call(capsys, *words).code == 0
+    args = ["evaluate", "weights.pt", "--model", f"{module}:{network}", "--data", "digits", "--n", "8"]
+    if not facts:
+        assert call(capsys, *args).code == 0
         return
-    found = stopped(capsys, *words)
-    assert found.startswith(f"the network {module}:{network}")
-    assert sentence in found
+    found = stopped(capsys, *args)
+    assert missing_facts(found, f"{module}:{network} {facts}") == []
 
 
 def test_a_run_that_cannot_be_written(
     run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is measured where --json names another place; what an interrupted evaluation leaves is in the cache folder."""
+    """`--json` names another file for the result; an interrupted evaluation keeps its state in the cache folder."""
     access = os.access
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr("os.access", lambda path, mode: Path(path) != run.path and access(path, mode))
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
-    words = ("evaluate", str(run.path), "--attacks", "natural", "--n", "4")
-    sentence = stopped(capsys, *words)
-    assert str(run.path) in sentence
-    assert "--json" in sentence
-    found = call(capsys, *words, "--json", str(tmp_path / "result.json"))
+    args = ("evaluate", str(run.path), "--attacks", "natural", "--n", "4")
+    message = stopped(capsys, *args)
+    assert str(run.path) in message
+    assert "--json" in message
+    found = call(capsys, *args, "--json", str(tmp_path / "result.json"))
     assert found.code == 0, found.err
     assert found.err.count(f"{run.path} cannot be written") == 1
     assert read_json(tmp_path / "result.json")["attacks"]["natural"]["n"] == 4

@@ -1,4 +1,4 @@
-"""`uiat evaluate A B C`: one table, each run's own card, and a failing network does not lose the others."""
+"""`uiat evaluate A B C`: one table, one card per run; if one network fails, the others are kept."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ from uiat.runs.run_folder import RunFolder, read_json
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two runs, and weights that are neither's."""
+    """Two runs, and weights of another network."""
     folder = tmp_path_factory.mktemp("several")
     for name in ("first", "second"):
         begin(replace(tiny("sat", epochs=1), seed=len(name)), folder / name)

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tests.support.calls import call, refused
+from tests.support.calls import call, missing_facts, refused
 from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.runs import STEPS, TINY, assert_same, begin, go_on, snapshot, tiny
+from tests.support.runs import STEPS, TINY, assert_same, begin, resume_run, snapshot, tiny
 from uiat import recipes
 from uiat.cli import main
 from uiat.cli.new_config import first_config
@@ -86,12 +86,12 @@ def test_a_place_without_settings(here: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_run_for_each_seed_resumes_where_it_was_killed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", *NATURAL, "--seeds", "3", "5", "--out", "x"]
+    args = ["train", *NATURAL, "--seeds", "3", "5", "--out", "x"]
     with at_call(STEP, 2 * STEPS + STEPS + 1, die), pytest.raises(Killed):  # in the second epoch of the second run
-        main(words)
+        main(args)
     assert [RunFolder(f"x-s{seed}").is_finished for seed in (3, 5)] == [True, False]
     before = RunFolder("x-s3").checkpoint.read_bytes()
-    found = call(capsys, *words)
+    found = call(capsys, *args)
     assert found.code == 0
     assert "x-s3 is finished" in found.out
     assert found.out.splitlines()[-1] == "done; next: uiat evaluate x-s3 x-s5"
@@ -101,10 +101,10 @@ def test_a_run_for_each_seed_resumes_where_it_was_killed(here: Path, capsys: pyt
 
 
 def test_runs_of_other_settings_are_not_resumed(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", *NATURAL, "--seeds", "0", "--out", "x"]
+    args = ["train", *NATURAL, "--seeds", "0", "--out", "x"]
     RunFolder.create("x-s0", tiny("natural"))
-    assert "train.epochs is 3 in x-s0 and 2 in this command" in refused(capsys, *words)
-    assert "--seeds" in refused(capsys, *words, "--seed", "1")
+    assert missing_facts(refused(capsys, *args), "train.epochs 3 x-s0 2") == []
+    assert "--seeds" in refused(capsys, *args, "--seed", "1")
 
 
 def test_a_longer_run_is_the_shorter_one_extended(
@@ -112,22 +112,22 @@ def test_a_longer_run_is_the_shorter_one_extended(
 ) -> None:
     whole = begin(tiny("uiat", schedule=CONSTANT), here / "whole")
     run = begin(tiny("uiat", schedule=CONSTANT, epochs=2, checkpoint_minutes=0.0), here / "run")
-    words = ["train", "--resume", "run", "--train.epochs", "3", "--device", "cpu"]
+    args = ["train", "--resume", "run", "--train.epochs", "3", "--device", "cpu"]
     with at_call(STEP, 2, die), pytest.raises(Killed):
-        main(words)
+        main(args)
     assert not run.is_finished
-    assert call(capsys, *words).code == 0  # the same command again
+    assert call(capsys, *args).code == 0  # the same command again
     found, expected = snapshot(run), snapshot(whole)
     assert run.read_card()["resumed"][0]["changes"]["train.epochs"] == [2, 3]
     unlike = ("/result/resumed", "/result/config/train/checkpoint_minutes", "/files")
     names = [name for name in expected if not name.startswith(unlike)]
     assert [name for name in names if found[name] != expected[name]] == []
     assert call(capsys, "train", "--resume", "run", "--device", "cpu").code == 0
-    assert "more" in refused(capsys, *words[:3], "--train.epochs", "2")
+    assert "more" in refused(capsys, *args[:3], "--train.epochs", "2")
 
 
 def refusals() -> dict[str, tuple[AnyConfig, str]]:
-    """Return runs of 4 epochs that cannot be extended to 8 after two, and a fact of the message."""
+    """Return runs of 4 epochs that cannot be extended to 8 after two, and a fact that the message contains."""
     uiat: Any = tiny("uiat", schedule=CONSTANT, epochs=4)
     momentum = replace(uiat, method=replace(uiat.method, momentum=Momentum(start=0.5)))
     return {
@@ -162,5 +162,5 @@ def test_an_edited_number_of_epochs_is_refused_where_the_past_depends_on_it(tmp_
     run = begin(tiny("natural", epochs=1), tmp_path / "run")
     saved = json.loads(run.config.read_text())
     run.config.write_text(json.dumps({**saved, "train": {**saved["train"], "epochs": 2}}))
-    with pytest.raises(UserError, match=r"train\.epochs is 1 in the checkpoint and 2"):
-        go_on(run)
+    with pytest.raises(UserError, match=r"train\.epochs .*1 .*2"):
+        resume_run(run)

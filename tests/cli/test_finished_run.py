@@ -71,10 +71,10 @@ def test_two_threads_add_evaluations(here: Path) -> None:
 
 
 def test_two_processes_evaluate(here: Path) -> None:
-    """Neither loses the entry of the other, whichever comes first."""
+    """Both entries are kept, in either order."""
     attacks = ("natural", "fgsm")
-    words = [sys.executable, "-m", "uiat", "evaluate", "run", "--n", "4", "--device", "cpu", "--attacks"]
-    started = [subprocess.Popen([*words, attack], stdout=subprocess.DEVNULL) for attack in attacks]
+    args = [sys.executable, "-m", "uiat", "evaluate", "run", "--n", "4", "--device", "cpu", "--attacks"]
+    started = [subprocess.Popen([*args, attack], stdout=subprocess.DEVNULL) for attack in attacks]
     assert [process.wait(600) for process in started] == [0] * len(attacks)
     found = [entry["attack"] for entry in RunFolder("run").read_card()["evaluations"] if entry.get("n") == 4]
     assert sorted(found) == sorted(attacks)

@@ -1,4 +1,4 @@
-"""The short help: one screen, true to the full one, with the texts of the same docstrings."""
+"""The short help: one screen, consistent with the full help, from the same docstrings."""
 
 import re
 from dataclasses import replace
@@ -21,7 +21,7 @@ def named(text: str) -> set[str]:
     return {flag for line in lines if line.startswith("-") for flag in re.findall(r"(?:^|, )(--\w[\w.-]*)", line)}
 
 
-def words(text: str) -> str:
+def plain(text: str) -> str:
     return " ".join(re.sub("[│|]", " ", text).split())
 
 
@@ -65,15 +65,15 @@ def test_commands_with_few_flags_have_the_same_style(command: str, capsys: pytes
 
 def test_the_help_of_reproduce_lists_every_table_and_figure(capsys: pytest.CaptureFixture[str]) -> None:
     for flag in ("--help", "--help-all"):
-        listed = words(call(capsys, "reproduce", flag).out).split("Tables and figures: ")[1].split(".")[0].split(", ")
+        listed = plain(call(capsys, "reproduce", flag).out).split("Tables and figures: ")[1].split(".")[0].split(", ")
         assert listed == list(EXPERIMENTS)
 
 
 @pytest.mark.parametrize("recipe", ["digits-resnet8-uiat", "cifar10-wrn-34-10-mart", "digits-resnet8-natural"])
-def test_its_words_are_those_of_the_full_help(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
-    short = words(call(capsys, "train", recipe, "--help").out)
-    full = words(call(capsys, "train", recipe, "--help-all").out)
-    full += words(call(capsys, "train", "--resume", "run", "--help").out)
+def test_its_texts_are_those_of_the_full_help(recipe: str, capsys: pytest.CaptureFixture[str]) -> None:
+    short = plain(call(capsys, "train", recipe, "--help").out)
+    full = plain(call(capsys, "train", recipe, "--help-all").out)
+    full += plain(call(capsys, "train", "--resume", "run", "--help").out)
     flags = {flag.name: flag for flag in flags_of(Command(recipes.get_recipe(recipe), NewRun()))}
     shown = [flags[name] for name in BRIEF if name in flags]
     assert len(shown) >= 10

@@ -1,4 +1,4 @@
-"""Names that others chose (classes, runs, settings) on the terminal, in CSV, in Markdown and in model cards."""
+"""Untrusted names (classes, runs, settings) on the terminal, in CSV, in Markdown and in model cards."""
 
 import csv
 import io
@@ -38,8 +38,8 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rng, y = np.random.default_rng(0), np.tile(np.arange(len(NAMES)), 8)
     arrays: dict[str, Any] = {"label": y, "classes": np.array(NAMES)}
     np.savez(folder / "x.npz", image=rng.integers(0, 256, (len(y), 8, 8, 1), np.uint8), **arrays)
-    words = ["--data", str(folder / "x.npz"), "--model", "resnet8", *SMALL, "--out", str(folder / "run")]
-    assert main(["train", *words]) == 0
+    args = ["--data", str(folder / "x.npz"), "--model", "resnet8", *SMALL, "--out", str(folder / "run")]
+    assert main(["train", *args]) == 0
     return folder
 
 
@@ -51,21 +51,21 @@ def here(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path
     return tmp_path
 
 
-def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+def shown(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     """Return what a command prints on stdout, without any control character."""
-    found = call(capsys, *words)
+    found = call(capsys, *args)
     assert found.code == 0, found.err
     assert not RAW.search(found.out + found.err)
     return found.out
 
 
 def test_the_terminal(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in (
+    for args in (
         ("data", "info", "x.npz"),
         ("evaluate", "run", "--attacks", "natural", "--per-class"),
         ("inverse", "run", "--passes", "1"),
     ):
-        out = shown(capsys, *words)
+        out = shown(capsys, *args)
         assert r"\x1b[31mred\x1b]0;title\x07" in out
         assert r"back\rover\x9b2J\u202e" in out
         (width,) = {len(line) for line in out.splitlines() if "title" in line or "over" in line}
@@ -156,7 +156,7 @@ def test_escapes(escape: Any, text: object, expected: object) -> None:
 
 
 def test_one_console_prints_everything() -> None:
-    """The one that escapes: no other module of the package makes a console of rich."""
+    """Only the console that escapes: no other module creates a rich console."""
     source = Path(main.__code__.co_filename).parents[1]
     others = [path.name for path in source.rglob("*.py") if re.search(r"import .*\bConsole\b", path.read_text())]
     assert others == ["progress.py"]

@@ -1,4 +1,4 @@
-"""Methods of one's own: named with `--import`, kept in the run, installed, or not known at all."""
+"""Custom methods: named with `--import`, recorded in the run, installed as a package, or unknown."""
 
 import json
 import shutil
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.calls import call, refused
+from tests.support.calls import call, missing_facts, refused
 from tests.support.runs import tiny
 from uiat import methods, recipes
 from uiat.config import Config, UnknownMethod, Validation, encode, from_json, to_json
@@ -41,7 +41,7 @@ TRAIN = ["train", "digits-resnet8-gentle", *TINY]
 
 @pytest.fixture(autouse=True)
 def forget(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
-    """Work in an empty folder; return what makes the process forget all that was imported, as a new one would."""
+    """Change to an empty folder; return a function that undoes all imports, as in a new process."""
     registries: list[dict[str, Any]] = [methods.METHODS, methods.DESCRIPTIONS, recipes.RECIPES]
     before, modules, places = [dict(registry) for registry in registries], set(sys.modules), list(sys.path)
 
@@ -66,14 +66,14 @@ def test_a_file_or_a_module_is_known_before_anything_is_parsed(
     (tmp_path / "own").mkdir()
     shutil.copy("gentle.py", tmp_path / "own" / "parts.py")
     names = ("gentle.py", "gentle", str(tmp_path / "gentle.py"), "own/parts.py", "own.parts")
-    for words in [["--import", name] for name in names] + [["--import=gentle.py"]]:
+    for args in [["--import", name] for name in names] + [["--import=gentle.py"]]:
         assert "gentle" not in METHODS
-        assert "two short steps" in call(capsys, "list", "methods", *words).out
-        assert "two short steps" in call(capsys, *words, "list", "methods").out
+        assert "two short steps" in call(capsys, "list", "methods", *args).out
+        assert "two short steps" in call(capsys, *args, "list", "methods").out
         forget()
 
 
-def test_a_run_without_imports_is_as_it_was(tmp_path: Path) -> None:
+def test_a_run_without_imports_is_unchanged(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", tiny("sat"))
     assert json.loads(run.config.read_text()) == {**to_json(tiny("sat")), "run_id": run.read_id()}
     assert run.read_imports() == ()
@@ -92,13 +92,13 @@ def test_a_run_is_measured_without_and_trained_with_its_import(
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     run = str(tmp_path / "run")
-    for words in (
+    for args in (
         ["evaluate", run, "--n", "5", "--attacks", "fgsm"],
         ["curves", run, "--n", "6", "--grid", "0", "0.1", "--attack", "fgsm"],
         ["inverse", run, "--n", "5", "--passes", "1", "--z-images", "20"],
         ["export", run],
     ):
-        found = call(capsys, *words)
+        found = call(capsys, *args)
         assert found.code == 0, found.err
         assert "importing" not in found.err
     assert "gentle" not in METHODS
@@ -106,9 +106,9 @@ def test_a_run_is_measured_without_and_trained_with_its_import(
     assert (evaluation["eps"], evaluation["norm"]) == (saved["method"]["attack"]["eps"], "l2")
     assert json.loads((tmp_path / "run/export/card.json").read_text())["method"] == saved["method"]
     assert "trained with Gentle" in (tmp_path / "run/export/README.md").read_text()
-    sentence = refused(capsys, "train", "--resume", run)
-    assert f"'gentle.py' in '{tmp_path}'" in sentence
-    assert "--import gentle.py" in sentence
+    message = refused(capsys, "train", "--resume", run)
+    assert f"'gentle.py' in '{tmp_path}'" in message
+    assert "--import gentle.py" in message
     assert "gentle" not in METHODS
     assert call(capsys, "train", "--resume", run, "--import", "../gentle.py").code == 0
 
@@ -121,8 +121,8 @@ def test_a_run_whose_file_moved_takes_another(
     Path("gentle.py").rename("kind.py")
     assert call(capsys, "train", "--resume", "run", "--import", "kind.py").code == 0
     assert [each.name for each in RunFolder("run").read_imports()] == ["kind.py"]
-    words = ("--import", "kind.py", "--on-nonfinite", "skip")
-    assert call(capsys, "train", "--resume", "run", *words).code == 0
+    args = ("--import", "kind.py", "--on-nonfinite", "skip")
+    assert call(capsys, "train", "--resume", "run", *args).code == 0
     assert [each.name for each in RunFolder("run").read_imports()] == ["kind.py"]
 
 
@@ -132,36 +132,36 @@ def test_a_run_that_names_no_import(forget: Callable[[], None], capsys: pytest.C
     del saved["imports"]
     Path("run/config.json").write_text(json.dumps(saved))
     forget()
-    for words in (["train", "--resume", "run"], ["bench", "--methods", "run"]):
-        assert "the method 'Gentle' of run is not known here: name the module" in refused(capsys, *words)
+    for args in (["train", "--resume", "run"], ["bench", "--methods", "run"]):
+        assert missing_facts(refused(capsys, *args), "Gentle run module") == []
 
 
 @pytest.mark.parametrize("imports", [3, ["gentle.py"], [{"name": "a"}], [{"name": 1, "folder": 2}], {"name": "a"}])
-def test_imports_that_are_none(imports: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_imports(imports: object, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = RunFolder.create(tmp_path / "run", tiny("sat"))
     run.config.write_text(json.dumps({**to_json(tiny("sat")), "imports": imports}))
-    assert "are not a list of names and folders" in refused(capsys, "train", "--resume", "run")
+    assert missing_facts(refused(capsys, "train", "--resume", "run"), "imports list") == []
 
 
 @pytest.mark.parametrize(
-    ("words", "text", "sentence"),
+    ("args", "text", "facts"),
     [
-        (["--import"], "", "--import names nothing"),
-        (["--import", "nowhere.py"], "", "nowhere.py for --import nowhere.py: give the path"),
-        (["--import", "nowhere"], "", "cannot import 'nowhere' for --import nowhere (No module named 'nowhere')"),
-        (["--import", "mine.py"], "1 / 0", "cannot import 'mine' for --import mine.py (ZeroDivisionError"),
-        (["--import", "mine.py"], "x = (", "cannot import 'mine' for --import mine.py (SyntaxError"),
-        (["--import", "mine.py"], "raise SystemExit(0)", 'only under `if __name__ == "__main__":`'),
-        (["--import", "json.py"], "", "has the name of another module: rename the file"),
+        (["--import"], "", "--import"),
+        (["--import", "nowhere.py"], "", "'--import nowhere.py' path"),
+        (["--import", "nowhere"], "", "'--import nowhere' 'No module'"),
+        (["--import", "mine.py"], "1 / 0", "'--import mine.py' ZeroDivisionError"),
+        (["--import", "mine.py"], "x = (", "'--import mine.py' SyntaxError"),
+        (["--import", "mine.py"], "raise SystemExit(0)", "__name__ __main__"),
+        (["--import", "json.py"], "", "json.py rename"),
     ],
 )
-def test_an_import_that_fails(words: list[str], text: str, sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_import_that_fails(args: list[str], text: str, facts: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("mine.py").write_text(text)
     Path("json.py").write_text(text)
-    assert sentence in refused(capsys, "list", *words)
+    assert missing_facts(refused(capsys, "list", *args), facts) == []
 
 
-def test_an_unknown_method_is_kept_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_method_is_kept_unchanged(capsys: pytest.CaptureFixture[str]) -> None:
     saved = to_json(tiny("uiat"))
     saved["method"] |= {"kind": "Mine", "attack": {**saved["method"]["attack"], "kind": "Climb", "eps": 0.5}}
     config = from_json(saved)
@@ -189,8 +189,8 @@ def test_bench_takes_a_method_by_name_and_from_a_run(
     shared += ["--no-references", "--no-memory", "--json", "b.json", "--methods"]
     assert "--import gentle.py" in refused(capsys, *shared, "run")
     assert "gentle" not in METHODS
-    for words, name, steps in ((["run"], "run", 3), (["gentle"], "gentle", 2)):
-        found = call(capsys, *shared, *words, "--import", "gentle")
+    for args, name, steps in ((["run"], "run", 3), (["gentle"], "gentle", 2)):
+        found = call(capsys, *shared, *args, "--import", "gentle")
         assert found.code == 0, found.err
         assert name in found.out
         (line,) = json.loads(Path("b.json").read_text())["lines"]
@@ -200,7 +200,7 @@ def test_bench_takes_a_method_by_name_and_from_a_run(
 
 
 def install(folder: Path, package: str, module: str) -> None:
-    """Make what an installer leaves behind: a folder with the package's name, version and entry points."""
+    """Write what an installer writes: a folder with the package's name, version and entry points."""
     info = folder / f"{package}-1.0.dist-info"
     info.mkdir(parents=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
@@ -220,7 +220,7 @@ def test_an_installed_package_is_known(
     assert call(capsys, "train", "--resume", "run").code == 0
 
 
-def test_an_installed_package_that_fails_is_left_out(
+def test_an_installed_package_that_fails_is_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     install(tmp_path / "site", "broken", "is_broken")

@@ -49,7 +49,7 @@ def test_an_error_of_a_worker_is_raised(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_an_error_that_a_worker_could_not_write(tmp_path: Path) -> None:
-    """A full disk leaves an empty file: the run can be resumed, and is not taken for one that never started."""
+    """A full disk leaves an empty file: the run can be resumed, and does not count as one that never started."""
     (tmp_path / "stop.refused").touch()
     with pytest.raises(Resumable, match="worker"):
         raise_refusal(tmp_path / "stop")
@@ -72,7 +72,7 @@ def full(*_: object, **__: object) -> None:
 def test_a_worker_of_reproduce_prints_its_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """No launcher reads a file of it: its output is in its log."""
+    """No launcher reads an error file: the output is in the log."""
     monkeypatch.setenv("UIAT_STOP_FILE", str(tmp_path / "stop"))
     monkeypatch.delenv("LOCAL_RANK", raising=False)
     assert refuse(UserError("no such thing: mend it.")) == 2

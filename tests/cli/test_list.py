@@ -24,7 +24,7 @@ GROUPS = {
 
 @pytest.mark.parametrize("kind", [kind for kind in GROUPS if kind != "recipes"])
 def test_a_group(kind: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "40")  # a line stays a line however narrow the screen
+    monkeypatch.setenv("COLUMNS", "40")  # one line each, however narrow the screen
     found = call(capsys, "list", kind)
     assert found.code == 0
     title, *lines = found.out.splitlines()

@@ -15,16 +15,16 @@ from uiat.cli import COMMANDS
 
 
 def test_usage_names_every_command(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ([], ["--help"], ["-h"]):
-        found = call(capsys, *words)
+    for args in ([], ["--help"], ["-h"]):
+        found = call(capsys, *args)
         assert found.code == 0
         for name, (_, line) in COMMANDS.items():
             assert f"  {name:<10} {line}" in found.out.splitlines()
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ("--version", "version"):
-        assert call(capsys, words).out == f"{uiat.__version__}\n"
+    for args in ("--version", "version"):
+        assert call(capsys, args).out == f"{uiat.__version__}\n"
 
 
 @pytest.mark.parametrize(("typed", "meant"), [("trian", "train"), ("eval", "evaluate"), ("lst", "list")])
@@ -73,7 +73,7 @@ pathlib.Path(os.environ["READY"]).touch()
 try:
     time.sleep(60)
 except BaseException:
-    pass  # as libraries do that are half imported
+    pass  # as partially imported libraries do
 raise RuntimeError("no torch")
 """
 

@@ -1,4 +1,4 @@
-"""Code that only a run names: never imported or called, until a person names it."""
+"""Code that only a run names is never imported or called, unless the user names it."""
 
 import json
 import os
@@ -65,7 +65,7 @@ NEEDED = {
 
 @pytest.fixture
 def hostile(run_copy: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunFolder:
-    """Return a run; its folder and the current one hold a module which tells that it was imported or called."""
+    """Return a run; its folder and the current one hold a module that records whether it was imported or called."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.setenv("UIAT_DATA", str(tmp_path / "store"))
@@ -77,7 +77,7 @@ def hostile(run_copy: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def name_code(run: RunFolder, part: str) -> None:
-    """Write into the files of a run that its data, its network, its imports or its log is the module."""
+    """Name the module as data, network, import or log in the files of a run."""
     config: dict[str, Any] = read_json(run.config)
     if part in ("data", "places"):
         config["data"]["name"] = "canary:load" if part == "data" else "gone.npz"
@@ -94,7 +94,7 @@ def name_code(run: RunFolder, part: str) -> None:
 
 
 def bring_checkpoint(run: RunFolder) -> None:
-    """Remove what a finished run says of its provenance from its checkpoints, as if an earlier version had made it."""
+    """Remove the provenance of a finished run from its checkpoints, as if an earlier version had made it."""
     for path in (run.checkpoint, run.previous):
         if path.exists():
             content = torch.load(path, weights_only=True)
@@ -124,7 +124,7 @@ def test_code_that_only_a_run_names(
     assert "Traceback" not in found.err
     assert not os.path.exists("imported")
     assert "canary" not in sys.modules
-    if part == "log":  # not a field: what --log names is never kept
+    if part == "log":  # not a field: what --log names is not saved
         assert "'log'" in found.err
         return
     if needs:
@@ -138,7 +138,7 @@ def test_code_that_only_a_run_names(
 
 
 def test_another_network_than_the_runs_is_not_resumed(hostile: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    """What is named for a resume, or an export, has to be what the run names."""
+    """The network named for a resume or an export must be the one that the run names."""
     for command in ("train", "export"):
         found = use(capsys, command, hostile, FLAGS["model"])
         assert found.code == 2
@@ -150,16 +150,16 @@ def test_a_curve_against_a_run_with_another_network(
     hostile: RunFolder, finished_run: RunFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     name_code(hostile, "model")
-    words = [word.replace("RUN", str(finished_run.path)) for word in COMMANDS["curves"]]
-    words += ["--against", str(hostile.path), "--out", "curves"]
-    found = call(capsys, *words)
+    args = [word.replace("RUN", str(finished_run.path)) for word in COMMANDS["curves"]]
+    args += ["--against", str(hostile.path), "--out", "curves"]
+    found = call(capsys, *args)
     assert found.code == 2
     assert "--against-model canary:build" in found.err
     assert not os.path.exists("imported")
-    assert call(capsys, *words, "--against-model", "canary:build").code == 0
+    assert call(capsys, *args, "--against-model", "canary:build").code == 0
 
 
-def test_workers_are_told_what_a_person_named(hostile: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_get_the_flags_that_name_code(hostile: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """`--processes` starts `uiat train --resume` with the flags that name the code, of a new run and of an old one."""
     given: list[list[str]] = []
 
@@ -169,9 +169,9 @@ def test_workers_are_told_what_a_person_named(hostile: RunFolder, monkeypatch: p
 
     monkeypatch.setattr("uiat.cli.train.launch", launch)
     monkeypatch.setattr("uiat.cli.train.cores", lambda: 2)
-    words = [*FLAGS["data"], *FLAGS["model"], *FLAGS["imports"], "--processes", "2", "--device", "cpu"]
-    assert uiat.cli.main(["train", *words, "--out", "new"]) == 0
-    assert uiat.cli.main(["train", "--resume", "new", *words]) == 0
+    args = [*FLAGS["data"], *FLAGS["model"], *FLAGS["imports"], "--processes", "2", "--device", "cpu"]
+    assert uiat.cli.main(["train", *args, "--out", "new"]) == 0
+    assert uiat.cli.main(["train", "--resume", "new", *args]) == 0
     for flags in given:
         for part in ("data", "model", "imports"):
             place = flags.index(FLAGS[part][0])

@@ -1,4 +1,4 @@
-"""Every long command ends with the one to give next, which can be copied as it stands."""
+"""Every long command ends with the next command, which can be copied."""
 
 import shlex
 from dataclasses import replace
@@ -24,7 +24,7 @@ QUICK = {
 
 
 def following(found: Call) -> list[str]:
-    """Return the words of the command that another one ends with."""
+    """Return the arguments of the command that another one suggests."""
     assert found.code == 0, found.err
     assert found.out.count("; next: ") == 1
     line = found.out.splitlines()[-1]
@@ -37,17 +37,17 @@ def test_one_leads_to_the_next(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    words = ["train", "digits-resnet8-natural", "--out", "ein 'Lauf", "--dry-run"]
+    args = ["train", "digits-resnet8-natural", "--out", "ein 'Lauf", "--dry-run"]
     made = []
     for _ in range(7):
-        made.append(words[0])
-        words = following(call(capsys, *words, *QUICK[words[0]]))
-        if words[0] == "train":  # the dry run's: its own words, and the rest of TINY with them
-            assert words == ["train", "digits-resnet8-natural", "--out", "ein 'Lauf", *TINY]
+        made.append(args[0])
+        args = following(call(capsys, *args, *QUICK[args[0]]))
+        if args[0] == "train":  # the dry run's: its own arguments, and the rest of TINY
+            assert args == ["train", "digits-resnet8-natural", "--out", "ein 'Lauf", *TINY]
             assert list(tmp_path.iterdir()) == []
-            words = words[:4]
+            args = args[:4]
     assert made == ["train", "train", "evaluate", "curves", "inverse", "report", "export"]
-    assert words == ["report", "ein 'Lauf"]
+    assert args == ["report", "ein 'Lauf"]
 
 
 def test_a_weights_file_takes_its_flags_along(
@@ -55,11 +55,11 @@ def test_a_weights_file_takes_its_flags_along(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     own = ["--model", "resnet8", "--data", "digits"]
-    words = [str(run_copy.weights()), *own]
-    for command, after in (("evaluate", ["curves", *words]), ("curves", ["inverse", *words])):
-        assert following(call(capsys, command, *words, "--model.width", "4", *QUICK[command])) == after
-    after = following(call(capsys, "inverse", *words, "--model.width", "4", *QUICK["inverse"]))
-    assert after == ["evaluate", *words, "--attacks", "natural", "autoattack"]
+    args = [str(run_copy.weights()), *own]
+    for command, after in (("evaluate", ["curves", *args]), ("curves", ["inverse", *args])):
+        assert following(call(capsys, command, *args, "--model.width", "4", *QUICK[command])) == after
+    after = following(call(capsys, "inverse", *args, "--model.width", "4", *QUICK["inverse"]))
+    assert after == ["evaluate", *args, "--attacks", "natural", "autoattack"]
 
 
 def test_runs_side_by_side(run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ def few_bytes_of_numpy() -> None:
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with links to themselves, and a folder that lies in itself."""
+    """A folder with circular links."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
     Path("loop").symlink_to("loop")
@@ -41,7 +41,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("words", "environment", "facts"),
+    ("args", "environment", "facts"),
     [
         ((*TRAIN, "--device", "meta"), {}, ["'meta'", "--device cpu"]),
         ((*BENCH, "--device", "meta"), {}, ["'meta'", "--device cpu"]),
@@ -67,7 +67,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_one_message(
-    words: tuple[str, ...],
+    args: tuple[str, ...],
     environment: dict[str, str],
     facts: list[str],
     here: Path,
@@ -76,12 +76,12 @@ def test_one_message(
 ) -> None:
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    found = call(capsys, *words)
+    found = call(capsys, *args)
     assert found.code == 2
     assert "Traceback" not in found.err
-    sentence = found.err.splitlines()[-1]
-    assert sentence.startswith("uiat: ")
-    assert all(fact in sentence for fact in facts), sentence
+    message = found.err.splitlines()[-1]
+    assert message.startswith("uiat: ")
+    assert all(fact in message for fact in facts), message
     assert not (here / "run").exists()
 
 
@@ -152,9 +152,9 @@ def test_folders_within_folders(tmp_path: Path) -> None:
         os.chdir(before)
 
 
-def uiat(*words: str, stdout: int, **environment: str) -> "subprocess.CompletedProcess[str]":
+def uiat(*args: str, stdout: int, **environment: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
-        [sys.executable, "-m", "uiat", *words],
+        [sys.executable, "-m", "uiat", *args],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         stdout=stdout,
         stderr=subprocess.PIPE,
@@ -164,10 +164,10 @@ def uiat(*words: str, stdout: int, **environment: str) -> "subprocess.CompletedP
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-@pytest.mark.parametrize("words", [("--help",), ("list",), ("completion", "bash"), (*TRAIN, "--dry-run")])
-def test_a_full_disk_behind_stdout(words: tuple[str, ...]) -> None:
+@pytest.mark.parametrize("args", [("--help",), ("list",), ("completion", "bash"), (*TRAIN, "--dry-run")])
+def test_a_full_disk_behind_stdout(args: tuple[str, ...]) -> None:
     with open("/dev/full", "w") as full:
-        done = uiat(*words, stdout=full.fileno())
+        done = uiat(*args, stdout=full.fileno())
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].startswith("uiat: cannot write ")
     assert "No space left on device" in done.stderr
@@ -175,12 +175,12 @@ def test_a_full_disk_behind_stdout(words: tuple[str, ...]) -> None:
     assert "Exception ignored" not in done.stderr
 
 
-@pytest.mark.parametrize("words", [("list",), ("--help",)])
-def test_a_reader_that_has_gone(words: tuple[str, ...]) -> None:
-    """As in `uiat list | head -1`, whatever the timing: nobody reads from the beginning."""
+@pytest.mark.parametrize("args", [("list",), ("--help",)])
+def test_a_reader_that_has_gone(args: tuple[str, ...]) -> None:
+    """As in `uiat list | head -1`, but deterministic: nothing is ever read."""
     reading, writing = os.pipe()
     os.close(reading)
-    done = uiat(*words, stdout=writing)
+    done = uiat(*args, stdout=writing)
     os.close(writing)
     assert (done.returncode, done.stderr) == (0, "")
 

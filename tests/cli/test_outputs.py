@@ -1,4 +1,4 @@
-"""Paths that a user names for output: links are followed, devices and FIFOs stay what they are."""
+"""Output paths: links are followed, devices and FIFOs are not replaced."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def here(finished_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def full_device(folder: Path) -> Path:
-    """Make a device like /dev/full: a faulty program that runs as root would replace the real one."""
+    """Create a device like /dev/full, since a faulty program that runs as root would replace the real one."""
     try:
         os.mknod(folder / "full", 0o666 | stat.S_IFCHR, os.makedev(1, 7))
         (folder / "full").open("w").close()
@@ -55,54 +55,54 @@ def full_device(folder: Path) -> Path:
     return folder / "full"
 
 
-@pytest.mark.parametrize("words", TEXT.values(), ids=TEXT)
-def test_text_through_a_link(words: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("args", TEXT.values(), ids=TEXT)
+def test_text_through_a_link(args: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (here / "store").mkdir()
     for target, text in {"old": "old", "new": None}.items():  # a link to a file, and one to none
         if text is not None:
             Path("store", target).write_text(text)
         Path("link").unlink(missing_ok=True)
         Path("link").symlink_to(f"store/{target}")
-        assert call(capsys, *words, "link").code == 0
+        assert call(capsys, *args, "link").code == 0
         assert os.readlink("link") == f"store/{target}"
         assert Path("store", target).stat().st_size > 100
     assert sorted(os.listdir("store")) == ["new", "old"]
 
 
-@pytest.mark.parametrize("words", TEXT.values(), ids=TEXT)
-def test_text_into_a_fifo(words: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("args", TEXT.values(), ids=TEXT)
+def test_text_into_a_fifo(args: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("fifo")
     read: list[str] = []
     reader = threading.Thread(target=lambda: read.append(Path("fifo").read_text()), daemon=True)
     reader.start()
-    assert call(capsys, *words, "fifo").code == 0
+    assert call(capsys, *args, "fifo").code == 0
     reader.join(60)
     assert Path("fifo").is_fifo()
     assert len(read[0]) > 100
 
 
-@pytest.mark.parametrize("words", TEXT.values(), ids=TEXT)
-def test_text_into_a_full_device(words: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("args", TEXT.values(), ids=TEXT)
+def test_text_into_a_full_device(args: tuple[str, ...], here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     device = full_device(here)
-    found = call(capsys, *words, str(device))
+    found = call(capsys, *args, str(device))
     assert found.code == 2
     assert f"cannot write {device}" in found.err
     assert device.is_char_device()
 
 
 KINDS = ("socket", "loop", "folder", "device", "fifo")
-REFUSED = {f"{name}-{kind}": (words, kind) for name, words in TEXT.items() for kind in KINDS[:3]}
+REFUSED = {f"{name}-{kind}": (args, kind) for name, args in TEXT.items() for kind in KINDS[:3]}
 REFUSED |= {
-    f"{name}-{kind}": (words, kind)
-    for name, words in BINARY.items()
+    f"{name}-{kind}": (args, kind)
+    for name, args in BINARY.items()
     for kind in KINDS
     if kind != "folder" or not name.endswith("--out")
 }
 
 
-@pytest.mark.parametrize(("words", "kind"), REFUSED.values(), ids=REFUSED)
+@pytest.mark.parametrize(("command", "kind"), REFUSED.values(), ids=REFUSED)
 def test_refused_before_any_work(
-    words: tuple[str, ...], kind: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: tuple[str, ...], kind: str, here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work(*args: object, **options: object) -> None:
         raise AssertionError("the work has begun")
@@ -123,7 +123,7 @@ def test_refused_before_any_work(
     else:
         place.symlink_to(place.name)
     before = place.lstat()
-    assert place.name in stopped(capsys, *words, place.name)
+    assert place.name in stopped(capsys, *command, place.name)
     assert (place.lstat().st_ino, place.lstat().st_mode) == (before.st_ino, before.st_mode)
 
 
@@ -134,12 +134,12 @@ def test_no_link_of_a_run_is_followed(here: Path, capsys: pytest.CaptureFixture[
     assert Path("mine").read_text() == "mine"
 
 
-@pytest.mark.parametrize("words", [TEXT["data info --json"], BINARY["bench --figure"], BINARY["curves --out"]])
+@pytest.mark.parametrize("args", [TEXT["data info --json"], BINARY["bench --figure"], BINARY["curves --out"]])
 @pytest.mark.parametrize("depth", ["", "deep/er"])
 def test_no_link_of_a_run_is_on_the_way(
-    words: tuple[str, ...], depth: str, here: Path, capsys: pytest.CaptureFixture[str]
+    args: tuple[str, ...], depth: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`run/link/x.png` with a link to a folder of somebody's choice; a link to the run's folder may be on the way."""
+    """`run/link/x.png`, where `link` leads to another folder; a link to the run's folder itself is allowed."""
     shutil.copytree("run", "other")
     Path("mine", "deep").mkdir(parents=True)
     Path("other", depth).mkdir(parents=True, exist_ok=True)
@@ -147,7 +147,7 @@ def test_no_link_of_a_run_is_on_the_way(
     Path("to_other").symlink_to("other")
     for run in ("other", "to_other"):
         place = Path(run, depth, "link")
-        assert f"{place} is a link" in stopped(capsys, *words, str(place / "deep" / "x.png"))
+        assert f"{place} is a link" in stopped(capsys, *args, str(place / "deep" / "x.png"))
     assert sorted(path.name for path in Path("mine").rglob("*")) == ["deep"]
     assert call(capsys, *INFO, "--json", "to_other/x.json").code == 0
 
@@ -161,7 +161,7 @@ def test_files_of_a_run_replace_no_device(here: Path) -> None:
 
 @pytest.mark.parametrize("to_file", [False, True], ids=["pipe", "file"])
 def test_json_on_stdout(to_file: bool, here: Path) -> None:
-    """It comes before the table, whether stdout is a pipe or a file, whose other lines stay."""
+    """It precedes the table, on a pipe or in a file; other lines of the file stay."""
     command = [sys.executable, "-m", "uiat", *INFO, "--json", "/dev/stdout"]
     with Path("out").open("w+") as file:
         child = subprocess.run(command, stdout=file if to_file else subprocess.PIPE, text=True, check=True, timeout=300)

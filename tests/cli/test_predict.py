@@ -1,4 +1,4 @@
-"""`uiat predict`: the pixels of training, the predictions of the network, and adversarial examples of them."""
+"""`uiat predict`: the pixels of training, the network's predictions, and adversarial examples."""
 
 import json
 import re
@@ -30,7 +30,7 @@ NET = ResNet(blocks=(1, 1), width=4)
 
 
 def photos_run(path: Path, shape: tuple[int, ...] = SHAPE, classes: tuple[str, ...] = CLASSES) -> RunFolder:
-    """Return a run on photos, which are not there; its network has random weights, balanced for photos in colour."""
+    """Return a run on photos that do not exist; its network has random weights, balanced for colour photos."""
     facts = {"name": "./gone", "classes": list(classes), "shape": list(shape), "train": 20, "validation": 3, "test": 6}
     run, _ = make_run(path, NET, DataSpec(len(classes), 20, shape), data=facts)
     if shape == SHAPE:
@@ -40,7 +40,7 @@ def photos_run(path: Path, shape: tuple[int, ...] = SHAPE, classes: tuple[str, .
 
 
 def balance(run: RunFolder, weights: Weights) -> None:
-    """Shift the logits so that their means on photos are equal, since random weights see one class everywhere."""
+    """Shift the logits so that their means on photos are equal, since random weights predict one class everywhere."""
     pictures = [picture(label, k, (SHAPE[2], SHAPE[1])) for label in range(3) for k in range(5)]
     x = torch.from_numpy(np.stack([np.asarray(one) for one in pictures])).permute(0, 3, 1, 2)
     tensors = load_file(run.weights(weights))
@@ -60,9 +60,9 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def predicted(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+def predicted(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
     """Return the JSON of a command that succeeds."""
-    found = call(capsys, "predict", *words, "--json", "-")
+    found = call(capsys, "predict", *args, "--json", "-")
     assert found.code == 0, found.err
     card: dict[str, Any] = json.loads(found.out)
     return card
@@ -75,7 +75,7 @@ def probabilities(card: dict[str, Any]) -> Tensor:
 
 
 def vary(folder: Path) -> None:
-    """Add pictures of kinds that have to be converted: turned by EXIF, transparent, of a palette, grey, 16 bits."""
+    """Add pictures that must be converted: rotated by EXIF, transparent, with a palette, grey, 16 bits."""
     at = folder / CLASSES[0]
     exif = Image.Exif()
     exif[0x0112] = 6
@@ -94,7 +94,7 @@ def vary(folder: Path) -> None:
 @pytest.mark.parametrize("size", [(24, 32), (60, 40)])
 @pytest.mark.parametrize("grey", [False, True])
 def test_a_file_of_the_training_folder_gets_the_same_pixels(size: tuple[int, int], grey: bool, tmp_path: Path) -> None:
-    """Also where a picture is converted; the network is watched, which sees the pixels."""
+    """Also where a picture is converted; a hook records the network's input."""
     folder, store = fill(tmp_path / "photos", dict.fromkeys(CLASSES, 5)), tmp_path / "store"
     vary(folder)
     if grey:
@@ -121,7 +121,7 @@ def test_a_file_of_the_training_folder_gets_the_same_pixels(size: tuple[int, int
 
 
 def test_runs_exports_and_weights_agree(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the network in Python, too; neither needs the data of the run."""
+    """Also with the network in Python; none of them reads the data of the run."""
     run = predicted(capsys, "run", "photos", "--top", "9")
     files = [Path(entry["file"]) for entry in run["images"]]
     assert files == sorted(Path("photos").rglob("*.*"))
@@ -134,7 +134,7 @@ def test_runs_exports_and_weights_agree(here: Path, capsys: pytest.CaptureFixtur
     with torch.no_grad():
         expected = model(to_unit(x)).double().softmax(dim=1)
     torch.testing.assert_close(probabilities(run), expected, rtol=1e-5, atol=1e-6)
-    assert len({entry["predictions"][0]["class"] for entry in run["images"]}) > 1  # so that the test can tell
+    assert len({entry["predictions"][0]["class"] for entry in run["images"]}) > 1
     assert run["preprocessing"]["size"] == [24, 32]
     assert run["classes"] == list(CLASSES)
     assert call(capsys, "export", "run", "--out", "export").code == 0
@@ -195,9 +195,9 @@ def test_adversarial_examples_are_those_of_an_evaluation(
 
 
 def test_the_line_about_an_adversarial_example(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("run", "photos/red/001.png", "--radius", "229.5/255")
-    (entry,) = predicted(capsys, *words)["images"]
-    line = call(capsys, "predict", *words).out
+    args = ("run", "photos/red/001.png", "--radius", "229.5/255")
+    (entry,) = predicted(capsys, *args)["images"]
+    line = call(capsys, "predict", *args).out
     turned = entry["adversarial"]
     assert line.endswith(f"; adversarial example within 0.9: yes, {turned['class']} {turned['probability']:.2%}\n")
     none = call(capsys, "predict", "run", "photos/red/001.png", "--radius", "0.01/255").out

@@ -1,4 +1,4 @@
-"""Results go to stdout, progress and notes to stderr, and no file gets the control characters of a bar."""
+"""Results go to stdout, progress and notes to stderr, and no control characters into files."""
 
 import io
 import os
@@ -31,17 +31,17 @@ def test_training(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_enough_steps_are_no_note(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["digits-resnet8-natural", *TINY, "--train.epochs", "8", "--out", str(tmp_path / "run")]
-    assert call(capsys, "train", *words).err == ""
+    args = ["digits-resnet8-natural", *TINY, "--train.epochs", "8", "--out", str(tmp_path / "run")]
+    assert call(capsys, "train", *args).err == ""
 
 
 def test_a_log_file_beside_a_terminal(tmp_path: Path) -> None:
     """stderr is a terminal and gets the bar; stdout is a file and gets the lines."""
     ours, theirs = pty.openpty()
-    words = [sys.executable, "-m", "uiat", "train", "digits-resnet8-natural", *TINY, "--out", str(tmp_path / "run")]
+    args = [sys.executable, "-m", "uiat", "train", "digits-resnet8-natural", *TINY, "--out", str(tmp_path / "run")]
     settings = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "120"}
     with (tmp_path / "log").open("w") as log:
-        child = subprocess.Popen(words, cwd=ROOT, env=settings, stdout=log, stderr=theirs)
+        child = subprocess.Popen(args, cwd=ROOT, env=settings, stdout=log, stderr=theirs)
         os.close(theirs)
         screen = b""
         try:
@@ -103,7 +103,7 @@ def test_other_commands(run_copy: RunFolder, capsys: pytest.CaptureFixture[str])
     assert call(capsys, "data", "info", "digits").err == ""
 
 
-def test_a_terminal_that_was_closed_is_written_to_no_more() -> None:
+def test_nothing_is_written_to_a_closed_terminal() -> None:
     ours, theirs = pty.openpty()
     os.close(ours)
     with os.fdopen(theirs, "w") as terminal:

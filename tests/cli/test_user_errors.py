@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.support.calls import call, refused, refused_flag, stopped
+from tests.support.calls import call, missing_facts, refused, refused_flag, stopped
 from tests.support.data_files import fill
 from tests.support.processes import ROOT, finish, spawn
 from tests.support.runs import TINY
@@ -37,12 +37,6 @@ def here(finished_run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.rglob("*") if "data" not in path.parts)
-
-
-def missing_facts(message: str, facts: str) -> list[str]:
-    """Return the facts, separated as in a shell, that a message does not contain as whole words."""
-    words = shlex.split(facts)
-    return [word for word in words if not re.search(rf"(?<![\w.-]){re.escape(word)}(?!\w|\.\d)", message)]
 
 
 ERRORS = {
@@ -257,20 +251,20 @@ def test_damaged_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for name in (*(f"data_batch_{k}.bin" for k in range(1, 6)), "test_batch.bin"):
         (folder / name).write_bytes(b"broken")
     (folder / "batches.meta.txt").write_text("\n".join("abcdefghij"))
-    words = ["train", "--data", "cifar10", "--data.no-download", "--data-dir", str(here)]
-    assert "data_batch_1.bin" in refused(capsys, *words)
+    args = ["train", "--data", "cifar10", "--data.no-download", "--data-dir", str(here)]
+    assert "data_batch_1.bin" in refused(capsys, *args)
     assert not Path("runs").exists()
 
 
 def test_valid_custom_data(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save(here / "own.npz", image=np.random.default_rng(0).random((40, 8, 8)))
-    words = ["--data", str(path), "--model.width", "4", "--train.epochs", "1"]
-    assert call(capsys, "train", *words, "--train.batch-size", "16", "--out", "new").code == 0
+    args = ["--data", str(path), "--model.width", "4", "--train.epochs", "1"]
+    assert call(capsys, "train", *args, "--train.batch-size", "16", "--out", "new").code == 0
 
 
 def test_a_missing_helper(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", "digits-resnet8-hat", *TINY, "--method.helper", "no/where.safetensors", "--out", "new"]
-    assert "no/where.safetensors" in stopped(capsys, *words)
+    args = ["train", "digits-resnet8-hat", *TINY, "--method.helper", "no/where.safetensors", "--out", "new"]
+    assert "no/where.safetensors" in stopped(capsys, *args)
 
 
 def test_an_error_in_a_process(tmp_path: Path) -> None:
@@ -315,7 +309,7 @@ def test_metrics_that_are_not_records(here: Path, capsys: pytest.CaptureFixture[
 
 
 def test_missing_weights(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Every advice can be followed, and does not lead back to the same error."""
+    """Following the advice does not lead to the same error."""
     Path("run/best.safetensors").unlink()
     for command in ("evaluate", "export", "curves", "inverse"):
         facts = "best.safetensors run/last.safetensors '--weights last'"
@@ -353,10 +347,10 @@ sys.meta_path.insert(0, Blocked())
 """
 
 
-def run_without(names: set[str], tmp_path: Path, *words: str) -> tuple[int, str, str]:
+def run_without(names: set[str], tmp_path: Path, *args: str) -> tuple[int, str, str]:
     """Run a command in a process that cannot import some modules."""
     (tmp_path / "sitecustomize.py").write_text(BLOCK.format(names=names))
-    return finish(spawn("uiat", *words, PYTHONPATH=f"{tmp_path}:{ROOT / 'src'}"))
+    return finish(spawn("uiat", *args, PYTHONPATH=f"{tmp_path}:{ROOT / 'src'}"))
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_it_composes_with_every_method(name: str) -> None:
     counters = [
         [value for key, value in state.model.state_dict().items() if key.endswith("tracked")] for state in states
     ]
-    assert counters[0] == counters[1]  # BatchNorm's running statistics were moved as often as without it
+    assert counters[0] == counters[1]  # BatchNorm's running statistics were updated as often as without it
     weights = [list(state.model.parameters()) for state in states]
     assert all(torch.isfinite(w).all() for w in weights[0])
     assert any(not torch.equal(a, b) for a, b in zip(*weights, strict=True))
@@ -234,7 +234,7 @@ def test_a_network_without_a_trained_matrix() -> None:
         assert method.loss(view, Clock(1, 0, 4)).total.requires_grad
 
 
-def test_a_gamma_that_is_none() -> None:
+def test_an_invalid_gamma() -> None:
     model, method = network(), build(CONFIGS["sat"])
     x, y = samples()
     view = method.craft(model, Batch(x, y), Clock(1, 0, 4))

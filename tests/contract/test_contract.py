@@ -46,7 +46,7 @@ def test_finite_loss_with_gradient_on_every_parameter(name: str, clock: Clock, h
 
 @pytest.mark.parametrize("clock", CLOCKS)
 @pytest.mark.parametrize("name", METHODS)
-def test_leaves_the_model_as_it_was(name: str, clock: Clock) -> None:
+def test_leaves_the_model_unchanged(name: str, clock: Clock) -> None:
     """Mode and requires_grad of every part, also where the caller froze some on purpose; no gradient is left."""
     model, method = network(dtype=torch.float32), build(CONFIGS[name], torch.float32)
     frozen: Any = model.get_submodule("layer1.0.bn1")
@@ -63,7 +63,7 @@ def test_leaves_the_model_as_it_was(name: str, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_failing_model_is_left_as_it_was(name: str) -> None:
+def test_a_failing_model_is_left_unchanged(name: str) -> None:
     class Failing(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -111,7 +111,7 @@ def test_a_micro_batch_keeps_its_rows_of_the_draws(name: str) -> None:
 
 
 class Perceptron(nn.Module):
-    """A custom classifier of vectors, with no method but forward."""
+    """A custom classifier of vectors, with only a forward method."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -185,7 +185,7 @@ def test_a_helper_is_a_submodule_that_is_not_saved() -> None:
 
 @pytest.mark.parametrize("name", METHODS)
 def test_an_input_that_requires_a_gradient_changes_nothing(name: str) -> None:
-    """As where the input is itself computed, or watched: it gets no gradient, and no graph of it is kept."""
+    """The input gets no gradient, and no graph of it is kept."""
     losses = []
     for flag in (False, True):
         model, method, given = network(dtype=torch.float32), build(CONFIGS[name], torch.float32), batch()
@@ -282,8 +282,8 @@ def test_micro_batches_have_the_adversarial_examples_of_the_batch(name: str) -> 
         torch.testing.assert_close(joined, whole, rtol=0, atol=1e-10)
 
 
-def test_terms_without_a_prediction_on_x_adv_leave_its_logits_out() -> None:
-    """A custom method; f(x̂) is not computed for the sake of the log."""
+def test_terms_without_a_prediction_on_x_adv_omit_its_logits() -> None:
+    """In a custom method; f(x̂) is not computed only for logging."""
     method = Method(DATA, attack=CONFIGS["sat"].attack, terms=[Weighted("ce", CleanCrossEntropy())])
     model = network(dtype=torch.float32)
     loss = method(model, batch(), CLOCKS[0])

@@ -29,12 +29,12 @@ Mistake = Callable[[pytest.MonkeyPatch], None]
 
 
 def instead(owner: ModuleType | type, name: str, wrong: Callable[..., Any]) -> Mistake:
-    """The mistake that `wrong` stands in the place of a function or method."""
+    """The mistake that `wrong` replaces a function or method."""
     return lambda patch: patch.setattr(owner, name, wrong)
 
 
 def upwards(module: ModuleType) -> Mistake:
-    """The inverse example of a module climbs the loss."""
+    """The inverse adversarial example of a module raises the loss."""
     return instead(module, "ascend", lambda *args, **settings: ascend(*args, **settings | {"direction": 1}))
 
 

@@ -1,4 +1,4 @@
-"""A folder of pictures, and a place for its cache."""
+"""A folder of images, and a folder for its cache."""
 
 from pathlib import Path
 
@@ -15,5 +15,5 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Return where packed data sets are to be kept."""
+    """Return the folder for packed data sets."""
     return tmp_path / "store"

@@ -144,7 +144,7 @@ def batches(**options: object) -> list[Batch]:
 
 
 def test_the_loader_mixes_augmented_images_within_a_class() -> None:
-    """Both images are cropped and mirrored as they would be without CutMix, and labels stay."""
+    """Both images are cropped and mirrored as without CutMix, and labels are unchanged."""
     plain, mixed = batches(crop=2, flip=True), batches(cutmix=1.0, crop=2, flip=True)
     for step, (one, other) in enumerate(zip(plain, mixed, strict=True)):
         cut = draw_cutmix(one.y, 1.0, SHAPE, generator(3, "cutmix", 2, step))
@@ -155,7 +155,7 @@ def test_the_loader_mixes_augmented_images_within_a_class() -> None:
 
 
 def test_rotation_in_the_loader_moves_no_other_draw() -> None:
-    """Images are rotated after crop and mirroring, by a stream of their own; CutMix fills from rotated images."""
+    """Images are rotated after crop and mirroring, with a separate random stream; CutMix fills from rotated images."""
     common = {"crop": 2, "flip": True}
     runs = (batches(**common, **options) for options in ({}, {"rotation": 15.0}, {"rotation": 15.0, "cutmix": 1.0}))
     for step, (plain, rotated, mixed) in enumerate(zip(*runs, strict=True)):
@@ -188,15 +188,15 @@ def test_processes_share_one_batch(world: int, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("method", ["trades", "uiat"])
-def test_a_run_with_all_of_it_goes_on_in_the_same_bits(
+def test_a_run_with_all_augmentations_resumes_in_the_same_bits(
     method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     small = ["--train.epochs", "2", "--data.subset", "150", "--model.width", "2", "--method.attack.steps", "1"]
-    words = [f"digits-resnet8-{method}", *small, "--validate.steps", "1", "--data.cutout", "3", "--data.crop", "1"]
-    words += ["--train.micro-batch", "20", "--data.cutmix", "0.5", "--data.rotation", "15"]
-    assert call(capsys, "train", *words, "--out", str(tmp_path / "whole")).code == 0
+    args = [f"digits-resnet8-{method}", *small, "--validate.steps", "1", "--data.cutout", "3", "--data.crop", "1"]
+    args += ["--train.micro-batch", "20", "--data.cutmix", "0.5", "--data.rotation", "15"]
+    assert call(capsys, "train", *args, "--out", str(tmp_path / "whole")).code == 0
     monkeypatch.setattr("uiat.engine.loop.any_rank", lambda *flags: [True, False])  # a stop after every step
-    assert call(capsys, "train", *words, "--out", str(tmp_path / "stopped")).code == 143
+    assert call(capsys, "train", *args, "--out", str(tmp_path / "stopped")).code == 143
     monkeypatch.undo()
     assert call(capsys, "train", "--resume", str(tmp_path / "stopped")).code == 0
     one, other = (tmp_path / name / "last.safetensors" for name in ("whole", "stopped"))

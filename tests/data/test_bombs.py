@@ -29,7 +29,7 @@ ZEROS = bytes(1 << 24)
 
 
 def refusal(read: Callable[[], object], tmp_path: Path) -> str:
-    """Return the message of the error that ends `read` in a child of little memory; it is ended after a minute."""
+    """Return the error message of `read` in a child with little memory, which is killed after a minute."""
     sys.stdout.flush()
     child = os.fork()
     if not child:

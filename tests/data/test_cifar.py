@@ -1,4 +1,4 @@
-"""CIFAR in both layouts; hostile and odd pickles, which are refused by name and never executed."""
+"""CIFAR in both layouts; malicious and malformed pickles, which are refused by name and never executed."""
 
 import pickle
 from collections.abc import Callable

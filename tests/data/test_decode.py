@@ -1,4 +1,4 @@
-"""Any mode of image becomes bytes of pixels, and what is no image is refused."""
+"""Images of any mode become uint8 pixels; files that are not images are refused."""
 
 import io
 import struct
@@ -47,7 +47,7 @@ def decoded(stream: io.BytesIO, grey: bool = False) -> NDArray[np.uint8]:
     return found
 
 
-def test_rgb_is_as_it_is() -> None:
+def test_rgb_is_unchanged() -> None:
     assert np.array_equal(decoded(saved(Image.fromarray(RGB))), RGB.transpose(2, 0, 1))
 
 

@@ -1,4 +1,4 @@
-"""A folder of images from its files to the splits of a run."""
+"""A folder of images, from its files to the splits of a run."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The packed copy of a folder: made once, whole or not at all, and never larger in memory than what is read of it."""
+"""The packed copy of a folder: written once and atomically, and memory-mapped."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def test_the_second_time_nothing_is_decoded(folder: Path, store: Path, monkeypat
     assert len(packed(store)) == 1
 
 
-def test_the_pixels_stay_on_the_disk(folder: Path, store: Path) -> None:
+def test_the_pixels_stay_on_disk(folder: Path, store: Path) -> None:
     splits = read(folder, store)
     base = splits.train.x.untyped_storage().data_ptr()
     assert splits.validation.x.untyped_storage().data_ptr() == base
@@ -52,7 +52,7 @@ def test_a_changed_folder_is_packed_again(folder: Path, store: Path) -> None:
     assert packed(store) != [new]
 
 
-def test_other_options_have_a_cache_of_their_own(folder: Path, store: Path) -> None:
+def test_other_options_have_another_cache(folder: Path, store: Path) -> None:
     assert read(folder, store, size=(16, 24)).spec.shape == (3, 16, 24)
     assert read(folder, store, size=12).spec.shape == (3, 12, 12)
     assert len(read(folder, store, test_fraction=0.5).test) == 15
@@ -183,5 +183,5 @@ def test_a_store_that_cannot_be_written(folder: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     store.mkdir()
     (store / "packed").write_text("a file")
-    with pytest.raises(UserError, match=r"cannot write the packed images to .*--data-dir"):
+    with pytest.raises(UserError, match=r"cannot write .*--data-dir"):
         read(folder, store)

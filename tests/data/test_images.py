@@ -1,4 +1,4 @@
-"""Splits by class, resizing, and what is refused as a set of images."""
+"""Stratified splits, resizing, and invalid images."""
 
 from dataclasses import replace
 

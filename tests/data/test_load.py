@@ -71,17 +71,17 @@ def test_every_source_is_described() -> None:
 @pytest.mark.parametrize(
     ("config", "match"),
     [
-        (DataConfig(name="cifar"), "unknown data set 'cifar': did you mean 'cifar10'"),
-        (DataConfig(name="Digits"), "did you mean 'digits'"),
-        (DataConfig(name="zzzzzz"), "known are cifar10, cifar100"),
-        (DataConfig(name=""), "no data set is given: give --data with a folder of images"),
-        (DataConfig(name="/none/own.npz"), "there is no file /none/own.npz"),
-        (DataConfig(name="~nobody_here/own.NPZ"), "there is no file ~nobody_here"),
-        (DataConfig(test="x.npz"), "digits has a test set"),
-        (DataConfig(subset=1439), "data.subset is 1439, but there are 1438 training images"),
-        (DataConfig(test_subset=360), "data.test_subset is 360, but there are 359 test images"),
-        (DataConfig(subset=1), "data.validation is 1 of 1 training images"),
-        (DataConfig(validation=1438), "data.validation is 1438 of 1438"),
+        (DataConfig(name="cifar"), "'cifar'.*'cifar10'"),
+        (DataConfig(name="Digits"), "'Digits'.*'digits'"),
+        (DataConfig(name="zzzzzz"), "zzzzzz.*cifar10, cifar100"),
+        (DataConfig(name=""), "--data.*folder"),
+        (DataConfig(name="/none/own.npz"), "/none/own.npz"),
+        (DataConfig(name="~nobody_here/own.NPZ"), "~nobody_here"),
+        (DataConfig(test="x.npz"), "digits.*test"),
+        (DataConfig(subset=1439), "data.subset .*1439.*1438 "),
+        (DataConfig(test_subset=360), "data.test_subset .*360.*359 "),
+        (DataConfig(subset=1), "data.validation .*1 of 1 "),
+        (DataConfig(validation=1438), "data.validation .*1438 of 1438"),
         (DataConfig(size=7), "cannot resize images to 7×7"),
     ],
 )
@@ -106,16 +106,16 @@ def test_mistakes_in_a_file(tmp_path: Path, changes: dict[str, object], match: s
 
 def test_shapes_of_train_and_test_must_agree(tmp_path: Path) -> None:
     big, small = save(tmp_path / "a.npz", image=formats.pixels(20, 16, 16, 3)), save(tmp_path / "b.npz")
-    with pytest.raises(UserError, match=r"are 3×16×16 but test images are 3×8×9: they must have one shape"):
+    with pytest.raises(UserError, match=r"3×16×16.*3×8×9"):
         load_splits(DataConfig(name=str(big), test=str(small)))
     assert load_splits(DataConfig(name=str(big), test=str(small), size=12)).spec.shape == (3, 12, 12)
     grey = save(tmp_path / "c.npz", image=formats.pixels(20, 16, 16))
-    with pytest.raises(UserError, match="are 3×12×12 but test images are 1×12×12"):
+    with pytest.raises(UserError, match=r"3×12×12.*1×12×12"):
         load_splits(DataConfig(name=str(big), test=str(grey), size=12))
 
 
 def test_missing_test_file(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"there is no file .*none\.npz"):
+    with pytest.raises(UserError, match=r"none\.npz"):
         load_splits(DataConfig(name=str(save(tmp_path / "a.npz")), test=str(tmp_path / "none.npz")))
 
 

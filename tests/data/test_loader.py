@@ -1,4 +1,4 @@
-"""Order, batches, restart and augmentation of the loader; the next batch made ahead."""
+"""Order, batches, restart and augmentation of the loader; prefetching."""
 
 import threading
 from collections.abc import Iterator
@@ -87,7 +87,7 @@ def test_augmentation_differs_by_epoch_and_step() -> None:
 
 
 def literal(x: Tensor, augmentation: Augmentation, padding: int) -> Tensor:
-    """Crop and mirror image by image, pixel by pixel: what the batched gather has to equal."""
+    """Crop and mirror image by image, pixel by pixel: the reference for the batched gather."""
     count, channels, height, width = x.shape
     out = torch.zeros_like(x)
     for i in range(count):

@@ -1,4 +1,4 @@
-"""Generated images by the million do not need their size in memory.
+"""A million generated images are not held in memory.
 
 `python -m tests.data.test_million ORIGINALS GENERATED STEPS` makes a few steps of UIAT, without and with the generated
 images. It prints JSON: the seconds from the file to the first batch, and how far resident memory grew (MB).

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.support.calls import missing_facts
 from uiat import data
 from uiat.data.data_config import DataConfig, Generated
 from uiat.data.images import Images
@@ -21,7 +22,7 @@ ORIGINALS, MORE = 53, 131
 
 
 def images(count: int, first: int, side: int = 8) -> Images:
-    """Images whose every pixel tells which they are."""
+    """Images whose pixels encode their index."""
     x = (torch.arange(count) + first).to(torch.uint8)[:, None, None, None].expand(count, 1, side, side)
     return Images(x.contiguous(), (torch.arange(count) + first) % 7, tuple("abcdefg"))
 
@@ -43,7 +44,7 @@ def indices(found: Loader, epochs: int) -> list[Tensor]:
 @settings(max_examples=60)
 @given(size=st.integers(4, 60), fraction=st.floats(0.02, 0.5), steps=st.integers(1, 80))
 def test_a_stream_is_passes(size: int, fraction: float, steps: int) -> None:
-    """Every sample once in each pass, no sample twice in a batch, and any step by itself is the same."""
+    """Every sample once in each pass, no sample twice in a batch, and each step can be computed alone."""
     share = max(1, int(size * fraction))
     stream = Stream(size, share, 1, "order")
     batches = [stream.at(step) for step in range(steps)]
@@ -136,18 +137,18 @@ def test_generated_images_of_another_size_are_resized() -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch_size", "original", "message"),
+    ("batch_size", "original", "facts"),
     [
-        (20, 0.01, "with data.generated.original 0.01 a batch of 20 has no original images"),
-        (20, 1.0, "with data.generated.original 1 a batch of 20 has no generated images"),
-        (100, 0.3, "a batch of 100 takes 30 original images, more than half of the 53 available"),
-        (100, 0.2, "a batch of 100 takes 80 generated images, more than half of the 131 available"),
+        (20, 0.01, "data.generated.original 0.01 20 original"),
+        (20, 1.0, "data.generated.original 1 20 generated"),
+        (100, 0.3, "100 '30 original' 53"),
+        (100, 0.2, "100 '80 generated' 131"),
     ],
 )
-def test_mixtures_that_cannot_be(batch_size: int, original: float, message: str) -> None:
+def test_invalid_mixtures(batch_size: int, original: float, facts: str) -> None:
     with pytest.raises(UserError) as error:
         loader(batch_size, original)
-    assert message in str(error.value)
+    assert missing_facts(str(error.value), facts) == []
 
 
 @pytest.fixture(autouse=True)
@@ -186,26 +187,25 @@ def test_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 WRONG: dict[str, dict[str, object]] = {
-    "is float32: give uint8, which can be memory-mapped": {"image": np.zeros((60, 8, 8), np.float32)},
-    "has label 10, but the training data has 10 classes": {"label": np.arange(60) % 11},
-    "has label -1: number the classes from 0": {"label": np.arange(60) - 1},
-    "has images of 3 channels, the training data has 1": {"image": np.zeros((60, 8, 8, 3), np.uint8)},
-    "has shape (59,) for 60 images": {"label": np.arange(59)},
-    "has shape (60, 8, 8, 2)": {"image": np.zeros((60, 8, 8, 2), np.uint8)},
-    "has no images": {"image": np.zeros((0, 8, 8), np.uint8), "label": np.zeros(0, np.int64)},
+    "float32 uint8": {"image": np.zeros((60, 8, 8), np.float32)},
+    "'label 10' '10 classes'": {"label": np.arange(60) % 11},
+    "'label -1' 0": {"label": np.arange(60) - 1},
+    "'3 channels' 1": {"image": np.zeros((60, 8, 8, 3), np.uint8)},
+    "'(59,)' 60": {"label": np.arange(59)},
+    "'(60, 8, 8, 2)'": {"image": np.zeros((60, 8, 8, 2), np.uint8)},
+    "images": {"image": np.zeros((0, 8, 8), np.uint8), "label": np.zeros(0, np.int64)},
 }
 
 
-@pytest.mark.parametrize("message", WRONG)
-def test_files_that_cannot_be_used(message: str, tmp_path: Path) -> None:
-    path = save(tmp_path / "more.npz", **WRONG[message])
+@pytest.mark.parametrize("facts", WRONG)
+def test_files_that_cannot_be_used(facts: str, tmp_path: Path) -> None:
+    path = save(tmp_path / "more.npz", **WRONG[facts])
     with pytest.raises(UserError) as error:
         splits(path)
-    assert message in str(error.value)
-    assert str(path) in str(error.value)
+    assert missing_facts(str(error.value), f"{path} {facts}") == []
 
 
 def test_a_file_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
-    with pytest.raises(UserError, match=r"there are no generated images at .*nowhere\.npz or .*data/nowhere\.npz"):
+    with pytest.raises(UserError, match=r"nowhere\.npz .*data/nowhere\.npz"):
         splits(Path("nowhere.npz"))

@@ -38,7 +38,7 @@ class Net(nn.Module):
         super().__init__()
         self.body = nn.Sequential(nn.Conv2d(1, 6, 3, padding=1), nn.Tanh(), nn.Conv2d(6, 6, 3, stride=2), nn.Tanh())
         self.last = nn.Linear(6, DATA.num_classes)
-        self.penultimate_layer = "last"  # a search for it would be counted among the passes
+        self.penultimate_layer = "last"  # a search for the features would be counted among the passes
 
     def forward(self, x: Tensor) -> Tensor:
         return self.last(self.body(x).mean(dim=(2, 3)))  # type: ignore[no-any-return]
@@ -91,7 +91,7 @@ def main(out: str, names: list[str], micro_batch: int | None) -> None:
 
 
 def train(world: int, out: Path, names: list[str], micro_batch: int = 0) -> dict[str, Any]:
-    """Train on so many processes and return what the main one saved."""
+    """Train on `world` processes and return what the main process saved."""
     for code, said in fork_ranks(out.parent, world, main, str(out), names, micro_batch or None):
         assert code == 0, said
     result: dict[str, Any] = torch.load(f"{out}.0", weights_only=True)
@@ -110,7 +110,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def check(found: dict[str, Any], alone: dict[str, Any]) -> None:
-    """Compare what several processes have found with what one has."""
+    """Compare the result of several processes with that of one."""
     for name, ours in found.items():
         theirs = alone[name]
         assert ours["tensors"].keys() == theirs["tensors"].keys()
@@ -121,7 +121,7 @@ def check(found: dict[str, Any], alone: dict[str, Any]) -> None:
 
 
 def check_same(first: dict[str, Any], second: dict[str, Any]) -> None:
-    """Compare the tensors of two processes of one run, to the last digit."""
+    """Compare the tensors of two processes of one run bit by bit."""
     for name, found in first.items():
         for key, value in found["tensors"].items():
             assert torch.equal(second[name]["tensors"][key], value), f"{name}: {key} differs between processes"
@@ -129,7 +129,7 @@ def check_same(first: dict[str, Any], second: dict[str, Any]) -> None:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
-    """Every method on two processes: what each of them has in the end."""
+    """The final state of each of two processes, for every method."""
     out = tmp_path_factory.mktemp("two") / "out"
     return [train(2, out, NAMES), torch.load(f"{out}.1", weights_only=True)]
 

@@ -1,4 +1,4 @@
-"""Each process has a GPU of its own, and says so to torch; there is none here, so torch's part is played."""
+"""Each process uses its own GPU and passes it to torch; torch.cuda is mocked, since there is no GPU here."""
 
 from typing import Any
 
@@ -41,7 +41,7 @@ def test_one_process_takes_what_it_is_given() -> None:
 
 
 @pytest.mark.parametrize(("device", "backend"), [(torch.device("cuda", 1), "nccl"), (torch.device("cpu"), "gloo")])
-def test_torch_hears_of_it_before_the_processes_meet(
+def test_torch_is_told_the_gpu_before_the_rendezvous(
     device: torch.device, backend: str, started: pytest.MonkeyPatch
 ) -> None:
     calls: list[Any] = []
@@ -64,4 +64,4 @@ def test_exchanges_happen_on_the_gpu_of_the_process(started: pytest.MonkeyPatch)
     assert distributed._exchange_device() == torch.device("cuda", 1)
     started.setattr(dist, "get_backend", lambda: "gloo")
     assert distributed._exchange_device() == torch.device("cpu")
-    assert all_reduce_sum(torch.ones(2)).tolist() == [1, 1]  # nobody else is there
+    assert all_reduce_sum(torch.ones(2)).tolist() == [1, 1]  # no other process exists

@@ -1,4 +1,4 @@
-"""Whole runs on two processes: begun, stopped, killed, and gone on with by another number of processes."""
+"""Whole runs on two processes: started, stopped, killed, and resumed with another number of processes."""
 
 import json
 import os
@@ -25,19 +25,19 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "--max-restarts=1"]
 
 
-def uiat(*words: str, environment: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "uiat", *words]
+def uiat(*args: str, environment: dict[str, str] | None = None) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "uiat", *args]
     return subprocess.run(command, capture_output=True, text=True, env=environment or ENVIRONMENT, check=False)
 
 
 def lines(run: Path) -> list[dict[str, object]]:
-    """The metrics, but for what the clock says."""
+    """The metrics without times."""
     return [{k: v for k, v in line.items() if k != "seconds"} for line in RunFolder.open(run).read_metrics()]
 
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on two processes that nothing happened to."""
+    """An uninterrupted run on two processes."""
     out = tmp_path_factory.mktemp("unbroken") / "run"
     done = uiat("train", "--processes", "2", "--out", str(out), *TINY)
     assert done.returncode == 0, done.stderr
@@ -62,7 +62,7 @@ def test_a_run_on_two_processes_is_a_run(unbroken: Path) -> None:
 
 @pytest.mark.faults
 def test_torchrun_begins_a_run_and_survives_a_death(unbroken: Path, tmp_path: Path) -> None:
-    """A rank that is killed is started again by torchrun, once, and the run goes on from its last checkpoint."""
+    """torchrun restarts a killed rank once, and the run resumes from its last checkpoint."""
     out = tmp_path / "run"
     command = [*TORCHRUN, "-m", "tests.support.moments", "train", "digits-resnet8-uiat", "--out", str(out), *TINY]
     death = {**ENVIRONMENT, "DIE_RANK": "1", "DIE_STEP": "7"}
@@ -75,8 +75,8 @@ def test_torchrun_begins_a_run_and_survives_a_death(unbroken: Path, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_mistake_is_said_once_and_not_tried_again(unbroken: Path, tmp_path: Path) -> None:
-    """torchrun would start the processes again for any exit code but 0; the launcher still ends with 2."""
+def test_an_error_is_reported_once_and_not_retried(unbroken: Path, tmp_path: Path) -> None:
+    """torchrun would restart the processes for any exit code but 0; the launcher still exits with 2."""
     out = tmp_path / "run"
     shutil.copytree(unbroken, out)
     for name in ("checkpoint.pt", "checkpoint.previous.pt"):
@@ -88,7 +88,7 @@ def test_a_mistake_is_said_once_and_not_tried_again(unbroken: Path, tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
-def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tmp_path: Path) -> None:
+def test_a_stop_saves_and_another_number_of_processes_resumes(unbroken: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     slow = ["--train.epochs", "400", "--train.checkpoint-minutes", "1"]
     command = [sys.executable, "-m", "uiat", "train", "--processes", "2", "--out", str(out), *TINY, *slow]
@@ -105,7 +105,7 @@ def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tm
     stopped = torch.load(out / "checkpoint.pt", weights_only=True)
     config = json.loads((out / "config.json").read_text())
     for known in (config, stopped["provenance"]["config"]):
-        known["train"]["epochs"] = stopped["epoch"]  # as if it had been planned so short
+        known["train"]["epochs"] = stopped["epoch"]  # as if it had been planned with fewer epochs
     (out / "config.json").write_text(json.dumps(config))
     write_sealed(out / "checkpoint.pt", stopped)
     assert main(["train", "--resume", str(out)]) == 0
@@ -113,7 +113,7 @@ def test_a_stop_saves_and_another_number_of_processes_goes_on(unbroken: Path, tm
 
 
 def test_processes_end_with_their_launcher(tmp_path: Path) -> None:
-    """After a SIGKILL, too; a module in the current folder is found where it is named, and shadows none of Python's."""
+    """Also after SIGKILL; a module in the current folder is found if it is named, and shadows no module of Python."""
     run, temporary = tmp_path / "run", tmp_path / "tmp"
     temporary.mkdir()
     for name in ("random", "tempfile", "queue"):
@@ -149,12 +149,12 @@ def test_batch_statistics_of_shares_do_as_well(tmp_path: Path) -> None:
 
 
 def test_an_evaluation_is_shared(unbroken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Two processes give the verdicts of one; AutoAttack's random numbers depend on the batch, ours do not."""
+    """Two processes give the same verdicts as one (of attacks whose random numbers do not depend on the batch)."""
     flags = ["--attacks", "natural", "pgd-3-2", "apgd-ce", "--data.test-subset", "61", "--exact"]
-    words = ["evaluate", str(unbroken), *flags, "--save-adversaries"]
-    assert main([*words, str(tmp_path / "one")]) == 0
+    args = ["evaluate", str(unbroken), *flags, "--save-adversaries"]
+    assert main([*args, str(tmp_path / "one")]) == 0
     assert capsys.readouterr().out.count("accuracy") == 1
-    command = [*TORCHRUN, "-m", "uiat", *words, str(tmp_path / "two")]
+    command = [*TORCHRUN, "-m", "uiat", *args, str(tmp_path / "two")]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("accuracy") == 1

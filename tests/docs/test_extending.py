@@ -80,15 +80,15 @@ def test_the_attack_raises_the_loss(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_attack_is_one_for_evaluation(capsys: pytest.CaptureFixture[str]) -> None:
-    """Its accuracy is that of a plain loop at the ε of the evaluation, to which its step size is scaled."""
+    """Its accuracy equals that of a plain loop at the ε of the evaluation, to which its step size is scaled."""
     images = data.load_splits(data.DataConfig(name="digits")).test.take(torch.arange(40))
     x, y, eps = images.x.float() / 255, images.y, 0.1
     torch.manual_seed(0)
     network = models.ResNet(blocks=(1, 1, 1), width=4).build(images.spec).eval()
     torch.save(network.state_dict(), "weights.pt")
-    words = ("evaluate", "weights.pt", "--model", "resnet8", "--model.width", "4", "--data", "digits", "--n", "40")
+    args = ("evaluate", "weights.pt", "--model", "resnet8", "--model.width", "4", "--data", "digits", "--n", "40")
     flags = ("--exact", "--eps", str(eps), "--json", "out.json")
-    found = call(capsys, *words, *flags, "--attacks", "natural", "mi-fgsm", "--import", "mi_fgsm.py")
+    found = call(capsys, *args, *flags, "--attacks", "natural", "mi-fgsm", "--import", "mi_fgsm.py")
     assert found.code == 0, found.err
     attack = replace(attacks.ATTACKS["mi-fgsm"], eps=eps, step=eps / 4)  # type: ignore[type-var]
     correct = (network(x).argmax(dim=1) == y) & (network(attack(network, x, y)).argmax(dim=1) == y)
@@ -98,7 +98,7 @@ def test_the_attack_is_one_for_evaluation(capsys: pytest.CaptureFixture[str]) ->
     listed = call(capsys, "list", "attacks", "--import", "mi_fgsm.py")
     assert "Momentum iterative FGSM" in listed.out
     forget()
-    found = call(capsys, *words, *flags, "--attacks", "mi-fgsm")
+    found = call(capsys, *args, *flags, "--attacks", "mi-fgsm")
     assert found.code == 2
     assert "mi-fgsm" in found.err
 
@@ -174,7 +174,7 @@ def test_the_registries_are_restored() -> None:
 
 
 def test_a_custom_table_is_reproduced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its method has a name, a cost and a plan like those of the package."""
+    """Its method has a name, a cost and a plan, like methods of the package."""
     import_module("mixed")
     scale = scales.get_scale("smoke")
     cell = Cell(replace(scale.config("uiat"), method=at_radius(methods.get_method("mixed"), SMOKE_EPS)))

@@ -73,8 +73,8 @@ def test_the_hooks_are_the_programs_of_make_lint() -> None:
     ruff = shutil.which("ruff")
     if ruff is not None:
         for hook in local["hooks"][:2]:
-            words = [ruff, *hook["entry"].split()[1:], str(Path(__file__))]
-            assert subprocess.run(words, cwd=ROOT, capture_output=True, check=False).returncode == 0
+            args = [ruff, *hook["entry"].split()[1:], str(Path(__file__))]
+            assert subprocess.run(args, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 
 def test_issue_forms_ask_for_the_environment() -> None:

@@ -1,4 +1,4 @@
-"""Commands and code blocks of the README and of the pages it links to, run with smaller runs."""
+"""Commands and code blocks of the README and of the pages it links to, run at a smaller size."""
 
 import re
 import sys
@@ -54,7 +54,7 @@ def test_the_blocks_run_in_their_order(page: Path, tmp_path: Path, monkeypatch: 
 
 
 def test_the_code_of_the_page_about_evaluation() -> None:
-    """Its functions get the network and the images of the reader."""
+    """The variables of the reader (network, images) are defined first."""
     names = {**yours(), "foolbox": fb}
     for block in blocks(ROOT / "docs" / "evaluation.md"):
         if block.language == "python":

@@ -21,7 +21,7 @@ def source(path: str) -> Path:
 
 
 def names(body: list[ast.stmt], prefix: str = "") -> set[str]:
-    """Return the names a module defines: functions, classes, their methods and fields, constants."""
+    """Return the names that a module defines: functions, classes, their methods and fields, constants."""
     found: set[str] = set()
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -59,7 +59,7 @@ def test_a_wrong_name_would_be_noticed() -> None:
     assert "UniversalInverseTarget.prepared" not in defined
 
 
-def test_nobody_is_told_to_install_what_no_index_has() -> None:
+def test_no_page_installs_from_an_index() -> None:
     """uiat is not on PyPI: it is installed from a clone or a wheel."""
     files = [*PAGES, *(ROOT / "examples").iterdir(), *(ROOT / "src").rglob("*.py"), *(ROOT / "tools").glob("*.py")]
     advice = re.compile(r"pip install [^`\n]*?\buiat(\[\w+\])?(?![\w\[-]| @ )")

@@ -134,7 +134,7 @@ def test_links_of_the_repository_become_links_of_the_site(pages: dict[Path, Page
     assert {"plugin.html", "contributing.html", "examples/plug_in.html"} <= set(pages[site / "index.html"].leads)
     assert {"pictures/friend-to-enemy.png", "pictures/slider.png"} <= set(pages[site / "index.html"].loads)
     assert "examples/plug_in.html" in pages[site / "plugin.html"].leads
-    assert "examples/friend_or_enemy.html" in pages[site / "method.html"].leads  # by way of the notebook
+    assert "examples/friend_or_enemy.html" in pages[site / "method.html"].leads  # through the notebook
     assert "<code>LICENSE</code>" in (site / "index.html").read_text(encoding="utf-8")
 
 

@@ -91,7 +91,7 @@ def test_it_runs_with_batchnorm(tmp_path_factory: pytest.TempPathFactory) -> Non
     found, expected = snapshot(parts), snapshot(whole)
     assert found["/result/training_passes/forward"] == expected["/result/training_passes/forward"]
     counter = "/checkpoint/model/bn1.num_batches_tracked"
-    assert found[counter] != expected[counter]  # every part is a batch of its own to BatchNorm
+    assert found[counter] != expected[counter]  # BatchNorm normalises each part separately
 
 
 def test_a_micro_batch_as_large_as_the_batch_changes_nothing(tmp_path_factory: pytest.TempPathFactory) -> None:

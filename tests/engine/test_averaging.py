@@ -1,4 +1,4 @@
-"""The averaged weights: what they are, that they are selected, saved, evaluated and gone on with."""
+"""Averaged weights: their values, and that they are selected, saved, evaluated and resumed."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from tests.engine.test_resume import stopped_and_resumed
 from tests.support.calls import call
 from tests.support.moments import STEP, at_call
-from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, assert_same, begin, load_checkpoint, resume_run, snapshot, splits, tiny
 from uiat.averaging import AveragedWeights
 from uiat.config import AnyConfig, Averaging
 from uiat.engine.setup import build_model, build_state
@@ -34,7 +34,7 @@ def averaged(method: str = "uiat", **changes: object) -> AnyConfig:
 
 
 def twin(history: list[dict[str, Tensor]], decay: float) -> dict[str, Tensor]:
-    """The average, written out: an entry at a time, in double precision."""
+    """A literal moving average: one entry at a time, in double precision."""
     found = {name: tensor.double() for name, tensor in history[0].items()}
     for t, weights in enumerate(history[1:]):
         kept = decay if decay < (1 + t) / (10 + t) else (1 + t) / (10 + t)
@@ -90,7 +90,7 @@ def test_another_network_is_refused() -> None:
 
 
 class Masked(nn.Module):
-    """A network with a buffer of infinities and a counter of its own."""
+    """A network with a buffer of infinities and a counter."""
 
     count: Tensor
 
@@ -137,7 +137,7 @@ def test_what_has_two_names_is_averaged_under_both() -> None:
             torch.testing.assert_close(model.state_dict()[name], before[name] + 0.1, msg=name)
 
 
-def test_lent_weights_go_back_bit_by_bit() -> None:
+def test_swapped_weights_are_restored_bit_by_bit() -> None:
     layer = nn.Linear(3, 3)
     model = nn.Sequential(layer, nn.BatchNorm1d(3))
     average = AveragedWeights(model, ON.decay)
@@ -157,7 +157,7 @@ def test_lent_weights_go_back_bit_by_bit() -> None:
 
 
 @pytest.mark.parametrize("method", ["trades", "uiat"])
-def test_it_goes_on_in_the_same_bits(method: str, tmp_path: Path) -> None:
+def test_it_resumes_in_the_same_bits(method: str, tmp_path: Path) -> None:
     config = averaged(method)
     whole = snapshot(begin(config, tmp_path / "whole"))
     assert len([name for name in whole if name.startswith("/checkpoint/average/weights/")]) > 10
@@ -197,7 +197,7 @@ def test_the_loop_saves_the_average_of_all_steps(tmp_path: Path) -> None:
     config = averaged()
     run = RunFolder.create(tmp_path / "run", config)
     with at_call(STEP, 0, lambda: None) as calls:
-        assert go_on(run)
+        assert resume_run(run)
     assert load_checkpoint(run)["average"]["updates"] == calls[0] == 3 * STEPS
     saved = load_checkpoint(run)["average"]["weights"]
     assert all(torch.equal(tensor, saved[name]) for name, tensor in load_file(run.last_averaged).items())
@@ -254,4 +254,4 @@ def test_a_checkpoint_without_an_average_is_not_resumed_with_one(tmp_path: Path)
     assert '"kind": "Averaging",\n      "enabled": true' in text
     run.config.write_text(text)
     with pytest.raises(UserError, match=r"train\.averaging\.enabled is False .* True "):
-        go_on(run)
+        resume_run(run)

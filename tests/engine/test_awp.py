@@ -11,7 +11,7 @@ from torch import nn
 from tests.engine.test_accumulation import BATCH, EPOCHS, SPEC, network, z_of
 from tests.engine.test_resume import stopped_and_resumed
 from tests.support.failing_network import Faulty, script
-from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, assert_same, begin, resume_run, snapshot, splits, tiny
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.engine import loop
 from uiat.engine.pass_counter import PassCounter
@@ -86,7 +86,7 @@ def test_micro_batches_make_the_same_step(method: str) -> None:
 
 
 @pytest.mark.parametrize("method", ["trades", "uiat-oneoff"])
-def test_it_goes_on_in_the_same_bits(method: str, tmp_path: Path) -> None:
+def test_it_resumes_in_the_same_bits(method: str, tmp_path: Path) -> None:
     """With everything at once: averaging, micro-batches, no decay on BatchNorm, and a warm-up that ends in between."""
     awp = replace(ON, warmup=1)
     plan = tiny(method, awp=awp, checkpoint_minutes=0.0, averaging=Averaging(True), decay_norm=False, micro_batch=9)
@@ -120,12 +120,12 @@ def test_a_fault_leaves_the_weights(kind: str, what: str, tmp_path: Path) -> Non
     plan = replace(plan, train=replace(plan.train, fast=kind != "overflow"))  # else the loss itself is not finite
     run = RunFolder.create(tmp_path / "run", plan)
     with script(kind, (2, 3)), pytest.raises(UserError, match="is not finite in epoch 2, step 3") as error:
-        go_on(run)
+        resume_run(run)
     assert what in str(error.value)
     assert "weights were not updated" in str(error.value)
 
 
-def test_a_step_left_out_changes_nothing(tmp_path: Path) -> None:
+def test_a_skipped_step_changes_nothing(tmp_path: Path) -> None:
     plan = replace(config("uiat", on_nonfinite="skip"), model=Faulty())
     state = build_state(plan, splits().spec, CPU, None)
     batches = list(build_loader(plan, splits().train, CPU).epoch(2))

@@ -1,4 +1,4 @@
-"""The callback of the loop: it hears every line, changes nothing, and TensorBoard's file can be read back."""
+"""The callback of the loop: it receives every record, does not change the run, and TensorBoard can read the log."""
 
 from pathlib import Path
 
@@ -62,18 +62,16 @@ def test_tensorboards_file_can_be_read_back(tmp_path: Path, capsys: pytest.Captu
     assert (pictures[0].width, pictures[0].height) == (8 * 8, 3 * 8)
 
 
-def test_a_logger_of_ones_own(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_custom_logger(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     Path("own_log.py").write_text(OWN)
-    words = ["train", "digits-resnet8-natural", *TINY, "--train.epochs", "1"]
-    assert call(capsys, *words, "--log", "own_log:make", "--out", "a").code == 0
+    args = ["train", "digits-resnet8-natural", *TINY, "--train.epochs", "1"]
+    assert call(capsys, *args, "--log", "own_log:make", "--out", "a").code == 0
     import own_log  # type: ignore[import-not-found]
 
     assert own_log.seen == [("a", 1, "step", 3), ("a", 1, "epoch", STEPS)]
-    assert "must return a function" in stopped(capsys, *words, "--log", "own_log:nothing", "--out", "b")
+    assert "must return a function" in stopped(capsys, *args, "--log", "own_log:nothing", "--out", "b")
     assert not Path("b").exists()
-    assert "has no function 'other'" in stopped(capsys, *words, "--log", "own_log:other", "--out", "b")
-    assert "MODULE:FUNCTION" in stopped(capsys, *words, "--log", "wandb", "--out", "b")
+    assert "has no function 'other'" in stopped(capsys, *args, "--log", "own_log:other", "--out", "b")
+    assert "MODULE:FUNCTION" in stopped(capsys, *args, "--log", "wandb", "--out", "b")

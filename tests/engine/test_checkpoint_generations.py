@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.support.moments import RENAME, STEP, Killed, at_call, die
-from tests.support.runs import CPU, STEPS, begin, differences, go_on, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, begin, differences, resume_run, snapshot, splits, tiny
 from uiat.engine.setup import build_state
 from uiat.errors import UserError
 from uiat.runs.checkpoint import Checkpointer
@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> RunFolder:
     """Return a run that was killed in its second epoch, after the table was begun."""
     run = RunFolder.create(tmp_path / "run", CONFIG)
     with at_call(STEP, STEPS + 3, die), pytest.raises(Killed):
-        go_on(run)
+        resume_run(run)
     return run
 
 
@@ -63,7 +63,7 @@ def test_the_previous_one_takes_over(
     table = run.path / torch.load(run.checkpoint, weights_only=True)["table_file"]
     damaged = run.checkpoint if victim == "checkpoint" else table
     flip(damaged)
-    assert go_on(run)
+    assert resume_run(run)
     said = (
         f"{damaged} is {'missing or damaged' if victim == 'table' else 'damaged or of another version'}: resuming from"
     )
@@ -73,7 +73,7 @@ def test_the_previous_one_takes_over(
 
 
 def test_opening_a_run_to_read_writes_nothing(run: RunFolder) -> None:
-    """`uiat inverse` and `evaluate` read z from a checkpoint; only a training may say that it resumes."""
+    """`uiat inverse` and `evaluate` read z from a checkpoint; only a training prints that it resumes."""
     flip(run.checkpoint)
     before = {path.name: path.read_bytes() for path in run.path.iterdir()}
     saved = Checkpointer(run).read()
@@ -92,13 +92,13 @@ def test_the_metrics_are_cut_to_the_one_that_is_loaded(run: RunFolder) -> None:
 
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("number", range(1, 7))
-def test_a_damaged_one_never_pushes_out_the_whole_one(
+def test_a_damaged_one_never_replaces_the_complete_one(
     number: int, before: bool, run: RunFolder, whole: dict[str, Any]
 ) -> None:
     flip(run.checkpoint)
     with at_call(RENAME, number, die, before=before), pytest.raises(Killed):
-        go_on(run)
-    assert go_on(run)
+        resume_run(run)
+    assert resume_run(run)
     assert differences(snapshot(run), whole) == []
 
 
@@ -106,7 +106,7 @@ def test_killed_between_the_two_renames(run: RunFolder, whole: dict[str, Any]) -
     os.replace(run.checkpoint, run.previous)
     (notice,) = load(run).notices
     assert "checkpoint.pt is missing" in notice
-    assert go_on(run)
+    assert resume_run(run)
     assert differences(snapshot(run), whole) == []
 
 
@@ -116,26 +116,26 @@ def test_both_damaged_is_an_error_and_nothing_is_changed(run: RunFolder) -> None
     run.metrics.write_bytes(run.metrics.read_bytes() + b"more")
     before = {path.name: path.read_bytes() for path in run.path.iterdir() if path.name != "lock"}
     with pytest.raises(UserError) as caught:
-        go_on(run)
+        resume_run(run)
     for fact in (f"{run.checkpoint} is damaged", f"{run.previous} is damaged", f"`uiat train --resume {run.path}`"):
         assert fact in str(caught.value)
     assert {path.name: path.read_bytes() for path in run.path.iterdir() if path.name != "lock"} == before
     run.checkpoint.unlink()
     run.previous.unlink()
-    assert go_on(run)  # as the message advises
+    assert resume_run(run)  # as the message advises
 
 
-def test_a_run_of_the_time_before_digests(run: RunFolder, whole: dict[str, Any], tmp_path: Path) -> None:
+def test_a_run_of_a_version_without_digests(run: RunFolder, whole: dict[str, Any], tmp_path: Path) -> None:
     saved = torch.load(run.checkpoint, weights_only=True)
     del saved["table_sha256"]
     run.previous.unlink()
     torch.save(saved, run.checkpoint)
     old = RunFolder.open(shutil.copytree(run.path, tmp_path / "old"))
-    assert go_on(old)
+    assert resume_run(old)
     assert differences(snapshot(old), whole) == []
 
 
-def test_another_version_is_not_stepped_over(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_version_is_not_skipped(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uiat.runs.checkpoint.CHECKPOINT_SCHEMA", 2)
     with pytest.raises(UserError, match="written by another version of uiat"):
         load(run)

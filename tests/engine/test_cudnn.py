@@ -1,4 +1,4 @@
-"""When cuDNN may choose its algorithms by trial: in training on a GPU, unless determinism is asked for."""
+"""cuDNN benchmarks its algorithms in training on a GPU, unless determinism is requested."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ CUDA = torch.device("cuda")
 
 @pytest.fixture
 def flags() -> Iterator[None]:
-    """Put torch's settings back."""
+    """Restore torch's settings."""
     before = (cudnn.benchmark, cudnn.deterministic)
     cudnn.benchmark, cudnn.deterministic = False, False
     yield
@@ -51,13 +51,13 @@ def test_on_a_gpu_alone_and_not_with_determinism(flags: None) -> None:
 
 @pytest.fixture
 def on_a_gpu(flags: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let training and benchmarks choose as on a GPU."""
+    """Make training and benchmarks behave as on a GPU."""
     for module in (loop, interleaved_timing):
         monkeypatch.setattr(module, "cudnn_benchmark", lambda device: cudnn_benchmark(CUDA))
 
 
 def test_steps_use_it_and_measurements_do_not(on_a_gpu: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Validation attacks fewer and fewer images: almost every epoch has batches of shapes that none had before."""
+    """Validation attacks fewer images as attacks succeed, so almost every epoch has batches of new shapes."""
     seen: dict[str, set[bool]] = {"train_step": set(), "accuracy": set(), "callback": set()}
 
     def noted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -1,4 +1,4 @@
-"""Files that are either whole or not there."""
+"""Atomic writes: a file is complete or absent."""
 
 import json
 import os
@@ -54,7 +54,7 @@ def test_the_bytes_are_on_the_disk_before_the_name(tmp_path: Path, monkeypatch: 
 
 
 def test_two_writers_of_one_path_never_mix(tmp_path: Path) -> None:
-    """The first one publishes what it wrote, whatever a second has written meanwhile; then the second does."""
+    """Each writer publishes its complete content, the first and then the second."""
     path = tmp_path / "file"
     with atomic(path) as first:
         first.write_text("first, the whole of it")
@@ -67,7 +67,7 @@ def test_two_writers_of_one_path_never_mix(tmp_path: Path) -> None:
 
 
 def test_many_processes_write_one_path(tmp_path: Path) -> None:
-    """Each publishes a whole file or none; nothing else is left."""
+    """Each writes a complete file or none; nothing else is left."""
     code = (
         "import sys; from pathlib import Path; from uiat.io import write_json\n"
         "for k in range(40): write_json(Path(sys.argv[1]), [sys.argv[2]] * 5000)"

@@ -1,4 +1,4 @@
-"""Runs with generated images: the table of p covers them, stops change nothing, and evaluation does without them."""
+"""Runs with generated images: the table of p covers them, stops change nothing, and evaluation does not read them."""
 
 from dataclasses import replace
 from functools import cache
@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from torch import nn
 
-from tests.support.calls import call, refused, stopped
+from tests.support.calls import call, missing_facts, refused, stopped
 from tests.support.moments import STEP, Killed, at_call, die
 from tests.support.runs import CPU, DATA, STEPS, TINY, assert_same, load_checkpoint, snapshot, tiny
 from uiat import data
@@ -34,7 +34,7 @@ def unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Real digits, made noisy, as if somebody had generated them."""
+    """Noisy digits, in place of generated images."""
     path = tmp_path_factory.mktemp("generated") / "more.npz"
     real = data.load_splits(DATA).test
     g = np.random.default_rng(0)
@@ -54,23 +54,23 @@ def splits(choice: DataConfig) -> data.Splits:
     return data.load_splits(choice, training=True)
 
 
-def go_on(run: RunFolder) -> bool:
+def resume_run(run: RunFolder) -> bool:
     plan = run.read_config()
     return train(plan, run, splits(plan.data), CPU)
 
 
 @pytest.mark.parametrize("method", ["sat", "uiat", "uiat-oneoff"])
 def test_a_stop_changes_nothing(method: str, file: Path, tmp_path: Path) -> None:
-    """With averaging and weight perturbation, as the strongest runs would have it."""
+    """With averaging and weight perturbation."""
     plan = config(file, method, averaging=Averaging(True), awp=AWP(True))
     whole = RunFolder.create(tmp_path / "whole", plan)
-    assert go_on(whole)
+    assert resume_run(whole)
     expected = snapshot(whole)
     for step in (2, 2 * STEPS - 1):
         run = RunFolder.create(tmp_path / str(step), plan)
         with at_call(STEP, step, die), pytest.raises(Killed):
-            go_on(run)
-        assert go_on(run)
+            resume_run(run)
+        assert resume_run(run)
         assert_same(run, expected)
 
 
@@ -82,7 +82,7 @@ def test_the_table_covers_them(method: str, precision: str, file: Path, tmp_path
     name = "momentum" if method == "uiat" else "one_off"
     part = replace(part, **{name: replace(getattr(part, name), precision=precision)})
     run = RunFolder.create(tmp_path / "run", replace(plan, method=part))
-    assert go_on(run)
+    assert resume_run(run)
     table = load_file(run.path / load_checkpoint(run)["table_file"])
     log_p, seen = (next(v for k, v in table.items() if k.endswith(end)) for end in ("log_p", "seen"))
     assert log_p.shape == (60 + MORE, 10)
@@ -106,7 +106,7 @@ def test_half_precision_is_close() -> None:
     found, seen = table.recall(view)
     assert bool(seen.all())
     assert not torch.equal(found, log_p)
-    # Both the stored number and what makes the sum 1 again are off by at most that.
+    # Both the stored number and the normalisation are off by at most that.
     assert bool(((found - log_p).abs() <= 2**-11 * (log_p.abs() + log_p.abs().amax(dim=1, keepdim=True))).all())
     torch.testing.assert_close(found.exp().sum(dim=1), torch.ones(10))
 
@@ -121,11 +121,11 @@ def test_the_card_and_the_command_line(file: Path, tmp_path: Path, capsys: pytes
     assert call(capsys, "evaluate", out, "--n", "20", "--attacks", "natural").code == 0
     assert call(capsys, "export", out).code == 0
     message = refused(capsys, "train", *TINY, "--data.generated.file", str(moved), "--out", str(tmp_path / "b"))
-    assert message.startswith(f"there are no generated images at {moved} or ")
+    assert missing_facts(message, str(moved)) == []
     assert not (tmp_path / "b").exists()
     share = ["--data.generated.original", "1.5", "--data.generated.file", str(file)]
     message = refused(capsys, "train", *TINY, *share, "--out", str(tmp_path / "b"))
-    assert message == "data.generated.original is 1.5: give at least 0 and at most 1."
+    assert missing_facts(message, "data.generated.original 1.5 0 1") == []
 
 
 @pytest.mark.parametrize("part", ["image", "label"])

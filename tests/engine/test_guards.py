@@ -17,7 +17,7 @@ from tests.support.calls import stopped
 from tests.support.failing_network import LARGE, ROW, Faulty, run_process, script
 from tests.support.moments import STEP, Killed, at_call, die
 from tests.support.processes import fork_ranks
-from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, assert_same, begin, load_checkpoint, resume_run, snapshot, splits, tiny
 from uiat.cli import main
 from uiat.config import AnyConfig
 from uiat.engine import loop
@@ -57,7 +57,7 @@ def epochs(run: RunFolder) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", WHAT)
-def test_a_run_stops_and_goes_on_once_the_cause_is_gone(
+def test_a_run_stops_and_resumes_once_the_cause_is_gone(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     plan = config(fast=kind != "overflow")  # in channels_last memory the layer itself gives NaN, and the loss is named
@@ -70,8 +70,8 @@ def test_a_run_stops_and_goes_on_once_the_cause_is_gone(
     with script(kind, (2, 3)), at_call("uiat.engine.loop.respond", 1, keep, before=True):
         message = refused(run, capsys)
     file = run.path / "nonfinite-2-3.safetensors"
-    for words in (f"{WHAT[kind]} is not finite in epoch 2, step 3", str(file), "--on-nonfinite skip"):
-        assert words in message
+    for args in (f"{WHAT[kind]} is not finite in epoch 2, step 3", str(file), "--on-nonfinite skip"):
+        assert args in message
     assert {run.checkpoint.name, run.best.name, run.last.name} <= kept.keys()
     log, before_log = run.log.read_text(), kept.pop(run.log.name).decode()
     assert log.startswith(before_log)
@@ -90,14 +90,14 @@ def test_a_run_stops_and_goes_on_once_the_cause_is_gone(
 
     file.unlink()
     with script():
-        assert go_on(run)
+        assert resume_run(run)
         assert_same(run, snapshot(begin(plan, tmp_path / "whole")))
 
 
 def test_without_an_attack_there_is_no_adversary_to_save(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", config("natural", micro_batch=5))
     with script("logits", (1, 1)), pytest.raises(UserError, match=r"\(training samples (\d+, ){7}\d+ and 8 more\)"):
-        go_on(run)
+        resume_run(run)
     assert not run.checkpoint.exists()
     tensors, _ = read(run.path / "nonfinite-1-1.safetensors")
     assert tensors.keys() == {"x", "y", "index", "offending"}
@@ -105,8 +105,8 @@ def test_without_an_attack_there_is_no_adversary_to_save(tmp_path: Path) -> None
 
 
 @contextmanager
-def left_out(*places: tuple[int, int]) -> Iterator[None]:
-    """Within it, these steps are simply not made."""
+def omitted(*places: tuple[int, int]) -> Iterator[None]:
+    """Within it, these steps are skipped without any other effect."""
     original: Any = vars(loop)["train_step"]
 
     def sometimes(state: State, batch: Any, clock: Clock, **settings: Any) -> Any:
@@ -128,7 +128,7 @@ def test_a_skipped_step_has_no_effect(method: str, kind: str, micro_batch: int |
     settings = config(method, on_nonfinite="skip", micro_batch=micro_batch)
     with script(kind, *PLACES):
         run = begin(settings, tmp_path / "run")
-    with script(), left_out(*PLACES):
+    with script(), omitted(*PLACES):
         whole = snapshot(begin(settings, tmp_path / "whole"))
     found = snapshot(run)
     differing = {name for name in whole if found[name] != whole[name]}
@@ -151,7 +151,7 @@ def leaves(value: Any) -> Iterator[Tensor]:
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_is_undone(method: str) -> None:
-    """Model, method and optimiser are, after such a step, tensor by tensor what they were before it."""
+    """A skipped step leaves every tensor of model, method and optimiser unchanged."""
     settings = replace(tiny(method), model=Faulty())
     state = build_state(settings, splits(settings.data).spec, CPU, settings.model.build(splits(settings.data).spec))
     batches = build_loader(settings, splits(settings.data).train, CPU)
@@ -188,21 +188,19 @@ def test_only_the_batchs_rows_are_kept_for_undoing() -> None:
     assert all(torch.equal(saved[name], tensor) for name, tensor in state.method.state_dict().items())
 
 
-def test_a_run_that_leaves_steps_out_goes_on_in_the_same_bits(tmp_path: Path) -> None:
+def test_a_run_that_skips_steps_resumes_in_the_same_bits(tmp_path: Path) -> None:
     settings = config(on_nonfinite="skip", checkpoint_minutes=0.0)
     with script("sample", (2, 2), (2, 4)):
         whole = snapshot(begin(settings, tmp_path / "whole"))
         run = RunFolder.create(tmp_path / "run", settings)
         with at_call(STEP, STEPS + 3, die), pytest.raises(Killed):
-            go_on(run)
+            resume_run(run)
         assert load_checkpoint(run)["skipped"] == 1
-        assert go_on(run)
+        assert resume_run(run)
     assert_same(run, whole)
 
 
-def test_a_run_that_stopped_may_leave_its_batch_out_from_now_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_stopped_run_may_skip_its_batch_when_it_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with script("sample", (2, 3)):
         whole = snapshot(begin(config(on_nonfinite="skip"), tmp_path / "whole"))
         run = RunFolder.create(tmp_path / "run", config())
@@ -218,7 +216,9 @@ def test_a_run_that_stopped_may_leave_its_batch_out_from_now_on(
 
 
 @pytest.mark.parametrize(("batch_size", "steps"), [(16, 3), (60, 1)], ids=["three", "all"])
-def test_too_many_left_out(batch_size: int, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_too_many_skipped_steps(
+    batch_size: int, steps: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     run = RunFolder.create(tmp_path / "run", config(on_nonfinite="skip", batch_size=batch_size))
     with script("logits", *((2, k + 1) for k in range(steps))):
         message = refused(run, capsys)
@@ -232,7 +232,7 @@ def test_too_many_left_out(batch_size: int, steps: int, tmp_path: Path, capsys: 
 
 @pytest.mark.parametrize("value", [1e30, torch.nan, torch.inf])
 def test_a_gradient_may_be_huge(value: float) -> None:
-    """The norm of 1e30s is infinite in single precision, but not one of them is."""
+    """The norm of values of 1e30 is infinite in single precision, but none of them is."""
     model = nn.Linear(4, 4)
     for parameter in model.parameters():
         parameter.grad = torch.full_like(parameter, 1e30)
@@ -243,7 +243,7 @@ def test_a_gradient_may_be_huge(value: float) -> None:
 
 
 def on_two(tmp_path: Path, kind: str, **changes: Any) -> tuple[RunFolder, list[int], list[str]]:
-    """Run on two processes of which the second fails at epoch 2, step 3; return exit codes and what they said."""
+    """Run on two processes of which the second fails at epoch 2, step 3; return exit codes and outputs."""
     with script():
         run = RunFolder.create(tmp_path / "run", config(**changes))
     command = ["train", "--resume", str(run.path), "--device", "cpu"]
@@ -263,13 +263,13 @@ def test_two_processes_stop_together(tmp_path: Path) -> None:
     message = said[0].splitlines()[-1]
     assert f"step 3 (training samples {tensors['index'][8 + ROW]})" in message
     assert str(file) in message
-    assert "nonfinite" not in said[1]  # of several processes one speaks
+    assert "nonfinite" not in said[1]  # one of several processes prints
     with script():
         saved = load_checkpoint(run)
     assert (saved["epoch"], saved["step"]) == (2, 0)
 
 
-def test_two_processes_leave_out_together(tmp_path: Path) -> None:
+def test_two_processes_skip_a_step_together(tmp_path: Path) -> None:
     run, codes, said = on_two(tmp_path, "sample", on_nonfinite="skip")
     assert codes == [0, 0], said
     assert [line["skipped"] for line in epochs(run)] == [0, 1, 0]

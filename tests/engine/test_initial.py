@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from tests.support.calls import call, refused
+from tests.support.calls import call, missing_facts, refused
 from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from tests.support.runs import STEPS, TINY, assert_same, begin, load_checkpoint, resume_run, snapshot, splits, tiny
 from uiat.config import AnyConfig, Averaging
 from uiat.engine.setup import head_of, initial_model
 from uiat.errors import UserError
@@ -32,12 +32,12 @@ def build(num_classes):
 
 @pytest.fixture(scope="module")
 def natural(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """A run whose weights others begin with."""
+    """A run whose weights are the initial weights of others."""
     return begin(tiny("natural", averaging=Averaging(True)), tmp_path_factory.mktemp("natural") / "run")
 
 
 def still(init: str, **changes: object) -> AnyConfig:
-    """A run that never moves its weights."""
+    """A run with a learning rate that never changes the weights."""
     plan = tiny("sat", **changes)
     schedule = replace(plan.train.schedule, lr=0.0)
     return replace(plan, init=init, train=replace(plan.train, schedule=schedule, epochs=1))
@@ -82,12 +82,12 @@ def test_they_are_needed_once(natural: RunFolder, tmp_path: Path) -> None:
     for step in (1, STEPS + 2):
         run = RunFolder.create(tmp_path / str(step), config)
         with at_call(STEP, step, die, before=step == 1), pytest.raises(Killed):
-            go_on(run)
+            resume_run(run)
         assert run.checkpoint.exists() == (step > 1)
         runs.append(run)
     file.unlink()
     for run in runs:
-        assert go_on(run)
+        assert resume_run(run)
         assert_same(run, whole)
 
 
@@ -98,9 +98,9 @@ def test_hat_and_its_helper_begin_with_them(natural: RunFolder, tmp_path: Path) 
     assert isinstance(config.method, HAT)
     run = RunFolder.create(tmp_path / "run", config)
     with at_call(STEP, 1, die, before=True), pytest.raises(Killed):
-        go_on(run)
+        resume_run(run)
     file.unlink()
-    assert go_on(run)
+    assert resume_run(run)
     expected = parameters(natural.best)
     for place in (run, RunFolder.open(run.helper)):
         assert all(torch.equal(tensor, expected[name]) for name, tensor in parameters(place.last).items())
@@ -116,19 +116,18 @@ def three(tmp_path: Path) -> Path:
 
 def test_another_number_of_classes(natural: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     flags = ["--data", str(three(tmp_path)), "--data.crop", "0", "--model.width", "4", "--train.epochs", "1"]
-    words = ["train", "digits-resnet8-sat", *flags, "--init", str(natural.path), "--out", str(tmp_path / "run")]
-    sentence = refused(capsys, *words)
-    assert f"{natural.best_averaged} has a last layer 'linear.weight' for 10 classes, but the data has 3" in sentence
-    assert "--train.fresh-head" in sentence
+    args = ["train", "digits-resnet8-sat", *flags, "--init", str(natural.path), "--out", str(tmp_path / "run")]
+    message = refused(capsys, *args)
+    assert missing_facts(message, f"{natural.best_averaged} linear.weight 10 3 --train.fresh-head") == []
     assert not (tmp_path / "run").exists()
-    assert call(capsys, *words, "--train.fresh-head").code == 0
+    assert call(capsys, *args, "--train.fresh-head").code == 0
     ours, theirs = load_file(tmp_path / "run" / "init.safetensors"), load_file(natural.best_averaged)
     assert ours["linear.weight"].shape[0] == 3
     assert all(torch.equal(ours[name], theirs[name]) for name in ours if not name.startswith("linear."))
 
 
 def test_a_fresh_head_for_a_network_of_other_classes(natural: RunFolder) -> None:
-    """The network itself has the wrong number of outputs, so to omit the flag is no cure."""
+    """The network itself has the wrong number of outputs, so the message does not advise omitting the flag."""
     config = replace(still(str(natural.best), fresh_head=True), model=Imported("tests.support.networks:LeNet"))
     with pytest.raises(UserError) as caught:
         initial_model(config, DataSpec(3, 60, (1, 8, 8)))
@@ -144,7 +143,9 @@ def test_a_fresh_head_of_the_same_size(natural: RunFolder) -> None:
     assert torch.equal(fresh["conv1.weight"], load_file(natural.best)["conv1.weight"])
 
 
-def test_ones_own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_custom_network_begins_with_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "initial_net.py").write_text(OWN)
     given = {"1.weight": torch.rand(8, 64), "1.bias": torch.zeros(8)}
@@ -152,35 +153,35 @@ def test_ones_own_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     save_file(given | head, "whole.safetensors")
     torch.save(given, "body.pt")
     flags = [word for word in TINY if word not in ("--model.width", "4")]
-    words = ["train", "digits-resnet8-uiat", "--model", "initial_net:build", *flags]
-    assert call(capsys, *words, "--init", "whole.safetensors", "--out", "a").code == 0
+    args = ["train", "digits-resnet8-uiat", "--model", "initial_net:build", *flags]
+    assert call(capsys, *args, "--init", "whole.safetensors", "--out", "a").code == 0
     assert torch.equal(load_file("a/init.safetensors")["3.weight"], head["3.weight"])
-    missing = refused(capsys, *words, "--init", "body.pt", "--out", "b")
-    assert "body.pt has no weights '3.weight' (10, 8)" in missing
-    assert call(capsys, *words, "--init", "body.pt", "--train.fresh-head", "--out", "b").code == 0
+    missing = refused(capsys, *args, "--init", "body.pt", "--out", "b")
+    assert missing_facts(missing, "body.pt 3.weight '(10, 8)'") == []
+    assert call(capsys, *args, "--init", "body.pt", "--train.fresh-head", "--out", "b").code == 0
     assert torch.equal(load_file("b/init.safetensors")["1.weight"], given["1.weight"])
     named = ("--model", "initial_net:build")
     assert call(capsys, "evaluate", "b", *named, "--n", "10", "--attacks", "natural").code == 0
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("given", "facts"),
     [
-        ("nowhere.pt", "there are no weights at nowhere.pt: train first, or give the path of a weights file"),
-        (".", "the folder . is neither a run nor an export: give one of these, or a weights file"),
+        ("nowhere.pt", "nowhere.pt weights"),
+        (".", "folder run export weights"),
     ],
 )
 def test_weights_that_are_not_there(
-    given: str, message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    given: str, facts: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert refused(capsys, "train", *TINY, "--init", given, "--out", "run") == f"{message}."
+    assert missing_facts(refused(capsys, "train", *TINY, "--init", given, "--out", "run"), facts) == []
     assert not Path("run").exists()
 
 
 def test_another_network(natural: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["train", *TINY, "--model.width", "8", "--init", str(natural.best), "--out", str(tmp_path / "run")]
-    assert "instead of (8, 1, 3, 3)" in refused(capsys, *words)
+    args = ["train", *TINY, "--model.width", "8", "--init", str(natural.best), "--out", str(tmp_path / "run")]
+    assert "instead of (8, 1, 3, 3)" in refused(capsys, *args)
     assert not (tmp_path / "run").exists()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.moments import LINE, RENAME, STEP, Killed, at_call, die
-from tests.support.runs import CPU, STEPS, assert_same, go_on, load_checkpoint, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, assert_same, load_checkpoint, resume_run, snapshot, splits, tiny
 from uiat.config import AnyConfig
 from uiat.engine.loop import train
 from uiat.runs.run_folder import RunFolder
@@ -23,7 +23,7 @@ OTHERS = ("uiat", "one-off")
 
 @dataclass(frozen=True)
 class Case:
-    """A configuration, what its unbroken run left, and how often that wrote."""
+    """A configuration, the snapshot of its uninterrupted run, and the number of its writes."""
 
     config: AnyConfig
     whole: dict[str, object]
@@ -45,7 +45,7 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     config = CONFIGS[request.param]
     run = RunFolder.create(tmp_path_factory.mktemp("whole") / "run", config)
     with at_call(LINE, 0, die) as lines, at_call(RENAME, 0, die) as renames:
-        assert go_on(run)
+        assert resume_run(run)
     return Case(config, snapshot(run), {LINE: lines[0], RENAME: renames[0]})
 
 
@@ -54,12 +54,12 @@ def test_after_a_step(case: Case, step: int, tmp_path: Path) -> None:
     run = interrupted(case.config, tmp_path / "run", STEP, step, before=False)
     each = case.config.train.checkpoint_minutes == 0
     assert steps_seen(run) == (step - 1 if each else (step - 1) // STEPS * STEPS)
-    assert go_on(run)
+    assert resume_run(run)
     assert_same(run, case.whole)
 
 
 def steps_seen(run: RunFolder) -> int:
-    """Return the steps that the last checkpoint of a run has seen."""
+    """Return the number of steps in the last checkpoint of a run."""
     saved = load_checkpoint(run) if run.checkpoint.exists() else {"epoch": 1, "step": 0}
     return (int(saved["epoch"]) - 1) * STEPS + int(saved["step"])
 
@@ -71,7 +71,7 @@ def test_around_a_write(case: Case, target: str, before: bool, tmp_path: Path) -
     chosen = sorted(random.Random(f"{target} {before}").sample(moments[:-1], 2))
     for moment in (*chosen, moments[-1]):
         run = interrupted(case.config, tmp_path / str(moment), target, moment, before)
-        assert go_on(run)
+        assert resume_run(run)
         assert_same(run, case.whole)
 
 
@@ -79,7 +79,7 @@ def test_within_a_line(case: Case, tmp_path: Path) -> None:
     run = interrupted(case.config, tmp_path / "run", LINE, 3, before=True)
     with run.metrics.open("a") as metrics:
         metrics.write('{"kind": "st')
-    assert go_on(run)
+    assert resume_run(run)
     assert_same(run, case.whole)
 
 
@@ -88,7 +88,7 @@ def test_within_a_checkpoint(case: Case, tmp_path: Path) -> None:
     run = interrupted(case.config, tmp_path / "run", STEP, STEPS + 2, before=False)
     (run.path / ".checkpoint.pt.tmp").write_bytes(b"half")
     (run.path / ".last.safetensors.tmp").write_bytes(b"half")
-    assert go_on(run)
+    assert resume_run(run)
     assert_same(run, case.whole)
 
 
@@ -96,8 +96,8 @@ def test_again_and_again(case: Case, tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", case.config)
     for step in _steps(random.Random(0)):
         with at_call(STEP, step, die), contextlib.suppress(Killed):
-            go_on(run)
-    assert go_on(run)
+            resume_run(run)
+    assert resume_run(run)
     assert_same(run, case.whole)
 
 
@@ -109,5 +109,5 @@ def _steps(chance: random.Random) -> Iterator[int]:
 def test_before_the_first_step(case: Case, tmp_path: Path) -> None:
     run = interrupted(case.config, tmp_path / "run", STEP, 1, before=True)
     assert not run.checkpoint.exists()
-    assert go_on(run)
+    assert resume_run(run)
     assert_same(run, case.whole)

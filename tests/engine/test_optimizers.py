@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from tests.engine.test_resume import stopped_and_resumed
-from tests.support.runs import STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, tiny
+from tests.support.runs import STEPS, assert_same, begin, load_checkpoint, resume_run, snapshot, tiny
 from uiat.config import AWP, Averaging, Schedule, to_json
 from uiat.engine.pass_counter import PassCounter
 from uiat.engine.state import State
@@ -77,7 +77,7 @@ def test_buffers_of_another_network_are_refused(tmp_path: Path) -> None:
     saved["optimizer"]["state"][0]["exp_avg_sq"] = torch.zeros(2)
     write_sealed(run.checkpoint, saved)
     with pytest.raises(UserError, match="does not fit the run's configuration"):
-        go_on(RunFolder.open(run.path))
+        resume_run(RunFolder.open(run.path))
 
 
 def test_the_optimiser_is_in_a_key_only_if_it_is_not_sgd() -> None:

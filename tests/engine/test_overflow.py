@@ -14,7 +14,7 @@ from tests.engine.test_guards import leaves
 from tests.support.failing_network import Faulty, run_process, script
 from tests.support.moments import STEP, Killed, at_call, die
 from tests.support.processes import fork_ranks
-from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, assert_same, begin, load_checkpoint, resume_run, snapshot, splits, tiny
 from uiat.config import AnyConfig, Averaging
 from uiat.engine import loop
 from uiat.engine.guards import Fault
@@ -111,7 +111,7 @@ def test_what_is_undone_leaves_no_trace_but_the_scale() -> None:
 
 @contextmanager
 def starting_at(scale: float) -> Iterator[None]:
-    """Within it, a scaler begins with this scale."""
+    """Within it, a scaler has this initial scale."""
     original = torch.amp.GradScaler
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch.amp, "GradScaler", lambda kind, enabled: original(kind, init_scale=scale, enabled=enabled))
@@ -121,13 +121,13 @@ def starting_at(scale: float) -> Iterator[None]:
 def test_a_run_stops(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "run", half())
     with starting_at(4.0), script("gradient", *ALWAYS), pytest.raises(UserError) as stopped:
-        go_on(run)
+        resume_run(run)
     assert "the gradient of 'conv.weight' is not finite in epoch 1, step 3" in str(stopped.value)
     assert (run.path / "nonfinite-1-3.safetensors").exists()
 
 
-def test_a_run_that_leaves_such_steps_out_counts_them(tmp_path: Path) -> None:
-    with starting_at(4.0), script("gradient", (1, 2), (2, 1), (3, 3)):  # the third leaves less than 1
+def test_a_run_that_skips_such_steps_counts_them(tmp_path: Path) -> None:
+    with starting_at(4.0), script("gradient", (1, 2), (2, 1), (3, 3)):  # the third halving is below 1
         run = begin(half(on_nonfinite="skip"), tmp_path / "run")
     epochs = [line for line in run.read_metrics() if line["kind"] == "epoch"]
     assert [line["skipped"] for line in epochs] == [1, 1, 1]
@@ -143,15 +143,15 @@ def test_a_kill_amid_overflows_changes_no_bit(tmp_path: Path) -> None:
         whole = snapshot(begin(settings, tmp_path / "whole"))
         run = RunFolder.create(tmp_path / "run", settings)
         with at_call(STEP, STEPS + 3, die), pytest.raises(Killed):
-            go_on(run)
+            resume_run(run)
         assert load_checkpoint(run)["overflows"] == 2
         assert load_checkpoint(run)["scaler"]["scale"] == 2.0**13
-        assert go_on(run)
+        assert resume_run(run)
     assert_same(run, whole)
 
 
-def test_two_processes_leave_a_step_out_together(tmp_path: Path) -> None:
-    """Only the second's gradient overflows; running statistics differ between processes until the step is decided."""
+def test_two_processes_skip_an_overflowing_step_together(tmp_path: Path) -> None:
+    """Only the gradient of the second overflows; running statistics differ between processes until both skip."""
     with script():
         run = RunFolder.create(tmp_path / "run", half())
     command = ["train", "--resume", str(run.path), "--device", "cpu"]

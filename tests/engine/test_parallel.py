@@ -32,7 +32,7 @@ class Newer(nn.Module):
 
 
 class Newest(nn.Module):
-    """The signature once the old name is gone."""
+    """The signature without the old name."""
 
     def __init__(self, module: nn.Module, forward_sync_buffers: bool | None = None):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Exact counts of the passes of a step, in batches: what each method costs."""
+"""Exact pass counts of a step of each method, in batches."""
 
 import gc
 from dataclasses import dataclass, replace
@@ -98,7 +98,7 @@ def test_a_step(name: str, micro_batch: int | None) -> None:
 @pytest.mark.parametrize("name", [name for name in CASES if "gradalign" not in name])
 @pytest.mark.parametrize("micro_batch", [None, 3])
 def test_a_step_with_weight_perturbation(name: str, micro_batch: int | None) -> None:
-    """The ascent repeats what has a backward to the weights, and nothing else: p that is detached is taken once."""
+    """The ascent repeats only what has a backward pass to the weights: a detached p is computed once."""
     setting, (forward, inputs, weights) = CASES[name]
     found = counts(setting, micro_batch, AWP(enabled=True))
     assert found == (forward + weights, inputs, 2 * weights)

@@ -1,4 +1,4 @@
-"""Half precision and torch.compile: each step is close to that of float32, and a resume is exact."""
+"""Half precision and torch.compile: each step is close to that in float32, and a resume is exact."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.runs import CPU, STEPS, assert_same, begin, go_on, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, assert_same, begin, resume_run, snapshot, splits, tiny
 from uiat import recipes
 from uiat.balls import Linf
 from uiat.config import AnyConfig
@@ -27,7 +27,7 @@ from uiat.types import Batch, Clock, DataSpec
 
 @dataclass
 class Trace:
-    """What one step computed."""
+    """The tensors that one step computed."""
 
     slopes: list[Tensor] = field(default_factory=list)
     """The gradient of each step of x̂, x̌ or z, in the order of the steps."""
@@ -136,7 +136,7 @@ def test_a_compiled_step_is_that_of_an_eager_one(method: str, capsys: pytest.Cap
 
 
 def test_trades_finds_its_attack_in_half_precision() -> None:
-    """It begins 0.001 from x, where fp16 has steps of 0.0005: only its first slopes are partly rounding."""
+    """It starts 0.001 from x, where fp16 has steps of 0.0005: only its first gradients are affected by rounding."""
     config = smooth("trades")
     images = splits(config.data).train
     state = build_state(config, splits(config.data).spec, CPU, None)
@@ -158,8 +158,8 @@ def test_a_kill_changes_no_bit(precision: str, tmp_path: Path) -> None:
     whole = snapshot(begin(settings, tmp_path / "whole"))
     run = RunFolder.create(tmp_path / "run", settings)
     with at_call(STEP, STEPS + 2, die), pytest.raises(Killed):
-        go_on(run)
-    assert go_on(run)
+        resume_run(run)
+    assert resume_run(run)
     assert_same(run, whole)
 
 

@@ -55,7 +55,7 @@ def test_the_log_keeps_the_lines(tmp_path: Path) -> None:
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  " + LINE + "  best so far", line)
 
 
-def test_a_long_epoch_speaks_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_epoch_prints_progress_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])  # type: ignore[attr-defined]
     screen = io.StringIO()

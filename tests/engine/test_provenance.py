@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.support.calls import call
 from tests.support.moments import RENAME, STEP, Killed, at_call, die
-from tests.support.runs import CPU, STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, TINY, assert_same, begin, load_checkpoint, resume_run, snapshot, splits, tiny
 from uiat.engine.loop import train
 from uiat.errors import UserError
 from uiat.io import write_sealed
@@ -24,7 +24,7 @@ def half_way(path: Path, method: str = "uiat", **changes: Any) -> RunFolder:
     """Return a run that was killed in its second epoch."""
     run = RunFolder.create(path, tiny(method, **changes))
     with at_call(STEP, STEPS + 2, die), pytest.raises(Killed):
-        go_on(run)
+        resume_run(run)
     return run
 
 
@@ -39,7 +39,7 @@ def run(killed: RunFolder, tmp_path: Path) -> RunFolder:
 
 
 def edit(run: RunFolder, name: str, value: Any) -> Any:
-    """Change a field of config.json, and return what it was."""
+    """Change a field of config.json, and return its old value."""
     saved = read_json(run.config)
     *parts, last = name.split(".")
     part = saved
@@ -76,12 +76,12 @@ FREE: dict[str, Any] = {"train.on_nonfinite": "skip", "train.log_every": 2, "tra
 def test_an_edit_that_changes_the_result_is_refused(name: str, run: RunFolder) -> None:
     before, files = edit(run, name, FIXED[name]), content(run)
     with pytest.raises(UserError) as caught:
-        go_on(run)
+        resume_run(run)
     for fact in (name.replace("_", " ") if name == "run_id" else name, str(before), str(FIXED[name]), "checkpoint.pt"):
         assert fact in str(caught.value)
     assert content(run) == files, "nothing is changed"
     edit(run, name, before)
-    assert go_on(run)
+    assert resume_run(run)
 
 
 def content(run: RunFolder) -> dict[str, bytes]:
@@ -91,7 +91,7 @@ def content(run: RunFolder) -> dict[str, bytes]:
 @pytest.mark.parametrize("name", FREE)
 def test_an_edit_that_may_be_made_is_recorded(name: str, run: RunFolder) -> None:
     before = edit(run, name, FREE[name])
-    assert go_on(run)
+    assert resume_run(run)
     (entry,) = run.read_card()["resumed"]
     assert (entry["epoch"], entry["step"]) == (2, 0)
     assert entry["changes"][name] == [before, FREE[name]]
@@ -109,7 +109,7 @@ def test_several_edits_are_named_at_once(run: RunFolder) -> None:
     edit(run, "seed", 7)
     edit(run, "train.epochs", 5)
     with pytest.raises(UserError, match=r"train\.epochs is 3 .* 5 .*seed is 0 .* 7 "):
-        go_on(run)
+        resume_run(run)
 
 
 def test_a_checkpoint_of_another_run_is_refused(run: RunFolder, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_a_checkpoint_of_another_run_is_refused(run: RunFolder, tmp_path: Path) 
     for file in (other.checkpoint, *other.path.glob("table-*")):
         shutil.copy(file, run.path)
     with pytest.raises(UserError, match=f"another run.*{other.read_id()}.*{run.read_id()}"):
-        go_on(run)
+        resume_run(run)
 
 
 def test_a_checkpoint_of_an_earlier_version_is_resumed_with_one_notice(
@@ -130,14 +130,14 @@ def test_a_checkpoint_of_an_earlier_version_is_resumed_with_one_notice(
     edit(run, "run_id", None)
     capsys.readouterr()
     with at_call(STEP, STEPS + 2, die), pytest.raises(Killed):
-        go_on(run)
-    assert go_on(run)
+        resume_run(run)
+    assert resume_run(run)
     assert capsys.readouterr().err.count("earlier version") == 1
     assert_same(run, snapshot(whole))
 
 
 def test_a_kill_between_a_change_and_the_next_checkpoint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The configuration has the change, the checkpoint does not yet: the run still resumes, once and again."""
+    """The configuration has the change, the checkpoint does not: the run still resumes, twice."""
     out = str(tmp_path / "run")
     with at_call(STEP, STEPS + 2, die), pytest.raises(Killed):
         call(capsys, "train", "digits-resnet8-natural", *TINY, "--out", out)
@@ -172,9 +172,9 @@ def test_a_resume_elsewhere_is_recorded(
     before = load_checkpoint(run)["provenance"]["settings"]
     monkeypatch.setattr(target, value)
     with at_call(STEP, STEPS + 2, die), pytest.raises(Killed):  # a checkpoint keeps what was recorded
-        go_on(run)
+        resume_run(run)
     monkeypatch.undo()
-    assert go_on(run)
+    assert resume_run(run)
     there, back = run.read_card()["resumed"]
     for name, (_, after) in names.items():
         known = before
@@ -186,7 +186,7 @@ def test_a_resume_elsewhere_is_recorded(
 
 
 def test_nothing_is_recorded_where_nothing_changed(run: RunFolder) -> None:
-    assert go_on(run)
+    assert resume_run(run)
     assert [set(entry["changes"]) - {"git_commit"} for entry in run.read_card().get("resumed", [])] in ([], [set()])
 
 
@@ -208,18 +208,18 @@ def test_another_helper_is_refused(given: bool, tmp_path: Path) -> None:
         config = replace(config, method=replace(config.method, helper=str(natural.best)))
     run = RunFolder.create(tmp_path / "run", config)
     with at_call(STEP, STEPS * (1 if given else 4) + 2, die), pytest.raises(Killed):
-        go_on(run)
+        resume_run(run)
     file = natural.best if given else run.helper / "best.safetensors"
     kept = file.read_bytes()
     save_file({name: tensor * 2 for name, tensor in load_file(file).items()}, file)
     with pytest.raises(UserError, match="helper"):
-        go_on(run)
-    if given:  # it may lie elsewhere
+        resume_run(run)
+    if given:  # its path may differ
         (tmp_path / "moved.safetensors").write_bytes(kept)
         edit(run, "method.helper", str(tmp_path / "moved.safetensors"))
     else:
         file.write_bytes(kept)
-    assert go_on(run)
+    assert resume_run(run)
     assert ("method.helper" in run.read_card().get("resumed", [{"changes": {}}])[0]["changes"]) == given
 
 
@@ -236,14 +236,14 @@ def test_every_run_has_an_id(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 def test_an_edit_after_the_training_is_marked(
     run_copy: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The accuracies belong to the configuration that the card has: `compare` says so, `export` refuses."""
-    words = ("export", str(run_copy.path), "--out", str(tmp_path / "export"))
-    assert call(capsys, *words).code == 0
+    """The accuracies belong to the configuration in the card: `compare` reports that, `export` refuses."""
+    args = ("export", str(run_copy.path), "--out", str(tmp_path / "export"))
+    assert call(capsys, *args).code == 0
     edit(run_copy, "train.log_every", 7)
-    assert call(capsys, *words).code == 0, "it moves no weight"
+    assert call(capsys, *args).code == 0, "it moves no weight"
     lam = edit(run_copy, "method.lam", 99.0)
     fact = f"method.lam is {lam} in result.json and 99.0 in config.json"
-    found = call(capsys, *words)
+    found = call(capsys, *args)
     assert (found.code, fact in found.err) == (2, True)
     compared = call(capsys, "compare", str(run_copy.path))
     assert (compared.code, fact in " ".join(compared.out.split())) == (0, True)

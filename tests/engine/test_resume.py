@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.runs import STEPS, assert_same, begin, go_on, snapshot, tiny
+from tests.support.runs import STEPS, assert_same, begin, resume_run, snapshot, tiny
 from uiat.config import AnyConfig
 from uiat.methods import HAT, METHODS
 from uiat.models import MODELS
@@ -17,12 +17,12 @@ from uiat.types import DataSpec
 
 
 def stopped_and_resumed(config: AnyConfig, path: Path, *steps: int) -> RunFolder:
-    """Stop a run at a step, resume it, stop it again after so many steps …, and let it finish."""
+    """Stop a run at a step, resume it, stop it again after more steps, and so on; then let it finish."""
     run = RunFolder.create(path, config)
     for step in steps:
         with at_call(STEP, step, die), pytest.raises(Killed):
-            go_on(run)
-    assert go_on(run)
+            resume_run(run)
+    assert resume_run(run)
     return run
 
 
@@ -33,20 +33,20 @@ def test_every_method(method: str, tmp_path: Path) -> None:
     expected = snapshot(whole)
     run = stopped_and_resumed(config, tmp_path / "run", STEPS + 2, STEPS)
     assert_same(run, expected)
-    if method == "hat":  # the helper is a run of its own, in which the stops fell
+    if method == "hat":  # the helper is a separate run, in which the stops happened
         assert_same(RunFolder.open(run.helper), snapshot(RunFolder.open(whole.helper)))
 
 
 @pytest.mark.parametrize("step", [3 * STEPS + 1, 4 * STEPS + 3])
-def test_hat_goes_on_after_its_helper(step: int, tmp_path: Path) -> None:
+def test_hat_resumes_after_its_helper(step: int, tmp_path: Path) -> None:
     config = tiny("hat", checkpoint_minutes=0.0)
     whole = begin(config, tmp_path / "whole")
     run = RunFolder.create(tmp_path / "run", config)
     with at_call(STEP, step, die), pytest.raises(Killed):
-        go_on(run)
+        resume_run(run)
     helper = run.helper / "checkpoint.pt"
     before = helper.read_bytes()
-    assert go_on(run)
+    assert resume_run(run)
     assert helper.read_bytes() == before  # not trained a second time
     assert_same(run, snapshot(whole))
 
@@ -81,7 +81,7 @@ def test_helper_epochs(tmp_path: Path) -> None:
 
 
 def test_a_seed_decides_the_run(tmp_path: Path) -> None:
-    """The comparison of snapshots can tell two runs apart."""
+    """Snapshots of runs with different seeds differ."""
     one = snapshot(begin(tiny("uiat"), tmp_path / "one"))
     other = snapshot(begin(replace(tiny("uiat"), seed=1), tmp_path / "other"))
     assert {name for name in one if name.startswith("/best/") and one[name] != other[name]}
@@ -89,7 +89,7 @@ def test_a_seed_decides_the_run(tmp_path: Path) -> None:
 
 @dataclass(frozen=True)
 class Dropping:
-    """A network that draws random numbers of its own."""
+    """A network that draws random numbers."""
 
     rate: float = 0.5
 
@@ -97,7 +97,7 @@ class Dropping:
         return nn.Sequential(nn.Flatten(), nn.Linear(data.numel, 32), nn.Dropout(self.rate), nn.Linear(32, 10))
 
 
-def test_dropout_goes_on_with_its_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropout_resumes_with_its_stream(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(MODELS, "dropping", Dropping())
     config = replace(tiny("uiat", checkpoint_minutes=0.0), model=Dropping())
     whole = snapshot(begin(config, tmp_path / "whole"))

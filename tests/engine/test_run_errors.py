@@ -1,4 +1,4 @@
-"""What can be wrong with a run's folder: one error message, exit code 2, and nothing is lost."""
+"""Errors in a run folder: one error message, exit code 2, and nothing is lost."""
 
 import json
 from pathlib import Path
@@ -26,8 +26,8 @@ def test_a_folder_in_use(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "already holds a run" in stopped(capsys, "train", "digits-resnet8-natural", *TINY, "--out", str(out))
     assert {path.name: path.read_bytes() for path in out.iterdir()} == before
     go.touch()
-    code, words = first.end()
-    assert code == 0, words
+    code, output = first.end()
+    assert code == 0, output
     assert main(["train", "--resume", str(out)]) == 0  # free again
 
 
@@ -64,7 +64,7 @@ def test_resume_takes_no_other_folder(run_copy: RunFolder, capsys: pytest.Captur
 
 
 class Bomb:
-    """What an attacker would hide in a pickle."""
+    """A pickle that runs code when it is loaded."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -73,7 +73,7 @@ class Bomb:
         return Path.touch, (self.path,)
 
 
-@pytest.mark.parametrize("damage", ["cut", "empty", "foreign", "bomb", "no-schema"])
+@pytest.mark.parametrize("damage", ["cut", "empty", "unrelated", "bomb", "no-schema"])
 def test_a_damaged_checkpoint(damage: str, run_copy: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     whole, trace = run_copy.checkpoint.read_bytes(), run_copy.path / "trace"
     run_copy.previous.unlink()  # otherwise the run would resume from there
@@ -82,7 +82,7 @@ def test_a_damaged_checkpoint(damage: str, run_copy: RunFolder, capsys: pytest.C
     elif damage == "bomb":
         torch.save({"schema": 1, "model": Bomb(trace)}, run_copy.checkpoint)
     else:
-        contents = {"cut": whole[: len(whole) // 2], "empty": b"", "foreign": b"not a checkpoint"}
+        contents = {"cut": whole[: len(whole) // 2], "empty": b"", "unrelated": b"not a checkpoint"}
         run_copy.checkpoint.write_bytes(contents[damage])
     assert "is damaged or of another version" in stopped(capsys, "train", "--resume", str(run_copy.path))
     assert not trace.exists()
@@ -105,7 +105,7 @@ def test_a_checkpoint_of_another_network(run_copy: RunFolder, capsys: pytest.Cap
     saved["model"]["width"] = 5
     run_copy.config.write_text(json.dumps(saved))
     assert "model.width is 4 in the checkpoint and 5 in" in stopped(capsys, "train", "--resume", str(run_copy.path))
-    earlier = load_checkpoint(run_copy)  # of a version that kept no configuration in it
+    earlier = load_checkpoint(run_copy)  # of a version without a configuration in it
     del earlier["provenance"]
     write_sealed(run_copy.checkpoint, earlier)
     assert "does not fit the run's configuration" in stopped(capsys, "train", "--resume", str(run_copy.path))

@@ -1,4 +1,4 @@
-"""What is in a run's folder, and that it is true."""
+"""The files of a run folder, and their content."""
 
 import json
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.support.runs import CPU, STEPS, begin, go_on, load_checkpoint, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, begin, load_checkpoint, resume_run, snapshot, splits, tiny
 from uiat.cli import main
 from uiat.engine import loop
 from uiat.engine.setup import build_model
@@ -123,7 +123,7 @@ def test_the_card(run: RunFolder) -> None:
 
 def test_a_finished_run_is_not_changed(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     def files() -> dict[str, bytes]:
-        others = ("lock", "data.json")  # a run of the time before data.json gets one
+        others = ("lock", "data.json")  # a run of a version without data.json gets one
         return {path.name: path.read_bytes() for path in run.path.iterdir() if path.name not in others}
 
     before = files()
@@ -136,7 +136,7 @@ def test_an_evaluation_before_the_end_does_not_cost_the_card(tmp_path: Path) -> 
     run = begin(tiny("natural"), tmp_path / "run")
     whole = snapshot(run)
     run.result.write_text(json.dumps({"schema": 1, "evaluations": [{"attack": "natural"}]}))
-    assert go_on(run)
+    assert resume_run(run)
     with run.changed_card() as card:
         assert card["evaluations"] == [{"attack": "natural"}]
         card["evaluations"].clear()

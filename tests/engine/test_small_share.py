@@ -1,4 +1,4 @@
-"""The notice of a run whose processes have few images of a batch each: BatchNorm's statistics are per process."""
+"""The notice of a run whose processes have few images each: BatchNorm's statistics are per process."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A run that is asked to stop saves a checkpoint, says how to resume, and ends in the same bits."""
+"""A stopped run saves a checkpoint, prints how to resume, and ends in the same bits."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ import pytest
 
 from tests.support.moments import STEP, at_call, main_with_pause, terminate
 from tests.support.processes import fork
-from tests.support.runs import STEPS, TINY, assert_same, begin, go_on, load_checkpoint, snapshot, tiny
+from tests.support.runs import STEPS, TINY, assert_same, begin, load_checkpoint, resume_run, snapshot, tiny
 from uiat.cli import main
 from uiat.cli.launch import refuse, stopped
 from uiat.engine.signals import STOP_FILE, StopSignal
@@ -23,15 +23,15 @@ COMMAND = ["train", "digits-resnet8-uiat", *TINY, "--method.attack.steps", "2", 
 def test_a_signal_to_a_process(number: signal.Signals, tmp_path: Path) -> None:
     out, ready, go = tmp_path / "run", tmp_path / "ready", tmp_path / "go"
     command = [*COMMAND, "--out", str(out)]
-    process = fork(tmp_path / "words.txt", main_with_pause, command, STEP, STEPS + 2, ready, go)
+    process = fork(tmp_path / "output.txt", main_with_pause, command, STEP, STEPS + 2, ready, go)
     process.wait_for(ready)
     os.kill(process.pid, number)
     go.touch()
-    code, words = process.end()
+    code, output = process.end()
     assert code == 128 + number, "a stopped training is not a finished one"
-    assert "stopped in epoch 2 after step 2; all is saved" in words
-    assert f"resume with: uiat train --resume {out}" in words
-    assert "Traceback" not in words
+    assert "stopped in epoch 2 after step 2; all is saved" in output
+    assert f"resume with: uiat train --resume {out}" in output
+    assert "Traceback" not in output
 
     run = RunFolder.open(out)
     assert "stopped in epoch 2 after step 2" in run.log.read_text()
@@ -48,9 +48,9 @@ def test_a_stop_at_the_edges(step: int, tmp_path: Path) -> None:
     config = tiny("uiat")
     run = RunFolder.create(tmp_path / "run", config)
     with at_call(STEP, step, terminate):
-        assert not go_on(run)
+        assert not resume_run(run)
     assert not run.result.exists()
-    assert go_on(run)
+    assert resume_run(run)
     assert_same(run, snapshot(begin(config, tmp_path / "whole")))
 
 
@@ -58,14 +58,14 @@ def test_a_stop_while_the_helper_is_trained(tmp_path: Path) -> None:
     config = tiny("hat")
     run = RunFolder.create(tmp_path / "run", config)
     with at_call(STEP, 2, terminate):
-        assert not go_on(run)
+        assert not resume_run(run)
     assert load_checkpoint(RunFolder.open(run.helper))["step"] == 2
     assert not run.checkpoint.exists()
-    assert go_on(run)
+    assert resume_run(run)
     assert_same(run, snapshot(begin(config, tmp_path / "whole")))
 
 
-def test_a_second_interrupt_is_heard_at_once() -> None:
+def test_a_second_interrupt_acts_at_once() -> None:
     before = signal.getsignal(signal.SIGINT)
     with StopSignal() as stop:
         signal.raise_signal(signal.SIGINT)
@@ -97,7 +97,7 @@ def test_the_exit_code_is_that_of_the_first_signal() -> None:
 
 
 def test_a_launcher_that_is_gone_is_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It takes its folder with it: a second Ctrl-C must not leave processes that train on."""
+    """Its folder is removed too; a second Ctrl-C must not leave processes that train on."""
     folder = tmp_path / "launcher"
     folder.mkdir()
     monkeypatch.setenv(STOP_FILE, str(folder / "stop"))

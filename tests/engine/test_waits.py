@@ -1,4 +1,4 @@
-"""How often a step takes a value from the device, where on a GPU the host would wait: docs/performance.md says so."""
+"""How often a step reads a value from the device, where the host waits for a GPU (docs/performance.md)."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ ATTACK = 2
 
 
 class Waits(TorchDispatchMode):
-    """Counts how often a value is taken from the device to the host."""
+    """Counts how often a value is read from the device."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -38,7 +38,7 @@ def waits(method: str, epoch: int = 1, *, undo: bool = False, awp: AWP | None = 
     state = build_state(settings, data.spec, CPU, settings.model.build(data.spec))
     counted = Waits()
     monkeypatch = pytest.MonkeyPatch()
-    monkeypatch.setattr(state.method, "_check", lambda batch: None)  # on a GPU, every hundredth batch is looked at
+    monkeypatch.setattr(state.method, "_check", lambda batch: None)  # on a GPU, every hundredth batch is checked
     for number, batch in list(build_loader(settings, data.train, CPU).epoch(epoch))[:2]:
         counted.count = 0
         with counted:
@@ -48,7 +48,7 @@ def waits(method: str, epoch: int = 1, *, undo: bool = False, awp: AWP | None = 
 
 @pytest.fixture(params=["few classes", "many classes"])
 def rows(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Waits of a step of UIAT for the rows of z: with many classes it has to know which there are."""
+    """Waits of a UIAT step for the rows of z: with many classes it must know which are in the batch."""
     many = request.param == "many classes"
     if many:
         monkeypatch.setattr(universal, "FEW_CLASSES", 0)

@@ -1,4 +1,4 @@
-"""Which parameters weight decay pulls at."""
+"""Which parameters get weight decay."""
 
 from pathlib import Path
 
@@ -40,7 +40,7 @@ def test_frozen_parameters_stay_out() -> None:
     assert [len(group["params"]) for group in optimizer.param_groups] == [3, 3]
 
 
-def test_it_changes_a_run_and_goes_on(tmp_path: Path) -> None:
+def test_it_changes_a_run_and_resumes(tmp_path: Path) -> None:
     config = tiny("sat", decay_norm=False, weight_decay=0.05, checkpoint_minutes=0.0)
     whole = snapshot(begin(config, tmp_path / "whole"))
     assert_same(stopped_and_resumed(config, tmp_path / "run", 6), whole)

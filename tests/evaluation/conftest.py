@@ -31,7 +31,7 @@ SHORT = {"steps": 15, "queries": 200}
 
 @pytest.fixture
 def short_autoattack(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make AutoAttack's components short: what surrounds them does not depend on their length."""
+    """Shorten AutoAttack's components: the code around them does not depend on their length."""
     short = partial(autoattack.AutoAttackComponent, **SHORT)  # type: ignore[arg-type]
     monkeypatch.setattr(autoattack, "AutoAttackComponent", short)
 
@@ -50,7 +50,7 @@ def natural_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def digits() -> data.Splits:
-    """The images that both were made from."""
+    """The images of both runs."""
     return data.load_splits(data.DataConfig(name="digits", crop=0, flip=False))
 
 
@@ -69,7 +69,7 @@ def load(digits: data.Splits) -> Callable[[Path], nn.Module]:
 
 @pytest.fixture(scope="session")
 def many(digits: data.Splits) -> Images:
-    """More images than the test set has: test, validation and some of the training images."""
+    """More images than in the test set: test, validation and some of the training images."""
     parts = [digits.test, digits.validation, digits.train.take(torch.arange(100))]
     joined: dict[str, Any] = {name: torch.cat([getattr(part, name) for part in parts]) for name in ("x", "y")}
     return Images(classes=digits.test.classes, **joined)

@@ -32,7 +32,7 @@ def model() -> nn.Sequential:
 
 
 def plain_loop(model: nn.Module, attack: PGD | None) -> list[bool]:
-    """Look at one image at a time; what is wrong without an attack stays wrong."""
+    """Measure one image at a time; an image that is misclassified without an attack counts as misclassified."""
     model.eval()
     verdicts = []
     for x, y in zip(IMAGES.x.float() / 255, IMAGES.y, strict=True):
@@ -56,7 +56,7 @@ def test_it_is_a_plain_loops(name: str, batch_size: int, model: nn.Sequential) -
 
 
 def learn(model: nn.Module) -> None:
-    """Learn a little, so that some images hold out against an attack and some do not."""
+    """Train a little, so that the attack succeeds on some images but not on all."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(5):
         loss = nn.functional.cross_entropy(model(IMAGES.x.float() / 255), IMAGES.y)
@@ -82,7 +82,7 @@ def test_the_model_is_left_alone(name: str, model: nn.Sequential) -> None:
 
 def test_a_seed_decides_the_random_starts(model: nn.Sequential) -> None:
     learn(model)
-    attack = PGD(eps=0.5, step=0.0, steps=1)  # nothing but the start
+    attack = PGD(eps=0.5, step=0.0, steps=1)  # only the start differs
     seeds = [accuracy(model, IMAGES, attack, seed=seed).correct for seed in (0, 0, 1)]
     assert torch.equal(seeds[0], seeds[1])
     assert not torch.equal(seeds[0], seeds[2])
@@ -102,7 +102,7 @@ def test_the_record() -> None:
 
 
 def test_logits_that_are_no_numbers_are_wrong_answers() -> None:
-    """Of class 0, too, which `argmax` returns for them; with and without an attack, and a note says how many."""
+    """Also of class 0, which `argmax` returns for them; with and without an attack. A note counts them."""
 
     class Broken(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -118,7 +118,7 @@ def test_logits_that_are_no_numbers_are_wrong_answers() -> None:
 
 
 class Blank(nn.Module):
-    """Gives NaN for the first class, whose label all images have here: `argmax` would say that it is the largest."""
+    """Returns NaN for the first class, the label of all images: `argmax` would select it."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Attacks by name: what each name stands for, and names that stand for nothing."""
+"""Attacks by name, and unknown names."""
 
 from typing import Any
 

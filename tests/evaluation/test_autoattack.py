@@ -1,4 +1,4 @@
-"""Our driver around AutoAttack's components against the authors' own, on few classes, and its warnings."""
+"""Our driver of AutoAttack's components compared with the authors', on few classes, and its warnings."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ EPS, BATCH, SEED = 0.2, 60, 3
 
 
 def shorten(theirs: AutoAttack) -> None:
-    """Make the authors' attacks as short as the fixture makes ours."""
+    """Shorten the authors' attacks as the fixture shortens ours."""
     for attack in (theirs.apgd, theirs.apgd_targeted):
         attack.n_iter = SHORT["steps"]
         for name, share in (("n_iter_2", 0.22), ("n_iter_min", 0.06), ("size_decr", 0.03)):
@@ -59,7 +59,7 @@ def test_verdicts_equal_the_authors_driver(
 
 
 def classifier(classes: int) -> tuple[nn.Module, Images]:
-    """An untrained network and images that it gets right by definition."""
+    """An untrained network, and images labelled with its predictions."""
     torch.manual_seed(classes)
     layers = (nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, classes))
     model = nn.Sequential(*layers).eval().requires_grad_(False)
@@ -69,17 +69,17 @@ def classifier(classes: int) -> tuple[nn.Module, Images]:
 
 
 @pytest.mark.parametrize(
-    ("classes", "left_out"), [(2, ["apgd-t"]), (3, ["apgd-t"]), (5, [])], ids=["two", "three", "five"]
+    ("classes", "omitted"), [(2, ["apgd-t"]), (3, ["apgd-t"]), (5, [])], ids=["two", "three", "five"]
 )
 @pytest.mark.parametrize("norm", ["linf", "l2"])
 @pytest.mark.usefixtures("short_autoattack")
-def test_runs_on_few_classes(classes: int, left_out: list[str], norm: str) -> None:
+def test_runs_on_few_classes(classes: int, omitted: list[str], norm: str) -> None:
     model, images = classifier(classes)
     base = PGD(eps=0.2 if norm == "linf" else 1.2, norm=norm)  # type: ignore[arg-type]
     found = run_suite(model, images, ["autoattack"], base, keep=True)
     result = found["autoattack"]
-    assert [name for name in autoattack.CASCADES["standard"] if name not in result.setting["components"]] == left_out
-    assert all(any(name in notice for notice in found.notices) for name in left_out)
+    assert [name for name in autoattack.CASCADES["standard"] if name not in result.setting["components"]] == omitted
+    assert all(any(name in notice for notice in found.notices) for name in omitted)
     assert result.accuracy < 1
     assert result.x_adv is not None
     x, broken = images.x.float() / 255, ~result.correct
@@ -117,7 +117,7 @@ class Softmax(nn.Module):
 
 
 class Noisy(nn.Module):
-    """A classifier whose answer is different every time."""
+    """A randomised classifier."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x.flatten(1)[:, :4] + torch.randn(len(x), 4)
@@ -131,16 +131,16 @@ class Flat(nn.Module):
 
 
 @pytest.mark.parametrize(
-    ("model", "sentence"),
+    ("model", "warned"),
     [(Softmax(), "probability distribution"), (Noisy(), "randomized defense"), (Flat(), "zero gradient")],
     ids=["probabilities", "randomised", "no gradient"],
 )
-def test_pitfalls_are_warned_about(model: nn.Module, sentence: str) -> None:
+def test_pitfalls_are_warned_about(model: nn.Module, warned: str) -> None:
     g = torch.Generator().manual_seed(0)
     x = torch.randint(0, 256, (16, 1, 8, 8), dtype=torch.uint8, generator=g)
     y = (x.float() / 255).flatten(1)[:, :4].argmax(dim=1)
     found = run_suite(model, Images(x, y, tuple("abcd")), ["apgd-dlr"], PGD(eps=0.05))
-    assert any(sentence in notice for notice in found.notices)
+    assert any(warned in notice for notice in found.notices)
 
 
 def test_a_sound_model_gets_no_warning_and_keeps_the_random_state() -> None:

@@ -1,4 +1,4 @@
-"""What a card says of where a result was made."""
+"""The environment in a result card."""
 
 import platform
 import subprocess

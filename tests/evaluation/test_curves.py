@@ -1,4 +1,4 @@
-"""Accuracy against ε: ranks by hand, verdicts against a plain loop, and going on after a stop."""
+"""Accuracy against ε: ranks by hand, verdicts compared with a plain loop, and resuming."""
 
 from math import inf, nan
 from pathlib import Path
@@ -66,27 +66,27 @@ def test_what_happens_at_each_radius() -> None:
     assert natural == {}
     assert (inverse["eps"], inverse["step"], inverse["steps"], inverse["beta"]) == (0.2, 0.05, 20, 0.0)
     assert inverse["start"] == "uniform"
-    assert (attack["eps"], attack["step"], attack["steps"]) == (0.1, 0.05, 4)  # the step keeps pace with ε
+    assert (attack["eps"], attack["step"], attack["steps"]) == (0.1, 0.05, 4)  # the step size is proportional to ε
 
 
 @pytest.mark.parametrize(
-    ("grid", "attack", "sentence"),
+    ("grid", "attack", "message"),
     [
         ((), "pgd-20", "the grid is empty"),
         ((0.0, nan), "pgd-20", "the grid has ε = nan"),
         ((inf,), "pgd-20", "the grid has ε = inf"),
-        ((-0.1,), "pdg-20", "unknown attack 'pdg-20': did you mean 'pgd-20'?"),
+        ((-0.1,), "pdg-20", "'pgd-20'"),
         ((0.1,), "natural", "--attack natural perturbs nothing"),
     ],
 )
-def test_bad_grids(grid: tuple[float, ...], attack: str, sentence: str) -> None:
+def test_bad_grids(grid: tuple[float, ...], attack: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
         points(grid, attack)
-    assert sentence in str(caught.value)
+    assert message in str(caught.value)
 
 
 def plain_inverse(radius: float) -> list[bool]:
-    """Help every image on its own, right or wrong."""
+    """Lower the loss of every image, one at a time."""
     model, test, verdicts = precise(), images().test, []
     inverse = InstanceInverse(eps=radius, step=radius / 4, steps=20, beta=0, start="uniform")
     for place, (x, y) in enumerate(zip(test.x.float() / 255, test.y, strict=True)):
@@ -104,15 +104,15 @@ def test_verdicts_are_those_of_a_plain_loop() -> None:
     for place, eps in ((2, EPS / 2), (3, EPS)):
         attack = PGD(eps=eps, step=None, steps=4)
         assert torch.equal(found.correct[place], accuracy(model, test, attack, seed=3).correct)
-    assert bool((found.correct[0] & ~found.correct[1]).any())  # an image that it mends, so that the test can tell
+    assert bool((found.correct[0] & ~found.correct[1]).any()), "an image that becomes correct"
 
 
-def test_friends_help_and_enemies_harm() -> None:
+def test_inverse_perturbations_help_and_adversarial_ones_harm() -> None:
     found = measure(precise(), images().test, points()).groups()
     for name, correct in found.items():
-        friendly, natural, half, whole = correct.double().mean(dim=1).tolist()
-        assert friendly >= natural >= half >= whole, name
-        assert friendly > whole, name
+        inverse, natural, half, whole = correct.double().mean(dim=1).tolist()
+        assert inverse >= natural >= half >= whole, name
+        assert inverse > whole, name
     assert found["easier"].shape == found["harder"].shape == (4, 60)
     assert bool((found["easier"].sum(dim=1) >= found["harder"].sum(dim=1)).all())
 
@@ -127,7 +127,7 @@ class Killed(Exception):
     pass
 
 
-def test_a_killed_measurement_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_measurement_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model, test, file = precise(), images().test, tmp_path / "ledger.safetensors"
     whole = measure(model, test, points(), batch_size=32)
     save, calls = Ledger.save, []

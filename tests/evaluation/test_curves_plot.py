@@ -1,4 +1,4 @@
-"""The pictures: what is in them, and the unit of their axis."""
+"""Plots of curves: their content, and the unit of the axis."""
 
 from pathlib import Path
 from xml.etree import ElementTree
@@ -22,7 +22,7 @@ def draw(*lines: PanelLine, title: str = "", gap_at: float | None = None, zero: 
 
 def test_pixel_levels_and_decimals() -> None:
     assert in_levels(GRID)
-    assert not in_levels((-0.2, 0.0, 0.2))  # 51/255, but nobody says so
+    assert not in_levels((-0.2, 0.0, 0.2))  # equals 51/255, but is shown as a decimal
     assert not in_levels((8 / 255, 0.1))
     assert [show_radius(v, True) for v in (-8 / 255, 0.0, 16 / 255)] == ["−8/255", "0", "16/255"]
     assert [show_radius(v, False) for v in (-0.15000000000000002, 0.0, 0.4)] == ["−0.15", "0", "0.4"]
@@ -34,7 +34,7 @@ def test_few_ticks_with_zero_among_them() -> None:
     assert ticks((0.1, 0.2)) == [0.1, 0.2]
 
 
-def test_two_lines_that_anyone_can_tell_apart() -> None:
+def test_two_lines_differ_in_colour_and_style() -> None:
     (axes,) = draw(EASIER, HARDER, gap_at=8 / 255, title="$a run$").axes
     lines = {str(line.get_label()): line for line in axes.get_lines()}
     first, second, zero = (lines[name] for name in ("easier half", "harder half", "natural images"))
@@ -43,8 +43,8 @@ def test_two_lines_that_anyone_can_tell_apart() -> None:
     assert list(zero.get_xdata()) == [0, 0]  # type: ignore[arg-type]
     for trait in ("get_color", "get_linestyle", "get_marker"):
         assert getattr(first, trait)() != getattr(second, trait)()
-    words = [text.get_text() for text in axes.texts]
-    assert "gap 42.0 points\nat ε = 8/255" in words
+    texts = [text.get_text() for text in axes.texts]
+    assert "gap 42.0 points\nat ε = 8/255" in texts
     assert axes.get_xticklabels()[0].get_text() == "−8/255"
 
 

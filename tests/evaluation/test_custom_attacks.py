@@ -23,7 +23,7 @@ EPS = 0.1
 
 @pytest.fixture(scope="module")
 def setting() -> tuple[nn.Module, Tensor, Tensor]:
-    """Return a network and images with its own predictions as labels, most of them."""
+    """Return a network and images, most of them labelled with its predictions."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10)).eval()
     x = torch.rand(40, 1, 8, 8)
@@ -108,7 +108,7 @@ def test_an_object_is_the_attack_of_its_name(setting: tuple[nn.Module, Tensor, T
 
 
 def one_step(model: nn.Module, x: Tensor, y: Tensor, *, size: float = EPS, norm: float = torch.inf) -> Tensor:
-    """A plain function; its gradient needs grad mode."""
+    """A plain function that computes a gradient."""
     x = x.requires_grad_()
     (gradient,) = torch.autograd.grad(F.cross_entropy(model(x), y, reduction="sum"), x)
     unit = gradient.sign() if norm == torch.inf else gradient / gradient.flatten(1).norm(dim=1).view(-1, 1, 1, 1)
@@ -200,7 +200,7 @@ def test_what_is_outside_the_threat_model_has_no_accuracy(
 
 
 def test_an_attack_that_leaves_its_own_ball_is_refused(setting: tuple[nn.Module, Tensor, Tensor]) -> None:
-    """N-FGSM is for training: its noise leads beyond ε."""
+    """N-FGSM is for training: its noise exceeds ε."""
     model, x, y = setting
     with pytest.raises(UserError, match="NFGSM"):
         evaluate(model, x, y, (NFGSM(eps=EPS),))

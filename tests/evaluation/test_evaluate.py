@@ -74,7 +74,7 @@ def test_several_radii_give_the_results_of_each(
     assert list(uiat.evaluate(model, images.x, images.y, ("pgd-5",), eps=[0.1])) == [("pgd-5", 0.1)]
 
 
-def test_the_network_and_the_images_are_left_as_they_were() -> None:
+def test_the_network_and_the_images_are_unchanged() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 3)).train()
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -91,7 +91,7 @@ X, Y = torch.rand(4, 1, 8, 8), torch.arange(4) % 3
 
 
 @pytest.mark.parametrize(
-    ("x", "y", "options", "sentence"),
+    ("x", "y", "options", "message"),
     [
         (X * 2, Y, {}, "pixels lie outside"),
         (X - X / 0, Y, {}, "pixels lie outside"),
@@ -107,7 +107,7 @@ X, Y = torch.rand(4, 1, 8, 8), torch.arange(4) % 3
         (X, Y, {"attacks": ("pdg-20",)}, "did you mean 'pgd-20'"),
     ],
 )
-def test_a_mistake_is_named(x: Tensor, y: Tensor, options: dict[str, object], sentence: str) -> None:
+def test_a_mistake_is_named(x: Tensor, y: Tensor, options: dict[str, object], message: str) -> None:
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 3))
-    with pytest.raises(UserError, match=sentence):
+    with pytest.raises(UserError, match=message):
         uiat.evaluate(model, x, y, **options)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Letters in figures: a font that has them, or an escape; never an empty box."""
+"""Characters in figures: an installed font that has them, or an escape, never an empty box."""
 
 from pathlib import Path
 
@@ -10,7 +10,7 @@ from uiat.report.figure_style import new_figure, save_figure
 
 
 def drawn(words: str, tmp_path: Path) -> Text:
-    """Save a figure with these words, where warnings are errors, and return them as they were drawn."""
+    """Save a figure with this text, where warnings are errors, and return the text object that was drawn."""
     figure = new_figure(2, 1)
     text = figure.text(0, 0, words)
     save_figure(figure, tmp_path / "x.png", tmp_path / "x.svg")

@@ -132,7 +132,7 @@ def test_instance_wise_inverses_lower_the_loss_of_most() -> None:
     found = make().table(images().test.classes)["overall"]
     assert found["lowered"]["cross_entropy"]["inverse"] > 0.9
     assert found["accuracy"]["inverse"] >= found["accuracy"]["natural"]
-    assert found["accuracy"]["natural"] > 0.5  # better than chance, so that the test can tell
+    assert found["accuracy"]["natural"] > 0.5  # better than chance, else the test could not detect a difference
 
 
 def test_batches_and_what_is_kept_change_no_example() -> None:

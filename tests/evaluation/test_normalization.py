@@ -71,13 +71,13 @@ def test_a_checkpoint_has_its_own_accuracy_only_with_them(module: str, capsys: p
     bare = nearest_mean()
     own = accuracy(Normalized(bare, [MEAN], [STD]))
     assert own > 0.7
-    words = ("inner.pt", "--model", f"{module}:build")
-    card, notes = evaluate(capsys, *words, *FLAGS)
+    args = ("inner.pt", "--model", f"{module}:build")
+    card, notes = evaluate(capsys, *args, *FLAGS)
     assert card["attacks"]["natural"]["accuracy"] == own
     assert (card["mean"], card["std"]) == ([MEAN], [STD])
     assert "mean 0.5, std 0.1" in notes
     assert "--mean" not in notes
-    without, notes = evaluate(capsys, *words)
+    without, notes = evaluate(capsys, *args)
     assert without["attacks"]["natural"]["accuracy"] == accuracy(bare) < own - 0.1
     assert "mean" not in without
     assert "--mean" in notes
@@ -90,8 +90,8 @@ def test_the_weights_may_be_of_the_network_inside_or_of_the_whole(
 ) -> None:
     network = Normalized(nearest_mean(), [MEAN], [STD])
     torch.save((network if whole else network.model).state_dict(), "weights.pt")
-    for words in ((f"{module}:build", *FLAGS), (f"{module}:normalised",)):
-        card, _ = evaluate(capsys, "weights.pt", "--model", *words)
+    for args in ((f"{module}:build", *FLAGS), (f"{module}:normalised",)):
+        card, _ = evaluate(capsys, "weights.pt", "--model", *args)
         assert card["attacks"]["natural"]["accuracy"] == accuracy(network)
 
 
@@ -100,9 +100,9 @@ def test_a_bundled_network(tmp_path: Path, capsys: pytest.CaptureFixture[str], m
     torch.manual_seed(0)
     network = ResNet(blocks=(1, 1, 1), width=4).build(splits(DATA).spec).eval()
     torch.save({"state_dict": network.state_dict()}, "weights.pt")
-    words = ("weights.pt", "--model", "resnet8", "--model.width", "4", "--exact")
+    args = ("weights.pt", "--model", "resnet8", "--model.width", "4", "--exact")
     for flags, whole in ((FLAGS, Normalized(network, [MEAN], [STD])), ((), network)):
-        card, notes = evaluate(capsys, *words, *flags)
+        card, notes = evaluate(capsys, *args, *flags)
         assert card["attacks"]["natural"]["accuracy"] == accuracy(whole)
         assert ("not normalised" in notes) == (not flags)
 
@@ -140,10 +140,10 @@ def test_a_registered_network(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def test_names_stand_for_the_numbers_of_the_channels(
     name: str, module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """They have three channels, and so are of no use for digits."""
-    words = ("inner.pt", "--model", f"{module}:build", "--data", "digits")
+    """They have three channels, so they cannot be used for digits."""
+    args = ("inner.pt", "--model", f"{module}:build", "--data", "digits")
     for flags in (("--mean", name), ("--mean", name, "--std", name), ("--std", name, "--mean", "0.5", "0.4", "0.3")):
-        message = stopped(capsys, "evaluate", *words, *flags)
+        message = stopped(capsys, "evaluate", *args, *flags)
         assert "mean has 3 numbers and std 3" in message
         assert "1 channel" in message
 
@@ -161,7 +161,7 @@ def test_names_stand_for_the_numbers_of_the_channels(
         (("--mean", "0.3", "0.3", "--std", "0.4"), ("mean has 2 numbers and std 1",)),
     ],
 )
-def test_numbers_that_cannot_be_meant(
+def test_implausible_mean_and_std(
     flags: tuple[str, ...], facts: tuple[str, ...], module: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     message = stopped(capsys, "evaluate", "inner.pt", "--model", f"{module}:build", "--data", "digits", *flags)
@@ -170,14 +170,14 @@ def test_numbers_that_cannot_be_meant(
 
 def test_statements_that_contradict_each_other(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     torch.save(Normalized(nearest_mean(), [MEAN], [STD]).state_dict(), "whole.pt")
-    words = ("--data", "digits", "--model")
-    twice = stopped(capsys, "evaluate", "inner.pt", *words, f"{module}:normalised", "--mean", "0.4", "--std", "0.4")
+    args = ("--data", "digits", "--model")
+    twice = stopped(capsys, "evaluate", "inner.pt", *args, f"{module}:normalised", "--mean", "0.4", "--std", "0.4")
     assert "normalises its inputs already" in twice
     card, _ = evaluate(capsys, "inner.pt", "--model", f"{module}:normalised", *FLAGS)  # the same numbers
     assert card["attacks"]["natural"]["accuracy"] == accuracy(Normalized(nearest_mean(), [MEAN], [STD]))
-    other = stopped(capsys, "evaluate", "whole.pt", *words, f"{module}:build", "--mean", "0.4", "--std", "0.4")
+    other = stopped(capsys, "evaluate", "whole.pt", *args, f"{module}:build", "--mean", "0.4", "--std", "0.4")
     assert "--mean 0.5 --std 0.1" in other
-    without = stopped(capsys, "evaluate", "whole.pt", *words, f"{module}:build")
+    without = stopped(capsys, "evaluate", "whole.pt", *args, f"{module}:build")
     assert "--mean 0.5 --std 0.1" in without
 
 
@@ -215,16 +215,16 @@ def test_a_run_begins_with_the_weights_and_records_them(
 
 @pytest.mark.parametrize("command", ["curves", "inverse"])
 def test_the_next_command_has_them_too(command: str, module: str, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ("inner.pt", "--model", f"{module}:build", *ON_DIGITS, *FLAGS, "--n", "10", "--batch-size", "5")
+    args = ("inner.pt", "--model", f"{module}:build", *ON_DIGITS, *FLAGS, "--n", "10", "--batch-size", "5")
     more = ("--grid", "0", "0.1") if command == "curves" else ("--passes", "1", "--z-images", "10", "--beta", "0")
-    found = call(capsys, command, *words, *more)
+    found = call(capsys, command, *args, *more)
     assert found.code == 0, found.err
     assert " ".join(FLAGS) in found.out.splitlines()[-1]
     assert read_json(Path(command) / f"{command}.json")["mean"] == [MEAN]
 
 
 class Inner(nn.Module):
-    """Its own names begin as those of a wrapper do."""
+    """Its parameter names begin like those of a wrapper."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -236,7 +236,7 @@ class Inner(nn.Module):
 
 
 @pytest.mark.parametrize("depth", [0, 1, 2])
-def test_names_of_every_depth_are_told_apart(depth: int, tmp_path: Path) -> None:
+def test_names_of_every_depth_are_distinguished(depth: int, tmp_path: Path) -> None:
     torch.manual_seed(0)
     source, target = Inner(), Inner()
     saved = [source, LogitsOf(source), Normalized(LogitsOf(source), [0.5], [0.5])][depth]

@@ -17,7 +17,7 @@ EPS, N = 0.1, 60
 
 
 def both(correct: Tensor, theirs: Tensor) -> None:
-    """Assert equal verdicts, of which there are both kinds."""
+    """Assert that verdicts are equal and not all the same."""
     assert torch.equal(correct, theirs)
     assert 0 < int(correct.sum()) < len(correct)
 

@@ -1,4 +1,4 @@
-"""Paired intervals: how wide they are, and how often they call equal methods different."""
+"""Paired intervals: their width, and their false-positive rate for equal methods."""
 
 import random
 from math import sqrt
@@ -133,7 +133,7 @@ def test_a_large_difference_is_found(seeds: int, n: int) -> None:
 
 
 def test_one_seed_alone_would_be_wrong_often() -> None:
-    """Why there is no verdict from one seed."""
+    """So there is no verdict from one seed."""
     key = torch.Generator().manual_seed(0)
     found = [paired(two_methods(key, 1, 100, 0.5)) for _ in range(100)]
     assert sum(each.low > 0 or each.high < 0 for each in found) > 30

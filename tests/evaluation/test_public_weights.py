@@ -53,8 +53,8 @@ def plain_loop(model: nn.Module, images: Images, steps: int) -> tuple[float, flo
 
 def evaluate(folder: str, n: int, attack: str, out: Path) -> tuple[float, float]:
     flags = ["--n", str(n), "--sample", "first", "--attacks", "natural", attack, "--json", str(out)]
-    words = ["evaluate", str(weights()), "--model", "resnet18", "--data", "cifar10", *flags]
-    assert main([*words, "--data-dir", folder, "--data.no-download"]) == 0
+    args = ["evaluate", str(weights()), "--model", "resnet18", "--data", "cifar10", *flags]
+    assert main([*args, "--data-dir", folder, "--data.no-download"]) == 0
     attacks = json.loads(out.read_text())["attacks"]
     return attacks["natural"]["accuracy"], attacks[attack]["accuracy"]
 

@@ -1,4 +1,4 @@
-"""An evaluation that dies goes on with its next batch and ends as one that never did."""
+"""A killed evaluation resumes with its next batch and gives the result of an uninterrupted one."""
 
 import os
 import random
@@ -23,7 +23,7 @@ ATTACKS = ["natural", "pgd-3-2", "apgd-ce+fab-t"]
 
 
 class Killed(BaseException):
-    """Stands for a process that is gone."""
+    """Simulates a killed process."""
 
 
 def measure(model: nn.Module, digits: Splits, ledger: Ledger | None = None) -> dict[str, Tensor]:
@@ -50,7 +50,7 @@ def test_killed_at_any_batch_it_ends_the_same(
         saves += 1
         before = random.Random(saves).random() < 0.5
         if before:
-            raise Killed  # the batch was attacked, and nobody knows
+            raise Killed  # the batch was attacked, but not recorded
         save(ledger)
         raise Killed
 
@@ -160,11 +160,11 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_a_killed_command_goes_on(robust_run: Path, tmp_path: Path) -> None:
+def test_a_killed_command_resumes(robust_run: Path, tmp_path: Path) -> None:
     def evaluate(out: str, die_at: int = 0) -> subprocess.CompletedProcess[str]:
         flags = ["--attacks", "natural", "pgd-3", "apgd-ce", "--n", "60", "--batch-size", "16", "--exact"]
-        words = ["evaluate", str(robust_run), *flags, "--save-adversaries", str(tmp_path / out)]
-        command = [sys.executable, "-c", CHILD, str(die_at), *words]
+        args = ["evaluate", str(robust_run), *flags, "--save-adversaries", str(tmp_path / out)]
+        command = [sys.executable, "-c", CHILD, str(die_at), *args]
         return subprocess.run(
             command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
         )

@@ -40,7 +40,7 @@ def test_unequal_variances_count_for_fewer_degrees_of_freedom() -> None:
 
 
 def test_two_methods_alone_have_the_interval_of_their_difference() -> None:
-    """Without a third method, nothing is known beyond the paired difference: Student's t, to the last digit."""
+    """Without a third method there is only the paired difference: Student's t, bit by bit."""
     values = torch.rand(2, 3, 200, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     common = estimate_seed_variance(by_seed(values.mean(dim=2)))
     alone, found = paired(values[0] - values[1]), paired(values[0] - values[1], common=common)
@@ -62,7 +62,7 @@ def test_methods_may_have_different_seeds() -> None:
 
 def test_a_comparison_counts_in_proportion_to_its_degrees_of_freedom() -> None:
     common = SeedVariance(variance=2.0, prior_degrees=6.0, total_degrees=30.0)
-    assert common.moderate(own=10.0, degrees=2) == (pytest.approx((6 * 4 + 2 * 10) / 8), 8.0)
+    assert common.moderate(own=10.0, degrees=2) == pytest.approx(((6 * 4 + 2 * 10) / 8, 8.0))
     assert SeedVariance(2.0, inf, 30.0).moderate(10.0, 2) == (4.0, 30.0)
 
 

@@ -1,4 +1,4 @@
-"""The suite's verdicts against plain loops; strengths in their order; nothing depends on the batch size."""
+"""The suite's verdicts compared with plain loops; the order of attack strengths; independence of the batch size."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -20,7 +20,7 @@ Load = Callable[[Path], nn.Module]
 
 
 def plain_loop(model: nn.Module, images: Images, attack: PGD | None, seed: int) -> Tensor:
-    """One image at a time, every image attacked."""
+    """Attack every image, one at a time."""
     verdicts = []
     for i in range(len(images)):
         x, y = images.x[i : i + 1].float() / 255, images.y[i : i + 1]

@@ -1,4 +1,4 @@
-"""An evaluation belongs to the weights it was measured on: of others, no command repeats it."""
+"""An evaluation belongs to the weights it was measured on: no command shows it for other weights."""
 
 import json
 from pathlib import Path
@@ -10,7 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from tests.support.calls import Call, call
 from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.runs import STEPS, begin, go_on, tiny
+from tests.support.runs import STEPS, begin, resume_run, tiny
 from uiat.evaluation.subject import Subject, load_subject
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import Attacked
@@ -28,7 +28,7 @@ def change(file: Path) -> None:
 
 
 def strip(run: RunFolder) -> None:
-    """Make the entries those of an earlier version."""
+    """Convert the entries to those of an earlier version."""
     card = read_json(run.result)
     for entry in card["evaluations"]:
         del entry[DIGEST]
@@ -40,12 +40,12 @@ def test_a_training_that_resumed_drops_what_was_measured_on_weights_that_changed
 ) -> None:
     run = RunFolder.create(tmp_path / "run", tiny("natural"))
     with at_call(STEP, STEPS + 2, die), pytest.raises(Killed):
-        go_on(run)
+        resume_run(run)
     assert evaluate(capsys, run).code == evaluate(capsys, run, "--weights", "last").code == 0
     before = {file.name: file_digest(file) for file in (run.best, run.last)}
     entries = run.read_card()["evaluations"]
     assert [entry[DIGEST] for entry in entries] == [before[entry["weights"]] for entry in entries]
-    assert go_on(run)
+    assert resume_run(run)
     after = {file.name: file_digest(file) for file in (run.best, run.last)}
     assert after["last.safetensors"] != before["last.safetensors"]
     kept = [entry for entry in entries if before[entry["weights"]] == after[entry["weights"]]]
@@ -63,7 +63,7 @@ def test_a_new_evaluation_removes_those_of_other_weights(tmp_path: Path, capsys:
 
 
 def readers(capsys: pytest.CaptureFixture[str], run: RunFolder) -> dict[str, tuple[str, Any]]:
-    """Return what each command repeats of a run's evaluations: its words, and the accuracies."""
+    """Return what each command shows of a run's evaluations: its output, and the accuracies."""
     out = run.path.with_name("export")
     exported = call(capsys, "export", str(run.path), "--out", str(out))
     card = json.loads((out / "card.json").read_text(encoding="utf-8"))
@@ -83,18 +83,18 @@ def readers(capsys: pytest.CaptureFixture[str], run: RunFolder) -> dict[str, tup
 def test_no_command_repeats_what_other_weights_have(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = begin(tiny("natural"), tmp_path / "run")
     assert evaluate(capsys, run).code == 0
-    for name, (words, accuracies) in readers(capsys, run).items():
+    for name, (shown, accuracies) in readers(capsys, run).items():
         assert accuracies or name == "compare", name
-        assert [part for part in ("no digest", "no longer has") if part in words] == [], name
+        assert [part for part in ("no digest", "no longer has") if part in shown] == [], name
     strip(run)
-    for name, (words, accuracies) in readers(capsys, run).items():
+    for name, (shown, accuracies) in readers(capsys, run).items():
         assert accuracies or name == "compare", name
-        assert words.count("has no digest of its weights") == 1, name
+        assert shown.count("has no digest of its weights") == 1, name
     assert evaluate(capsys, run).code == 0
     change(run.best)
-    for name, (words, accuracies) in readers(capsys, run).items():
+    for name, (shown, accuracies) in readers(capsys, run).items():
         assert accuracies == [], name
-        assert "2 result(s) of weights that the run no longer has" in words, name
+        assert "2 result(s) of weights that the run no longer has" in shown, name
 
 
 def test_a_report_measures_a_curve_of_other_weights_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -25,10 +25,10 @@ LIGHTNING = (
 """Warnings of Lightning's own, which no script can avoid."""
 
 
-def start(*words: str, **environment: str) -> subprocess.Popen[str]:
+def start(*args: str, **environment: str) -> subprocess.Popen[str]:
     """Start an example, for which warnings are errors."""
     return subprocess.Popen(
-        [sys.executable, "-W", "error", *words],
+        [sys.executable, "-W", "error", *args],
         cwd=EXAMPLES,
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         stdout=subprocess.PIPE,
@@ -44,9 +44,9 @@ def printed(process: subprocess.Popen[str]) -> list[str]:
     return out.splitlines()
 
 
-def run(*words: str) -> list[tuple[int, float, float]]:
+def run(*args: str) -> list[tuple[int, float, float]]:
     """Run an example and return (epoch, natural, attacked) of each line it prints."""
-    lines = printed(start(*words))
+    lines = printed(start(*args))
     matches = [LINE.fullmatch(line) for line in lines]
     assert all(matches), lines
     return [(int(match[1]), float(match[2]), float(match[3])) for match in matches if match]
@@ -58,7 +58,7 @@ def accuracies(lines: list[str]) -> list[tuple[float, float]]:
 
 
 @pytest.mark.parametrize(
-    ("words", "natural", "attacked"),
+    ("args", "natural", "attacked"),
     [
         (("plug_in.py", "--epochs", "2"), 40, CHANCE),
         (("uiat_in_one_file.py", "--epochs", "2"), 40, CHANCE),
@@ -66,9 +66,9 @@ def accuracies(lines: list[str]) -> list[tuple[float, float]]:
     ],
     ids=["plug-in", "one file", "one file, one-off"],
 )
-def test_an_example_learns(words: tuple[str, ...], natural: float, attacked: float) -> None:
-    """Natural accuracy is well above chance, that under attack above chance and below the natural one."""
-    lines = run(*words)
+def test_an_example_learns(args: tuple[str, ...], natural: float, attacked: float) -> None:
+    """Natural accuracy is well above chance; accuracy under attack is above chance and below natural accuracy."""
+    lines = run(*args)
     assert [epoch for epoch, _, _ in lines] == [1, 2]
     _, last_natural, last_attacked = lines[-1]
     assert natural < last_natural
@@ -153,7 +153,7 @@ def test_the_trainer_of_transformers_learns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("epochs", "natural", "lift"), [("2", 50, 15), pytest.param("6", 70, 40, marks=SLOW)])
 def test_fine_tuning_lifts_a_pretrained_network(epochs: str, natural: float, lift: float, tmp_path: Path) -> None:
-    """Two epochs reach some 85 % and 48 % under attack; the six of the example are 40 points above."""
+    """Two epochs reach about 85 % and 48 % under attack; the six of the example are 40 points above."""
     out = tmp_path / "robust.safetensors"
     before, after = accuracies(printed(start("finetune_pretrained.py", "--epochs", epochs, "--out", str(out))))
     assert before[0] > natural, "it was well trained"

@@ -1,4 +1,4 @@
-"""The notebook: what its script makes, and run whole on a fresh kernel."""
+"""The notebook: generated from its script, and executed on a fresh kernel."""
 
 import json
 import os
@@ -70,12 +70,12 @@ def test_it_is_small_and_tells_nothing_of_a_machine() -> None:
 
 @pytest.fixture
 def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A kernel of this interpreter that only this test can see."""
+    """A kernel of this interpreter, visible only to this test."""
     folder = tmp_path / "kernels" / "fresh"
     folder.mkdir(parents=True)
     argv = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    words = {"argv": argv, "display_name": "fresh", "language": "python"}
-    (folder / "kernel.json").write_text(json.dumps(words), encoding="utf-8")
+    spec = {"argv": argv, "display_name": "fresh", "language": "python"}
+    (folder / "kernel.json").write_text(json.dumps(spec), encoding="utf-8")
     for name in ("JUPYTER_PATH", "JUPYTER_CONFIG_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR"):
         monkeypatch.setenv(name, str(tmp_path))
     monkeypatch.delenv("MPLBACKEND", raising=False)  # the kernel shows figures inline
@@ -84,7 +84,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_it_runs_whole(kernel: str, tmp_path: Path) -> None:
-    """Five figures and a slider; UIAT resists what natural training does not; its step is that of the other example."""
+    """Five figures and a slider; UIAT is robust where natural training is not; its step equals the other example."""
     made = notebook()
     made.cells.append(nbformat.v4.new_code_cell(SAME))
     execute(made, tmp_path, kernel)

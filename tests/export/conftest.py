@@ -1,4 +1,4 @@
-"""A Hub of this machine's own, for tests in this process."""
+"""A local stand-in for the Hub, for tests in this process."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ from tests.support.hub import TOKEN, StandIn, stand_in
 
 @pytest.fixture
 def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandIn]:
-    """Serve a stand-in for the Hub; the package asks it and no other, and keeps its cache in the test's folder."""
+    """Serve a stand-in for the Hub; the package uses only this one, and keeps its cache in the test's folder."""
     package = pytest.importorskip("huggingface_hub")
     from huggingface_hub import constants
 

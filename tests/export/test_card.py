@@ -1,4 +1,4 @@
-"""What an export says of itself."""
+"""The card and README of an export."""
 
 import hashlib
 import re

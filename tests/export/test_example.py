@@ -1,4 +1,4 @@
-"""`example.py` of an export: what `uiat predict` says, in a process that has neither uiat nor NumPy."""
+"""`example.py` of an export predicts what `uiat predict` does, without uiat or NumPy."""
 
 import json
 import subprocess
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_predict import photos_run, predicted, vary
-from tests.export.test_own import NETWORK
+from tests.export.test_custom_networks import NETWORK
 from tests.support.data_files import CLASSES, fill
 from tests.support.exports import FAMILIES, GREY, make_run
 from uiat.data.image_folder import find_images
@@ -69,9 +69,9 @@ def test_it_says_what_predict_says(
         spread = max(
             spread, *(abs(one[k] - expected[f"{name}-export"][0][k]) for one in expected[f"{name}-export"] for k in one)
         )
-    assert spread > 0.01  # so that the test can tell
-    words = [sys.executable, "-I", "-c", READER, json.dumps(files), *expected]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert spread > 0.01  # else the test could not detect a difference
+    args = [sys.executable, "-I", "-c", READER, json.dumps(files), *expected]
+    done = subprocess.run(args, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     for folder, rows in expected.items():

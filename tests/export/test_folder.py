@@ -1,4 +1,4 @@
-"""Where an export is written, and what it leaves alone."""
+"""The folder of an export: files that it writes, replaces and keeps."""
 
 import os
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file, save_file
 
-from tests.support.calls import call, refused, stopped
+from tests.support.calls import call, missing_facts, refused, stopped
 from tests.support.exports import FAMILIES, GREY, make_run
 from uiat.cli import main
 from uiat.io import digest, write_json
@@ -51,7 +51,7 @@ def test_other_peoples_files_are_kept(
     out.mkdir()
     (out / name).write_text('{"kind": "mine"}')
     message = refused(capsys, "export", str(run.path), "--out", str(out))
-    assert message == f"{out} has {name}, which is not of an export: choose another --out, or move it away."
+    assert missing_facts(message, f"{out} {name} --out") == []
     assert [path.name for path in out.iterdir()] == [name]
     assert (out / name).read_text() == '{"kind": "mine"}'
 
@@ -68,7 +68,7 @@ def test_files_of_other_names_are_no_hindrance(
 def test_an_example_beside_an_export_of_an_earlier_version(
     run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """There, example.py is the user's own: it is kept, as long as it has that name."""
+    """There, example.py belongs to the user and is kept."""
     out = tmp_path / "out"
     assert call(capsys, "export", str(run.path), "--out", str(out)).code == 0
     card = read_json(out / "card.json")
@@ -112,7 +112,7 @@ def test_damaged_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert f"cannot read {run.result}" in refused(capsys, "export", str(run.path))
 
 
-def export_killed(words: tuple[str, ...], moment: int) -> bool:
+def export_killed(command: tuple[str, ...], moment: int) -> bool:
     """Export in a child that dies before one of its renames and removals; return whether it lived."""
     child = os.fork()
     if child:
@@ -131,13 +131,13 @@ def export_killed(words: tuple[str, ...], moment: int) -> bool:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("uiat.io.os.replace", dying(os.replace))
             patch.setattr("uiat.export.exported_folder.Path.unlink", dying(Path.unlink))
-            os._exit(main([*words]))
+            os._exit(main([*command]))
     finally:
         os._exit(3)
 
 
 def test_weights_that_are_not_finite(run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
-    """The logits of the exported network are NaN as those of the run are: they do not differ."""
+    """The logits of the exported network are NaN where those of the run are."""
     tensors = {name: tensor.clone() for name, tensor in load_file(run.best).items()}
     next(tensor for name, tensor in tensors.items() if name.endswith("bias")).fill_(float("nan"))
     save_file(tensors, run.best)
@@ -149,15 +149,15 @@ def test_an_export_that_was_killed_is_repeated(
     again: bool, run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """At every moment, in a new folder or in that of an earlier export."""
-    words = ("export", str(run.path), "--hub-card", "--out")
+    args = ("export", str(run.path), "--hub-card", "--out")
     for moment in range(100):
         out = tmp_path / str(moment)
         if again:
-            assert call(capsys, *words, str(out), "--weights", "last").code == 0
-        lived = export_killed((*words, str(out)), moment)
+            assert call(capsys, *args, str(out), "--weights", "last").code == 0
+        lived = export_killed((*args, str(out)), moment)
         if (out / ".unfinished-export").exists():
             assert "not complete" in stopped(capsys, "evaluate", str(out))
-        assert call(capsys, *words, str(out)).code == 0
+        assert call(capsys, *args, str(out)).code == 0
         assert {path.name for path in out.iterdir()} == {*NAMES, "config.json"}
         assert read_json(out / "card.json")["weights"]["sha256"] == digest(out / "model.safetensors")
         if lived:

@@ -20,11 +20,11 @@ EVALUATIONS = [NATURAL, {**ENTRY, "steps": 20}, {**ENTRY, "attack": "autoattack"
 PLAIN = {"model.safetensors", "model.py", "example.py", "card.json", "README.md"}
 
 
-def exported(run: RunFolder, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[Path, dict[str, Any], str]:
+def exported(run: RunFolder, capsys: pytest.CaptureFixture[str], *args: str) -> tuple[Path, dict[str, Any], str]:
     """Return the folder, the metadata and the text of the model card."""
     pytest.importorskip("huggingface_hub")
     parse = pytest.importorskip("yaml").safe_load
-    assert call(capsys, "export", str(run.path), "--hub-card", *words).code == 0
+    assert call(capsys, "export", str(run.path), "--hub-card", *args).code == 0
     text = (run.path / "export" / "README.md").read_text()
     _, metadata, body = text.split("---\n", 2)
     return run.path / "export", parse(metadata), body
@@ -87,7 +87,7 @@ def test_an_export_without_it_takes_its_place(tmp_path: Path, capsys: pytest.Cap
     assert (out / "README.md").read_text().startswith("# ResNet")
 
 
-def test_paths_of_ones_own_stay_at_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_custom_paths_are_shortened(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, spec = FAMILIES["resnet"]
     run, _ = make_run(tmp_path / "run", model, spec)
     config = configure(model)

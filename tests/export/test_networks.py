@@ -1,4 +1,4 @@
-"""Every family, exported and read by someone without `uiat`: the same logits, bit by bit."""
+"""Every network family, exported and loaded without `uiat`: the same logits, bit by bit."""
 
 import ast
 import py_compile
@@ -36,7 +36,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, T
 def test_the_logits_are_the_same_bits(name: str, exports: dict[str, tuple[Path, Tensor, Tensor]]) -> None:
     _, expected, found = exports[name]
     assert torch.equal(found, expected)
-    assert found.std() > 0.01  # so that the test can tell
+    assert found.std() > 0.01  # else the test could not detect a difference
 
 
 @pytest.mark.parametrize("name", FAMILIES)
@@ -56,12 +56,12 @@ def test_the_script_stands_on_its_own(name: str, exports: dict[str, tuple[Path, 
 def test_the_scripts_are_clean(exports: dict[str, tuple[Path, Tensor, Tensor]]) -> None:
     scripts = [str(folder / name) for folder, _, _ in exports.values() for name in ("model.py", "example.py")]
     for command in (["check", "--isolated", "--select", "F,E,W,I"], ["format", "--isolated", "--check"]):
-        words = [sys.executable, "-m", "ruff", *command, "--no-cache", "--line-length", "120", *scripts]
-        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        args = [sys.executable, "-m", "ruff", *command, "--no-cache", "--line-length", "120", *scripts]
+        done = subprocess.run(args, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout
 
 
-def test_the_file_of_the_networks_goes_along_as_it_is() -> None:
+def test_the_file_of_the_networks_is_copied_unchanged() -> None:
     source = Path(networks.__file__).read_text(encoding="utf-8")
     for model, data in FAMILIES.values():
         texts = write_scripts(model, data)

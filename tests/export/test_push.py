@@ -1,4 +1,4 @@
-"""From a run to the Hub and back, against a stand-in for it; every failure is one error message."""
+"""From a run to the Hub and back, with a stand-in for the Hub; every failure is one error message."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ import torch
 
 import uiat
 from tests.cli.test_predict import predicted
-from tests.support.calls import call, refused, stopped
+from tests.support.calls import call, missing_facts, refused, stopped
 from tests.support.data_files import picture
 from tests.support.documents import blocks
 from tests.support.exports import FAMILIES, GREY, images, make_run
@@ -75,7 +75,7 @@ def test_the_same_accuracies(run: RunFolder, hub: StandIn, capsys: pytest.Captur
     found, expected = read_json(Path("hub.json"))["attacks"], read_json(Path("run.json"))["attacks"]
     for name in ("natural", "fgsm"):
         assert {**found[name], "seconds": 0} == {**expected[name], "seconds": 0}
-    assert 0 < found["natural"]["accuracy"] < 1  # so that the test can tell
+    assert 0 < found["natural"]["accuracy"] < 1  # else the test could not detect a difference
 
 
 def test_the_same_predictions(run: RunFolder, hub: StandIn, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,11 +97,11 @@ def test_private_models_are_for_those_who_may_read_them(
     uiat.load("owner/name")
     monkeypatch.delenv("HF_TOKEN")
     Path("cache").rename("old cache")
-    with pytest.raises(UserError, match="owner/name is neither a local folder nor a model on the Hub"):
+    with pytest.raises(UserError, match=r"owner/name .*Hub"):
         uiat.load("owner/name")
 
 
-def test_who_may_not_push(
+def test_pushing_without_permission(
     run: RunFolder, hub: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert "no write access to other/name" in refused(capsys, "push", str(run.path), "other/name")
@@ -118,8 +118,8 @@ def test_what_is_not_there(run: RunFolder, hub: StandIn, capsys: pytest.CaptureF
     hub.models["owner/empty"] = [{"README.md": b"# Mine"}]
     hub.models["owner/bert"] = [{"config.json": b'{"model_type": "bert"}', "model.safetensors": b""}]
     for name in ("owner/empty", "owner/bert"):
-        assert f"{name} on the Hub was not written by `uiat push`" in stopped(capsys, "evaluate", name)
-    with pytest.raises(UserError, match="owner/bert on the Hub has no revision 'v3'"):
+        assert missing_facts(stopped(capsys, "evaluate", name), f"{name} 'uiat push'") == []
+    with pytest.raises(UserError, match=r"owner/bert .*'v3'"):
         uiat.load("owner/bert", revision="v3")
     assert call(capsys, "export", str(run.path), "--out", str(tmp_path / "out")).code == 0
     assert "an export without a model card" in refused(capsys, "push", str(tmp_path / "out"), "owner/name")
@@ -135,12 +135,12 @@ def test_a_hub_that_does_not_answer(
     monkeypatch.setattr(constants, "ENDPOINT", gone.address)
     assert "the Hub cannot be reached for owner/name (" in refused(capsys, "push", str(run.path), "owner/name")
     message = refused(capsys, "evaluate", "owner/name")
-    assert message.startswith("there is no path owner/name, and the Hub cannot be reached for owner/name (")
+    assert missing_facts(message, "path owner/name Hub reached") == []
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     assert "HF_HUB_OFFLINE" in refused(capsys, "evaluate", "owner/name")
 
 
-def test_what_was_loaded_once_loads_without_the_hub(
+def test_a_cached_network_loads_without_the_hub(
     run: RunFolder, hub: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from huggingface_hub import constants
@@ -157,9 +157,7 @@ def test_without_the_package(
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     monkeypatch.chdir(tmp_path)
     message = refused(capsys, "evaluate", "owner/name")
-    assert message.startswith("there is no path owner/name, and a download")
-    assert "pip install huggingface_hub" in message
-    assert message.endswith("pip install huggingface_hub.")
+    assert missing_facts(message, "path owner/name 'pip install huggingface_hub'") == []
     assert refused(capsys, "push", str(run.path), "owner/name").endswith("pip install huggingface_hub.")
     uiat.load(run.path)
 
@@ -171,9 +169,9 @@ def test_a_path_wins_over_a_name(
     assert refused(capsys, "evaluate", "owner/nam").startswith("there is no owner/nam: ")
     run.path.rename(tmp_path / "owner" / "name")
     uiat.load("owner/name")
-    with pytest.raises(UserError, match="a revision is for a network on the Hub, but owner/name is a local path"):
+    with pytest.raises(UserError, match=r"revision .*owner/name .*local"):
         uiat.load("owner/name", revision="main")
-    with pytest.raises(UserError, match=r"there is no folder owner/nam: did you mean owner/name\?"):
+    with pytest.raises(UserError, match=r"owner/nam: .*owner/name"):
         uiat.load("owner/nam")
     assert hub.calls == []
 
@@ -182,11 +180,11 @@ def test_a_path_wins_over_a_name(
     "name",
     ["name", "a/b/c", "/a/b", "a/", "-a/b", "a/b-", "a/b.git", "a/b--c", "a/..", "a/b c", "ä/b", "a/" + 99 * "b"],
 )
-def test_names_that_are_none(name: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_names(name: str, run: RunFolder, capsys: pytest.CaptureFixture[str]) -> None:
     validate: Callable[[str], None] = pytest.importorskip("huggingface_hub.utils").validate_repo_id
     with pytest.raises(ValueError, match=r"."):
         validate("" if name == "name" else name)  # which would take a name without an owner
-    assert f"{name!r} is not a name of a model on the Hub" in stopped(capsys, "push", "--", str(run.path), name)
+    assert repr(name) in stopped(capsys, "push", "--", str(run.path), name)
 
 
 @pytest.mark.parametrize("name", ["a/b", "Owner-1/wrn-28-10_uiat.v2", "o/_b"])
@@ -196,7 +194,7 @@ def test_names(name: str) -> None:
 
 
 def test_the_page_about_sharing(hub: StandIn, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Its blocks in their order, as a reader would run them; the run is only made tiny."""
+    """Its blocks in order, as a reader would run them, with a smaller run."""
     monkeypatch.setenv("UIAT_DATA", str(tmp_path / "data"))
     commands = 0
     for block in blocks(ROOT / "docs" / "sharing.md"):
@@ -208,9 +206,9 @@ def test_the_page_about_sharing(hub: StandIn, monkeypatch: pytest.MonkeyPatch, t
             assert isinstance(names["logits"], torch.Tensor)
             assert names["logits"].shape == (4, 10)
             continue
-        for program, *words in block.commands():
+        for program, *args in block.commands():
             assert program == "uiat"
-            assert main([*words, *(TINY if words[0] == "train" else [])]) == 0, words
+            assert main([*args, *(TINY if args[0] == "train" else [])]) == 0, args
             commands += 1
     assert commands == 6
     assert b"| pgd-20 |" in hub.files("owner/name")["README.md"]
@@ -237,8 +235,8 @@ print(*sorted(set(sys.modules) & {"tyro", "rich", "matplotlib", "sklearn", "scip
 """
 
 
-def test_in_processes_of_their_own(run: RunFolder, tmp_path: Path) -> None:
-    """With all that the package does by itself: its own endpoint, uploader and cache."""
+def test_in_separate_processes(run: RunFolder, tmp_path: Path) -> None:
+    """With the package's real endpoint, uploader and cache."""
     pytest.importorskip("huggingface_hub")
     from safetensors.torch import save_file
 
@@ -249,9 +247,9 @@ def test_in_processes_of_their_own(run: RunFolder, tmp_path: Path) -> None:
     with stand_in() as hub:
         own = {"HF_ENDPOINT": hub.address, "HF_HOME": str(tmp_path / "home"), "HF_TOKEN": TOKEN, "HF_HUB_OFFLINE": "0"}
         env = {**os.environ, **own, "OMP_NUM_THREADS": "1"}
-        for words in (["-m", "uiat", "push", "run", "owner/name"], ["-c", LOAD]):
+        for args in (["-m", "uiat", "push", "run", "owner/name"], ["-c", LOAD]):
             done = subprocess.run(
-                [sys.executable, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
+                [sys.executable, *args], cwd=tmp_path, env=env, capture_output=True, text=True, check=False
             )
             assert done.returncode == 0, done.stderr
         assert done.stdout == "\n"

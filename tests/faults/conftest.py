@@ -1,11 +1,11 @@
-"""Counts what the faults did, over all tests and workers, and says it at the end."""
+"""Counts of faults over all tests and workers, printed at the end."""
 
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.support.deaths import COUNTED, TIMES, Tally, Unbroken
+from tests.support.kills import COUNTED, TIMES, Tally, Unbroken
 
 
 @pytest.fixture
@@ -35,8 +35,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
                 times.get(name, []).append(count)
     if totals:
         terminalreporter.section("faults")
-        for name, words in COUNTED.items():
-            terminalreporter.write_line(f"{totals[name]:6d}  {words}")
+        for name, text in COUNTED.items():
+            terminalreporter.write_line(f"{totals[name]:6d}  {text}")
         for name, seconds in times.items():
             if seconds:
                 low, high = min(seconds), max(seconds)

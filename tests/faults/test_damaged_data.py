@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.support.deaths import TINY, Tally, run_command
+from tests.support.kills import TINY, Tally, run_command
 from tests.support.moments import STEP
 from tests.support.runs import snapshot
 from uiat.cli import main
@@ -20,21 +20,21 @@ def write(path: Path) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    ["cut", *(pytest.param(name, marks=pytest.mark.faults) for name in ("flip", "empty", "foreign", "missing"))],
+    ["cut", *(pytest.param(name, marks=pytest.mark.faults) for name in ("flip", "empty", "unrelated", "missing"))],
 )
 def test_a_damaged_data_file(damage: str, tally: Tally, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     data, out, whole = tmp_path / "own.npz", tmp_path / "run", tmp_path / "whole"
     write(data)
     begin = ["train", "digits-resnet8-sat", *TINY, "--data.name", str(data), "--method.attack.steps", "1"]
     end = run_command([*begin, "--out", str(whole)])
-    assert end.finished, end.words
+    assert end.finished, end.output
     cause = {"how": "call", "moment": "after", "target": STEP, "number": 6}
     tally.end(run_command([*begin, "--out", str(out)], cause=cause))
     before = {path.name: path.read_bytes() for path in out.iterdir()}
     content = data.read_bytes()
     middle = len(content) // 2
     flipped = content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
-    changed = {"cut": content[:middle], "flip": flipped, "empty": b"", "foreign": b"nothing of the kind"}
+    changed = {"cut": content[:middle], "flip": flipped, "empty": b"", "unrelated": b"nothing of the kind"}
     data.unlink() if damage == "missing" else data.write_bytes(changed[damage])
     tally.add("damaged")
     capfd.readouterr()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.deaths import LARGEST, SYNC, Tally, Unbroken, run_command, train
+from tests.support.kills import LARGEST, SYNC, Tally, Unbroken, run_command, train
 from tests.support.moments import LINE, at_call
 from uiat.cli import main
 from uiat.runs.run_folder import RunFolder
@@ -19,12 +19,12 @@ def full() -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
-def check_sentence(words: str, run: RunFolder, why: str) -> None:
-    """The last line says what could not be written, why, and how to resume."""
-    line = words.rstrip().splitlines()[-1]
-    assert line.startswith("uiat: cannot write "), words
+def check_message(output: str, run: RunFolder, why: str) -> None:
+    """Assert that the last line names what could not be written, why, and how to resume."""
+    line = output.rstrip().splitlines()[-1]
+    assert line.startswith("uiat: cannot write "), output
     assert why in line
-    assert "Traceback" not in words
+    assert "Traceback" not in output
     if run.config.exists():
         kept = run.checkpoint.exists() or run.previous.exists()
         assert ("the last good checkpoint is kept" if kept else "there is no checkpoint yet") in line
@@ -56,9 +56,9 @@ def test_no_room_for_a_line_of_metrics(
     finish(out, capfd.readouterr().err, unbroken, tally)
 
 
-def finish(out: Path, words: str, unbroken: Unbroken, tally: Tally) -> None:
+def finish(out: Path, output: str, unbroken: Unbroken, tally: Tally) -> None:
     tally.add("refused")
-    check_sentence(words, RunFolder(out), "No space left on device")
+    check_message(output, RunFolder(out), "No space left on device")
     tally.add("resumes")
     assert main(train("uiat", "by-epoch", out)) == 0
     tally.compare(out, unbroken.get("uiat", "by-epoch")[0])
@@ -66,11 +66,11 @@ def finish(out: Path, words: str, unbroken: Unbroken, tally: Tally) -> None:
 
 @pytest.mark.parametrize("size", sampled(range(1000, LARGEST), 16))
 def test_no_room_after_so_many_bytes(size: int, unbroken: Unbroken, tally: Tally, out: Path) -> None:
-    """The kernel refuses every byte of a file beyond a size: whatever writes it, in whatever language."""
+    """The kernel refuses every byte of a file beyond a size, for Python and native code alike."""
     end = run_command(train("uiat", "by-step", out), cause={"how": "limit", "number": size})
-    assert end.codes == [2], end.words
+    assert end.codes == [2], end.output
     tally.add("refused")
-    check_sentence(end.words, RunFolder(out), "File too large")
+    check_message(end.output, RunFolder(out), "File too large")
     tally.add("resumes")
     assert run_command(train("uiat", "by-step", out)).finished
     tally.compare(out, unbroken.get("uiat", "by-step")[0])
@@ -78,7 +78,7 @@ def test_no_room_after_so_many_bytes(size: int, unbroken: Unbroken, tally: Tally
 
 @contextmanager
 def tmpfs(folder: Path, kilobytes: int) -> Iterator[None]:
-    """Mount a disk of this size; skips where that is not allowed."""
+    """Mount a disk of this size; skip where that is not allowed."""
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "tmpfs", str(folder)]
     try:
@@ -101,13 +101,13 @@ def test_a_disk_that_is_full(kilobytes: int, saving: str, unbroken: Unbroken, ta
     with tmpfs(disk, kilobytes):
         out = disk / "run"
         end = run_command(train("uiat", saving, out))
-        assert end.codes == [2], end.words
+        assert end.codes == [2], end.output
         tally.add("refused")
-        check_sentence(end.words, RunFolder(out), "No space left on device")
+        check_message(end.output, RunFolder(out), "No space left on device")
         subprocess.run(["mount", "-o", "remount,size=8m", str(disk)], check=True)
         tally.add("resumes")
         end = run_command(train("uiat", saving, out))
-        assert end.finished, end.words
+        assert end.finished, end.output
         tally.compare(out, unbroken.get("uiat", saving)[0])
 
 

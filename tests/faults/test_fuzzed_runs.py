@@ -1,4 +1,4 @@
-"""Runs whose files hold anything at all: each command ends with an exit code and a message, soon, and harms nothing.
+"""Runs with arbitrary content in their files: each command ends in time, with a message, and does no harm.
 
 The damage is drawn from a fixed seed: a case is repeated by its number.
 """
@@ -43,24 +43,24 @@ CHECKPOINTS = ("checkpoint.pt", "checkpoint.previous.pt")
 
 
 def damage(run: RunFolder, name: str, random: Random) -> str:
-    """Damage one file of a run; return what was done, in words."""
+    """Damage one file of a run; return a description of the damage."""
     path = run.path / name
     if name in CHECKPOINTS:
         content = torch.load(path, weights_only=True)
-        words = mutate(content, random)
+        change = mutate(content, random)
         write_sealed(path, content)
-        return f"{name}: {words}"
+        return f"{name}: {change}"
     if random.random() < 0.1:
         return f"{name}: {damage_bytes(path, random)}"
     if name.endswith(".jsonl"):
         lines = [json.loads(line) for line in path.read_text().splitlines()]
-        words = mutate(lines, random)
+        change = mutate(lines, random)
         path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        return f"{name}: {words}"
+        return f"{name}: {change}"
     holder = [json.loads(path.read_text())]
-    words = mutate(holder, random)
+    change = mutate(holder, random)
     path.write_text(json.dumps(holder[0] if holder else None))
-    return f"{name}: {words}"
+    return f"{name}: {change}"
 
 
 def mutate(tree: Any, random: Random) -> str:
@@ -107,7 +107,7 @@ def damage_bytes(path: Path, random: Random) -> str:
 
 
 def everything(folder: Path, without: Path) -> dict[str, bytes]:
-    """Return the content of all files of a folder, but for those of one folder in it."""
+    """Return the content of all files of a folder, except those of one sub-folder."""
     files = (path for path in folder.rglob("*") if path.is_file() and not path.is_relative_to(without))
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
@@ -168,18 +168,18 @@ def limited() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def use(words: tuple[str, ...], run: RunFolder, capsys: pytest.CaptureFixture[str]) -> str:
+def use(args: tuple[str, ...], run: RunFolder, capsys: pytest.CaptureFixture[str]) -> str:
     """Run a command; return what is wrong with how it ended, or nothing."""
-    words = tuple(str(run.path) if word == "RUN" else word for word in words)
+    args = tuple(str(run.path) if word == "RUN" else word for word in args)
     try:
         with limited():
-            if words[0] == "load":
+            if args[0] == "load":
                 try:
                     uiat.load(run.path)
                 except UserError as error:
                     return "" if str(error) else "no message"
                 return ""
-            found = call(capsys, *words)
+            found = call(capsys, *args)
     except Hang:
         return "hangs"
     except BaseException:
@@ -190,7 +190,7 @@ def use(words: tuple[str, ...], run: RunFolder, capsys: pytest.CaptureFixture[st
 
 
 def prepare_case(number: int, original: RunFolder, path: Path) -> tuple[RunFolder, str, list[tuple[str, ...]]]:
-    """Return a damaged copy of a run, what was done to it, and the commands to try."""
+    """Return a damaged copy of a run, a description of the damage, and the commands to try."""
     random = Random(number)
     name = (*FILES, *FILES[:4], *CHECKPOINTS[:1])[number % 11]
     run = copy_of(original, path)
@@ -208,8 +208,8 @@ def check(numbers: range, original: RunFolder, folder: Path, capsys: pytest.Capt
     for number in numbers:
         run, done, commands = prepare_case(number, original, folder / "run")
         before = everything(folder, run.path)
-        ends = ((words, use(words, run, capsys)) for words in commands)
-        wrong += [f"case {number}, {done}: uiat {' '.join(words)}: {problem}" for words, problem in ends if problem]
+        ends = ((args, use(args, run, capsys)) for args in commands)
+        wrong += [f"case {number}, {done}: uiat {' '.join(args)}: {problem}" for args, problem in ends if problem]
         after = everything(folder, run.path)
         if after != {**before, PAGE: after[PAGE]}:
             wrong.append(f"case {number}, {done}: files outside of the run changed")
@@ -219,7 +219,7 @@ def check(numbers: range, original: RunFolder, folder: Path, capsys: pytest.Capt
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, which holds files that no command may touch but for the page of `uiat report`."""
+    """Return the current folder, whose files no command may change, except the page of `uiat report`."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     (tmp_path / PAGE).touch()

@@ -1,10 +1,11 @@
-"""Files that somebody made to do harm: no code in them runs, and each is one error message.
+"""Malicious files: no code in them runs, and each gives one error message.
 
-Readers that have such tests already: CIFAR's pickles in `tests/data/test_cifar.py`, archives with `../` and links in
+Other tests of this kind: CIFAR's pickles in `tests/data/test_cifar.py`, archives with `../` and links in
 `tests/data/test_fetch.py:test_archive_that_tries_to_escape`, .npz files with objects or endless headers in
 `tests/data/test_npz.py`, .mat files in `tests/data/test_svhn.py`, weights files with code in
 `tests/engine/test_weights.py:test_code_in_a_file_is_not_run`, unknown kinds in config.json in
-`tests/engine/test_run_errors.py:test_a_broken_configuration`, untrusted exports in `tests/export/test_strangers.py`.
+`tests/engine/test_run_errors.py:test_a_broken_configuration`, and untrusted exports in
+`tests/export/test_untrusted_exports.py`.
 """
 
 import json
@@ -17,7 +18,7 @@ import torch
 
 import uiat
 from tests.support.calls import stopped
-from tests.support.runs import go_on
+from tests.support.runs import resume_run
 from uiat.errors import UserError
 from uiat.evaluation.ledger import Ledger
 from uiat.io import write_sealed
@@ -25,7 +26,7 @@ from uiat.runs.run_folder import RunFolder
 
 
 class Bomb:
-    """What an attacker would hide in a pickle."""
+    """A pickle that runs code when it is loaded."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -41,7 +42,7 @@ def test_code_in_a_checkpoint(sealed: bool, run_copy: RunFolder, capsys: pytest.
         write_sealed(run_copy.checkpoint, content)
     else:
         torch.save(content, run_copy.checkpoint)
-    assert go_on(run_copy)  # from the one before
+    assert resume_run(run_copy)  # from the previous one
     assert "checkpoint.pt is damaged or of another version: resuming from" in run_copy.log.read_text()
     for path in (run_copy.checkpoint, run_copy.previous):
         write_sealed(path, content)
@@ -106,7 +107,7 @@ def test_an_absurd_table(kind: str, run_copy: RunFolder, capsys: pytest.CaptureF
     run_copy.previous.unlink()
     saved = torch.load(run_copy.checkpoint, weights_only=True)
     (run_copy.path / saved["table_file"]).write_bytes(ABSURD[kind])
-    write_sealed(run_copy.checkpoint, {**saved, "table_sha256": None})  # else the digest tells
+    write_sealed(run_copy.checkpoint, {**saved, "table_sha256": None})  # else the digest differs
     assert "is missing or damaged" in stopped(capsys, "train", "--resume", str(run_copy.path))
 
 
@@ -115,7 +116,7 @@ def test_an_absurd_ledger_and_absurd_weights(
     kind: str, run_copy: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "ledger").write_bytes(ABSURD[kind])
-    assert Ledger(tmp_path / "ledger", "key").stages == {}  # costs its work, never the evaluation
+    assert Ledger(tmp_path / "ledger", "key").stages == {}  # the work is repeated, but the evaluation is not lost
     run_copy.best.write_bytes(ABSURD[kind])
     assert "is not a readable safetensors file" in stopped(capsys, "evaluate", str(run_copy.path), "--n", "9")
 

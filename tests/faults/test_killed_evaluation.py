@@ -1,4 +1,4 @@
-"""An evaluation that is killed at random moments resumes and finds what an unbroken one finds."""
+"""An evaluation that is killed at random moments resumes and gives the result of an uninterrupted one."""
 
 import random
 import shutil
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from safetensors.torch import load_file
 
-from tests.support.deaths import EVALUATION, Tally, random_cause, run_command, train
+from tests.support.kills import EVALUATION, Tally, random_cause, run_command, train
 from tests.support.runs import differences, leaves
 from uiat.runs.run_folder import read_json
 
@@ -40,12 +40,12 @@ def test_killed_again_and_again(number: int, trained: Path, tally: Tally, tmp_pa
     attacks, chance = SETS[number % len(SETS)], random.Random(f"evaluation {number}")
     whole = shutil.copytree(trained, tmp_path / "whole")
     end = run_command(evaluate(whole, attacks))
-    assert end.finished, end.words
+    assert end.finished, end.output
     expected, seconds, deaths, rounds = found(whole), end.seconds, 0, 0
     run = shutil.copytree(trained, tmp_path / "run0")
     while deaths < (3 if number == 0 else 8):
         end = run_command(evaluate(run, attacks), cause=random_cause(chance, seconds, EVALUATION, 9000))
-        tally.add("resumes", int("resuming an interrupted evaluation" in end.words))
+        tally.add("resumes", int("resuming an interrupted evaluation" in end.output))
         tally.end(end)
         deaths += end.killed
         if end.finished:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support.deaths import CALLS, LARGEST, METHODS, Tally, Unbroken, random_cause, run_command, train
 from tests.support.failing_network import run_process
+from tests.support.kills import CALLS, LARGEST, METHODS, Tally, Unbroken, random_cause, run_command, train
 from tests.support.moments import STEP
 from tests.support.processes import fork_ranks
 from tests.support.runs import differences, snapshot
@@ -45,7 +45,7 @@ def test_a_rank_is_killed_again_and_again(
                 assert torch.load(RunFolder.open(out).checkpoint, weights_only=True)["epoch"] == EPOCHS + 1
     tally.add("resumes", int((out / "config.json").exists()))
     end = run_command(train(method, saving, out), world=2)
-    assert end.finished, end.words
+    assert end.finished, end.output
     tally.compare(out, expected, TOLERANCE)
 
 
@@ -55,7 +55,7 @@ def test_the_other_rank_notices(rank: int, tally: Tally, out: Path) -> None:
     cause = {"how": "call", "moment": "after", "target": STEP, "number": 6}
     end = run_command(train("uiat", "by-step", out), world=2, cause=cause, rank=rank)
     tally.end(end)
-    assert (end.codes[rank], end.stuck) == (-9, 0), end.words
+    assert (end.codes[rank], end.stuck) == (-9, 0), end.output
     assert end.codes[1 - rank] not in (0, -9)
     tally.add("resumes")
     assert run_command(train("uiat", "by-step", out), world=2).finished
@@ -73,18 +73,18 @@ def test_the_other_rank_ends_however_slow_gloo_is(group: int, tally: Tally, tmp_
         end = run_command(job, world=2, cause=cause, rank=rank, starved=True)
         tally.end(end)
         assert end.codes[rank] == -9
-        assert end.codes[1 - rank] > 0, end.words  # neither finished nor ended by a signal
+        assert end.codes[1 - rank] > 0, end.output  # neither finished nor ended by a signal
 
 
 @pytest.mark.faults
 @pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="needs Linux's idle priority")
 def test_a_finished_rank_ends_however_slow_gloo_is(tmp_path: Path) -> None:
-    """The state of the run outlives the group here, as in a caller that keeps it: four of five hung before."""
+    """The state of the run outlives the process group here; before the fix, four of five hung."""
     for number in range(6):
         command = train("uiat", "by-step", tmp_path / f"run{number}")
         finish = partial(run_process, starved=True)
-        for code, words in fork_ranks(tmp_path, 2, finish, "", 0, [], tmp_path / "end", command):
-            assert code == 0, words
+        for code, output in fork_ranks(tmp_path, 2, finish, "", 0, [], tmp_path / "end", command):
+            assert code == 0, output
 
 
 @pytest.mark.faults
@@ -93,7 +93,7 @@ def test_a_finished_rank_ends_however_slow_gloo_is(tmp_path: Path) -> None:
 def test_the_number_of_processes_changes(
     method: str, worlds: tuple[int, int, int], tally: Tally, tmp_path: Path
 ) -> None:
-    """Two runs whose lives end at the same checkpoints, by other deaths, end in the same state."""
+    """Two runs that are killed after the same checkpoints, in different ways, end in the same state."""
     finals = []
     for moment, rank in (("before", 0), ("after", 1)):
         out = tmp_path / moment
@@ -104,7 +104,7 @@ def test_the_number_of_processes_changes(
             assert not end.finished
             tally.add("resumes")
         end = run_command(train(method, "by-step", out), world=worlds[2])
-        assert end.finished, end.words
+        assert end.finished, end.output
         finals.append(snapshot(RunFolder.open(out)))
     tally.equal(differences(finals[0], finals[1], TOLERANCE), runs=2)
     epochs = [line["epoch"] for line in RunFolder.open(out).read_metrics() if line["kind"] == "epoch"]
@@ -112,7 +112,7 @@ def test_the_number_of_processes_changes(
 
 
 @pytest.mark.faults
-def test_all_ranks_go_on_from_the_same_checkpoint(unbroken: Unbroken, tally: Tally, out: Path) -> None:
+def test_all_ranks_resume_from_the_same_checkpoint(unbroken: Unbroken, tally: Tally, out: Path) -> None:
     cause = {"how": "call", "moment": "after", "target": STEP, "number": 7}
     tally.end(run_command(train("uiat", "by-step", out), world=2, cause=cause, rank=1))
     run = RunFolder.open(out)
@@ -120,12 +120,12 @@ def test_all_ranks_go_on_from_the_same_checkpoint(unbroken: Unbroken, tally: Tal
     tally.add("damaged")
     tally.add("resumes")
     end = run_command(train("uiat", "by-step", out), world=2)
-    assert end.finished, end.words
-    assert end.words.count("checkpoint.previous.pt, at epoch") == 1
+    assert end.finished, end.output
+    assert end.output.count("checkpoint.previous.pt, at epoch") == 1
     tally.compare(out, unbroken.get("uiat", "by-step", 2)[0], TOLERANCE)
     for path in (run.checkpoint, run.previous):
         path.write_bytes(b"nothing")
     end = run_command(train("uiat", "by-step", out), world=2)
-    assert (end.codes, end.stuck) == ([2, 2], 0), end.words
-    assert end.words.count("uiat: ") == 1
-    assert "Traceback" not in end.words
+    assert (end.codes, end.stuck) == ([2, 2], 0), end.output
+    assert end.output.count("uiat: ") == 1
+    assert "Traceback" not in end.output

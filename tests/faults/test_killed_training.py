@@ -1,4 +1,4 @@
-"""Training that is killed at random moments, again and again, ends in the bits of an unbroken run."""
+"""Training that is killed repeatedly at random moments ends in the bits of an uninterrupted run."""
 
 import itertools
 import random
@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.deaths import CALLS, LARGEST, METHODS, SAVING, Tally, Unbroken, random_cause, run_command, train
+from tests.support.kills import CALLS, LARGEST, METHODS, SAVING, Tally, Unbroken, random_cause, run_command, train
 
 CASES = [(method, saving, seed) for method in METHODS for saving in SAVING for seed in range(3)]
 SAMPLE = ("uiat", "by-step", 0)

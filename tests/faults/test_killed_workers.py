@@ -1,8 +1,8 @@
-"""`uiat train --processes 2` as a person starts it, one of whose processes is killed: it is started again, in time.
+"""`uiat train --processes 2` as a user starts it: if one of its processes is killed, it is restarted in time.
 
-In time means: both processes are there again at most 30 seconds after the kill. A survivor that does not end by itself
-is ended by torchrun after 30 seconds, so it would be late. When training goes on (the first step of the new processes
-is saved) is reported, not judged: that is also the time that a machine, busy as it may be, takes to import torch.
+In time means: both processes run again at most 30 seconds after the kill. torchrun ends a hanging survivor after 30
+seconds, so that would be late. The time until training resumes (the first step of the new processes is saved) is
+reported, not judged, since it is mostly the import of torch.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.deaths import Tally, train
+from tests.support.kills import Tally, train
 from tests.support.processes import finish, spawn
 from tests.support.runs import snapshot
 from uiat.cli.launch import cores
@@ -45,15 +45,15 @@ def workers(launcher: int) -> dict[str, int]:
     for process in PROC.glob("[0-9]*"):
         try:
             if parent(PROC / parent(process)) == str(launcher):
-                words = (process / "environ").read_bytes().split(b"\0")
-                found |= {word.decode(): int(process.name) for word in words if word.startswith(b"RANK=")}
+                variables = (process / "environ").read_bytes().split(b"\0")
+                found |= {word.decode(): int(process.name) for word in variables if word.startswith(b"RANK=")}
         except OSError:  # it has ended, or is not ours
             continue
     return found
 
 
 def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str], what: str) -> float:
-    """Return when it became true; the command must not have ended before."""
+    """Return when it becomes true; the command must not end before."""
     until = time.monotonic() + PATIENCE
     while not condition():
         assert process.poll() is None, f"ended before {what}: {finish(process)}"
@@ -85,7 +85,7 @@ def test_a_killed_worker_is_started_again(number: int, whole: dict[str, Any], ta
     chance = random.Random(f"worker {number}")
     process = start(out)
     wait_for(lambda: len(workers(process.pid)) == 2, process, "two workers")
-    if number > 1:  # in the first two, one is killed before they have met, while they import
+    if number > 1:  # in the first two, one is killed before the rendezvous, during imports
         moment = chance.randint(1, 40)
         wait_for(lambda: lines(out) >= moment, process, f"line {moment}")
         time.sleep(chance.uniform(0, 0.1))
@@ -99,9 +99,9 @@ def test_a_killed_worker_is_started_again(number: int, whole: dict[str, Any], ta
 
     restarted = wait_for(again, process, "two new workers") - killed
     before = saved(out)
-    went_on = wait_for(lambda: saved(out) != before, process, "a step that is saved") - killed
+    resumed = wait_for(lambda: saved(out) != before, process, "a step that is saved") - killed
     tally.time("restarted", restarted)
-    tally.time("went on", went_on)
+    tally.time("resumed", resumed)
     code, _, said = finish(process)
     assert code == 0, said
     assert restarted <= SECONDS, said

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.moments import at_call
-from tests.support.runs import STEPS, go_on, tiny
+from tests.support.runs import STEPS, resume_run, tiny
 from uiat.errors import UserError
 from uiat.locks import is_locked, open_locked
 from uiat.runs.run_folder import RunFolder
@@ -28,7 +28,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 @pytest.fixture
 def dead() -> int:
-    """Return the number of a process that is gone."""
+    """Return the id of a process that has ended."""
     process = subprocess.Popen([sys.executable, "-c", ""])
     process.wait()
     return process.pid
@@ -36,7 +36,7 @@ def dead() -> int:
 
 @pytest.fixture
 def holder(run: RunFolder) -> Iterator[subprocess.Popen[str]]:
-    """Start a process that holds the lock and wrote nothing into it."""
+    """Start a process that holds the lock and writes nothing into it."""
     command = [sys.executable, "-c", HOLD, str(run.path / "lock")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -66,7 +66,7 @@ def test_the_same_process_twice(run: RunFolder) -> None:
         pass
 
 
-def test_a_killed_process_lets_go(run: RunFolder, holder: subprocess.Popen[str]) -> None:
+def test_a_killed_process_releases_its_lock(run: RunFolder, holder: subprocess.Popen[str]) -> None:
     assert "is in use by another process" in refusal(run)
     holder.kill()
     holder.wait()
@@ -74,9 +74,9 @@ def test_a_killed_process_lets_go(run: RunFolder, holder: subprocess.Popen[str])
         pass
 
 
-@pytest.mark.parametrize("words", ["process {dead}", "process 99999999999999999999", "process -1", "\0\xff", "junk"])
-def test_only_a_living_process_is_named(words: str, run: RunFolder, dead: int, holder: subprocess.Popen[str]) -> None:
-    (run.path / "lock").write_text(words.format(dead=dead))
+@pytest.mark.parametrize("content", ["process {dead}", "process 99999999999999999999", "process -1", "\0\xff", "junk"])
+def test_only_a_living_process_is_named(content: str, run: RunFolder, dead: int, holder: subprocess.Popen[str]) -> None:
+    (run.path / "lock").write_text(content.format(dead=dead))
     assert "is in use by another process:" in refusal(run)
     (run.path / "lock").write_text(f"process {holder.pid}")
     assert f"is in use by process {holder.pid}:" in refusal(run)
@@ -98,7 +98,7 @@ def test_a_lock_that_cannot_be_opened(run: RunFolder) -> None:
     assert f"cannot write the run folder {run.path}: Is a directory." in refusal(run)
 
 
-def test_no_room_for_the_words_is_no_reason_to_stop(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lock_without_room_for_its_text_still_holds(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -132,7 +132,7 @@ def test_a_pipe_in_the_place_of_a_lock_file_does_not_block(run: RunFolder) -> No
 
 @pytest.mark.parametrize("taken", [True, False])
 def test_a_lock_that_was_removed_by_hand_ends_its_holder(taken: bool, tmp_path: Path) -> None:
-    """Another process can then train the run: the first one writes neither weights nor a checkpoint any more."""
+    """Another process can then train the run, and the first one no longer writes weights or checkpoints."""
     run = RunFolder.create(tmp_path / "run", tiny("natural"))
     files: dict[str, bytes] = {}
 
@@ -145,7 +145,7 @@ def test_a_lock_that_was_removed_by_hand_ends_its_holder(taken: bool, tmp_path: 
 
     intruder = RunFolder(run.path).lock()
     with at_call("uiat.engine.loop.train_step", STEPS + 2, intrude), pytest.raises(UserError) as caught:
-        go_on(run)
+        resume_run(run)
     assert str(run.lock_file) in str(caught.value)
     assert f"uiat train --resume {run.path}" in str(caught.value)
     assert "checkpoint.pt" in files
@@ -154,7 +154,7 @@ def test_a_lock_that_was_removed_by_hand_ends_its_holder(taken: bool, tmp_path: 
     if taken:
         assert "is in use" in refusal(run)
         intruder.__exit__(None, None, None)
-    assert go_on(run)
+    assert resume_run(run)
 
 
 def test_a_lock_file_that_is_replaced_before_it_is_locked_is_no_lock(

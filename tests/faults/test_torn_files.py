@@ -1,4 +1,4 @@
-"""Checkpoints and tables that are cut or flipped at any place: noticed, and the run resumes from the one before."""
+"""Checkpoints and tables truncated or with flipped bits: detected, and the run resumes from the previous one."""
 
 import random
 import shutil
@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from tests.support.deaths import Tally
-from tests.support.runs import CPU, begin, go_on, snapshot, splits, tiny
+from tests.support.kills import Tally
+from tests.support.runs import CPU, begin, resume_run, snapshot, splits, tiny
 from uiat.engine.setup import build_state
 from uiat.runs.checkpoint import Checkpointer
 from uiat.runs.run_folder import RunFolder
@@ -28,7 +28,7 @@ DAMAGES: dict[str, Damage] = {
 
 @dataclass(frozen=True)
 class Finished:
-    """A run, and what it left."""
+    """A run and its snapshot."""
 
     run: RunFolder
     state: dict[str, Any]
@@ -51,13 +51,13 @@ def victim(run: RunFolder, name: str) -> Path:
 
 
 def offsets(size: int, count: int) -> list[int]:
-    """Return places in every region: all of the edges, and random ones in between."""
+    """Return offsets in every region: all edges, and random ones in between."""
     middle = random.Random(size).sample(range(size), min(count, size))
     return sorted({*range(16), *range(size - 110, size), *middle})
 
 
 def is_noticed(run: RunFolder) -> bool:
-    """Load as a resume does; whether the checkpoint before was taken, which is one epoch behind."""
+    """Load as a resume does; return whether the previous checkpoint was used, which is one epoch behind."""
     state = build_state(CONFIG, splits().spec, CPU, None)
     checkpoints = Checkpointer(run)
     assert checkpoints.load(state, CPU)
@@ -93,6 +93,6 @@ def test_the_run_ends_in_the_same_bits(
     path.write_bytes(DAMAGES[damage](content, int(share * len(content))))
     tally.add("damaged")
     tally.add("resumes")
-    assert go_on(run)
+    assert resume_run(run)
     tally.compare(run.path, finished.state)
-    assert not is_noticed(run)  # all is whole again
+    assert not is_noticed(run)  # everything is complete again

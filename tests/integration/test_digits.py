@@ -1,4 +1,4 @@
-"""Each method, from the command line to an evaluated run, on real images: it must learn to stand up to PGD-20."""
+"""Each method, from the command line to an evaluated run, on real images: robust accuracy under PGD-20."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The plug-in beside what other loops have: DataLoader workers, torch.compile, gradient clipping, AdamW."""
+"""The plug-in in other loops: DataLoader workers, torch.compile, gradient clipping, AdamW."""
 
 import copy
 
@@ -25,7 +25,7 @@ def network() -> nn.Module:
 
 
 def train(config: MethodConfig, *, workers: int = 0, backend: str = "", dtype: torch.dtype) -> dict[str, Tensor]:
-    """Train with AdamW and clipped gradients; return the losses and all that was learnt."""
+    """Train with AdamW and clipped gradients; return the losses and the final state."""
     images, labels = load_digits(return_X_y=True)
     x, y = torch.tensor(images[:SAMPLES] / 16).view(-1, 1, 8, 8).to(dtype), torch.tensor(labels[:SAMPLES])
     order = torch.Generator().manual_seed(1)

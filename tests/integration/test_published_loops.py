@@ -124,7 +124,7 @@ def test_the_plug_in_makes_the_steps_of_the_loop(loop: Callable[..., Log], liter
 
 @pytest.mark.parametrize("loop", [robust_overfitting, trades])
 def test_uiat_in_these_loops(loop: Callable[..., Log]) -> None:
-    """The logged accuracy is that of the step's own forward; no forward is made for it."""
+    """The logged accuracy comes from the forward pass of the step; no further one is made."""
     model, plug_in, calls = network().double(), PlugIn(UNIVERSAL.build(DATA, seed=SEED).double()), [0]
     model.register_forward_pre_hook(lambda *_: calls.__setitem__(0, calls[0] + 1))
     log = loop(model, plug_in)

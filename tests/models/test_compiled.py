@@ -1,4 +1,4 @@
-"""torch.compile has a way back whenever it fails, reaches attacks where nothing folds, and keeps no network alive."""
+"""torch.compile: fallback after failures, attacks where nothing folds, and no reference cycles."""
 
 import copy
 import gc
@@ -27,7 +27,7 @@ SAID = "runs without torch.compile, which failed"
 
 
 class Explodes(torch.autograd.Function):
-    """Stands for a backward that cannot be compiled."""
+    """Simulates a backward pass that cannot be compiled."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -39,7 +39,7 @@ class Explodes(torch.autograd.Function):
 
 
 def nowhere(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-    """Stands for a machine without a compiler."""
+    """Simulates a machine without a compiler."""
 
     def run(x: Tensor) -> Any:
         raise RuntimeError("no C++ compiler\nfound")
@@ -67,7 +67,7 @@ def in_backward(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
 
 
 def when_frozen(forward: Callable[[Tensor], Any]) -> Callable[[Tensor], Any]:
-    """Stands for a compiler that fails once the first kind of call has long worked."""
+    """Simulates a compiler that fails after the first kind of call has worked."""
 
     def run(x: Tensor) -> Any:
         if x.requires_grad:
@@ -101,7 +101,7 @@ def losses(model: AcceleratedModel) -> list[Tensor]:
 
 @pytest.mark.parametrize("fails", [nowhere, on_other_shapes, in_backward, when_frozen])
 @pytest.mark.parametrize("make", [NormedLeNet, LeNet])
-def test_whenever_compiling_fails_all_goes_on(
+def test_whenever_compiling_fails_training_continues(
     make: type[nn.Module], fails: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch, "compile", fails)
@@ -151,7 +151,7 @@ def test_the_trial_of_a_new_kind_leaves_no_trace(monkeypatch: pytest.MonkeyPatch
 
 @pytest.fixture
 def rearranging(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A compiler that only rearranges graphs; the real one is tried among the slow tests."""
+    """A compiler that only rearranges graphs; slow tests use the real one."""
     original: Any = torch.compile
     monkeypatch.setattr(torch, "compile", lambda forward: original(forward, backend="aot_eager"))
 

@@ -1,4 +1,4 @@
-"""BatchNorm folded into convolutions: attacks see the same function, whatever the network and its changes."""
+"""BatchNorm folded into convolutions: attacks see the same function, for many networks and after changes."""
 
 import copy
 import random
@@ -41,7 +41,7 @@ class Net(nn.Module):
 
 
 class Keeps(nn.Module):
-    """Has tensors of its own beside its layers: a parameter, and a buffer that training re-assigns."""
+    """Has tensors besides its layers: a parameter, and a buffer that training re-assigns."""
 
     centre: Tensor
 
@@ -90,7 +90,7 @@ def named_features() -> nn.Module:
 
 @dataclass(frozen=True)
 class Case:
-    """How a network is made, how many BatchNorms can be folded in it, and the shape of its images."""
+    """How to build a network, how many of its BatchNorms can be folded, and the shape of its images."""
 
     build: Callable[[], nn.Module]
     folds: int = 1
@@ -138,7 +138,7 @@ CASES = {
 
 
 def settled(build: Callable[[], nn.Module], shape: tuple[int, ...] = SPEC.shape, dtype: Any = torch.float32) -> Any:
-    """Return the network in training mode, with BatchNorm statistics and weights that are nobody's default."""
+    """Return the network in training mode, with BatchNorm statistics and weights that differ from the defaults."""
     torch.manual_seed(0)
     model = build().to(dtype).train()
     with torch.no_grad():
@@ -156,7 +156,7 @@ def images(shape: tuple[int, ...] = SPEC.shape, dtype: Any = torch.float32) -> T
 
 
 def facts(model: nn.Module) -> dict[str, object]:
-    """Return all that must stay as it was."""
+    """Return everything that must not change."""
     return {
         "modules": [(name, id(module), module.training) for name, module in model.named_modules()],
         "parameters": [(name, id(p), p.requires_grad, p.grad) for name, p in model.named_parameters()],
@@ -179,17 +179,17 @@ def assert_same(fast: AcceleratedModel, x: Tensor) -> None:
     tolerance = 1e-4 if x.dtype == torch.float32 else 1e-10
     for ours, theirs in zip(*found, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=tolerance, atol=tolerance * float(theirs.abs().max()))
-    assert float(found[1][0].std()) > 1e-3  # so that the test can tell
+    assert float(found[1][0].std()) > 1e-3  # else the test could not detect a difference
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("name", CASES)
 def test_the_copy_computes_what_the_network_does(name: str, dtype: torch.dtype) -> None:
-    """As it is made, after its weights have changed without a mark, and after its tensors were replaced."""
+    """When it is new, after its weights changed in place, and after its tensors were replaced."""
     case = CASES[name]
     model, x = settled(case.build, case.shape, dtype), images(case.shape, dtype)
     for norm in [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)][:1]:
-        norm.eval()  # someone keeps a statistic fixed, and a weight
+        norm.eval()  # a frozen statistic, and a frozen weight
     list(model.parameters())[-1].requires_grad_(False)
     before = facts(model)
     fast = speed_up(model, x)
@@ -265,7 +265,7 @@ APART: dict[str, Callable[[], nn.Module]] = {
 
 @pytest.mark.parametrize("name", APART)
 def test_what_must_not_be_folded(name: str) -> None:
-    """Alone it is not folded; beside a pair that is, the whole stays right."""
+    """Alone it is not folded; together with a pair that is, the whole network computes the same."""
     assert speed_up(settled(APART[name]), images()).folds == 0
     fast = speed_up(settled(lambda: nn.Sequential(CONV(), NORM(), APART[name]())), images())
     assert fast.folds == 1
@@ -348,7 +348,7 @@ def test_chance_of_any_kind_is_not_folded_away(make: type[nn.Module]) -> None:
 
 @pytest.mark.parametrize("layer", ["", "conv1", "layer1.0.bn1", "layer1.0", "linear"])
 def test_hooks_run_where_they_were_registered(layer: str) -> None:
-    """Before: the network is used itself. After: the copy has none of them."""
+    """Registered before: the network itself is used. Registered after: the copy has none of them."""
     model, seen = settled(CASES["resnet"].build), []
     fast = speed_up(model, images())
     model.get_submodule(layer).register_forward_hook(lambda *args: seen.append(len(args[2])))
@@ -420,7 +420,7 @@ def test_no_weight_gets_a_gradient_it_did_not_have() -> None:
 
 
 def test_folding_draws_nothing() -> None:
-    """New convolutions draw no weights: on a GPU that would move its stream."""
+    """New convolutions draw no weights, which would advance the random stream of a GPU."""
     model = settled(NormedLeNet, (1, 8, 8))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nn.Conv2d, "reset_parameters", lambda conv: pytest.fail("weights were drawn"))

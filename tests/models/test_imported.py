@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.support.calls import call, refused
+from tests.support.calls import call, missing_facts, refused
 from tests.support.networks import data
 from tests.support.runs import TINY, tiny
 from uiat import UserError, models
@@ -109,7 +109,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     name = re.sub(r"\W", "_", f"imported_{request.node.name}")
     (tmp_path / f"{name}.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # so that what is added goes with the test
+    monkeypatch.setattr(sys, "path", [*sys.path])  # so that additions are removed after the test
     return name
 
 
@@ -124,29 +124,27 @@ def test_a_callable(name: str, module: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "facts"),
     [
-        ("wrong", "MODULE:wrong returned str: it must return an nn.Module."),
-        ("nobody", "MODULE:nobody returned NoneType: it must return an nn.Module."),
-        ("broken", "MODULE:broken failed with RuntimeError (no such layer)."),
-        ("mistaken", "MODULE:mistaken failed with TypeError (object of type 'int' has no len())."),
-        ("built", "MODULE:built is a network: name the class or the function that builds it."),
-        ("missing", "'MODULE' has no callable 'missing' for --model MODULE:missing."),
-        ("value", "'MODULE' has no callable 'value' for --model MODULE:value."),
-        ("", "'MODULE' has no callable '' for --model MODULE:."),
+        ("wrong", "str nn.Module"),
+        ("nobody", "NoneType nn.Module"),
+        ("broken", "RuntimeError 'no such layer'"),
+        ("mistaken", "TypeError len()"),
+        ("built", "network class function"),
+        ("missing", "callable missing --model"),
+        ("value", "callable value --model"),
+        ("", "callable --model"),
     ],
 )
-def test_a_mistake(name: str, message: str, module: str) -> None:
+def test_a_mistake(name: str, facts: str, module: str) -> None:
     with pytest.raises(UserError) as caught:
         Imported(f"{module}:{name}").build(DATA)
-    assert str(caught.value) == message.replace("MODULE", module)
+    assert missing_facts(str(caught.value), f"{module}:{name} {facts}") == []
 
 
 @pytest.mark.parametrize("name", ["several", "positional"])
 def test_parameters_that_cannot_be_filled(name: str, module: str) -> None:
-    with pytest.raises(
-        UserError, match=rf"^{module}:{name} could not be called \(.*'first'.*\): let it take no argument"
-    ):
+    with pytest.raises(UserError, match=rf"{module}:{name} .*'first'"):
         Imported(f"{module}:{name}").build(DATA)
 
 
@@ -196,16 +194,16 @@ def test_a_configuration_comes_back(module: str) -> None:
 def test_a_whole_run(module: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = SOURCE.replace("channels=3", "channels=1")
     Path(f"{module}.py").write_text(text)
-    words = [word for k, word in enumerate(TINY) if "--model.width" not in TINY[max(k - 1, 0) : k + 1]]
+    args = [word for k, word in enumerate(TINY) if "--model.width" not in TINY[max(k - 1, 0) : k + 1]]
     short = ["--train.epochs", "1", "--out", str(tmp_path / "run")]
     named = ("--model", f"{module}:number")
-    found = call(capsys, "train", *named, *words, *short)
+    found = call(capsys, "train", *named, *args, *short)
     assert found.code == 0
     assert found.out.endswith(f"uiat evaluate {tmp_path / 'run'} --model {module}:number\n")
     assert call(capsys, "evaluate", str(tmp_path / "run"), *named, "--n", "10", "--attacks", "natural").code == 0
 
 
-def test_the_command_line_says_it_in_one_sentence(module: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_prints_one_message(module: str, capsys: pytest.CaptureFixture[str]) -> None:
     for name, part in (("nte", "has no callable 'nte'"), ("several", "could not be called"), ("wrong", "returned str")):
-        words = ["train", "--model", f"{module}:{name}", "--out", f"run-{name}", "--device", "cpu"]
-        assert part in refused(capsys, *words).splitlines()[-1]
+        args = ["train", "--model", f"{module}:{name}", "--out", f"run-{name}", "--device", "cpu"]
+        assert part in refused(capsys, *args).splitlines()[-1]

@@ -1,4 +1,4 @@
-"""The memory layout of a network's convolutions: taken where the network can be trained in it, and left where not."""
+"""The memory layout of convolutions: channels_last where the network can be trained in it, else unchanged."""
 
 import copy
 
@@ -48,7 +48,7 @@ def test_a_network_without_a_trial_goes_to_channels_last_at_once() -> None:
 
 
 class Broken(nn.Module):
-    """Computes something else in channels_last memory, without an error."""
+    """Computes other values in channels_last memory, without an error."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,7 +60,7 @@ class Broken(nn.Module):
 
 
 class InTraining(nn.Module):
-    """Cannot run in channels_last memory when it is trained; while it is evaluated it can."""
+    """Can be evaluated but not trained in channels_last memory."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -62,8 +62,8 @@ def test_weights_of_transformers_are_evaluated_as_their_processor_says(
     kind: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     network = save_transformers(here / "theirs", kind, **PROCESSOR)
-    words = ("--model", "transformers:theirs", "--data", "digits", "--n", "40", "--attacks", "natural", "fgsm")
-    found = call(capsys, "evaluate", "theirs/model.safetensors", *words, "--json", "out.json")
+    args = ("--model", "transformers:theirs", "--data", "digits", "--n", "40", "--attacks", "natural", "fgsm")
+    found = call(capsys, "evaluate", "theirs/model.safetensors", *args, "--json", "out.json")
     assert found.code == 0, found.err
     card = read_json(here / "out.json")
     assert (card["mean"], card["std"]) == ([0.5], [0.25])
@@ -89,8 +89,8 @@ def test_a_run_with_one_is_trained_resumed_and_loaded(
     assert (saved["target"], saved["mean"]) == ("transformers:theirs", [0.5])
     assert call(capsys, "train", "--resume", "run", *network).code == 0
     assert call(capsys, "evaluate", "run", *network, "--attacks", "natural", "--n", "5").code == 0
-    for words in (("train", "--resume", "run"), ("evaluate", "run")):  # as custom code: it is not fetched unasked
-        assert "--model transformers:theirs" in refused(capsys, *words)
+    for args in (("train", "--resume", "run"), ("evaluate", "run")):  # as custom code: it is not fetched unasked
+        assert "--model transformers:theirs" in refused(capsys, *args)
     with pytest.raises(UserError, match="transformers:theirs"):
         uiat.load("run")
     assert isinstance(uiat.load("run", model="transformers:theirs"), Normalized)
@@ -142,20 +142,20 @@ def test_other_pixels_than_ours_are_refused(here: Path) -> None:
 
 def test_the_size_of_images_is_that_of_the_network(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     save_transformers(here / "theirs", "vit", side=12, **{**PROCESSOR, "size": 12})
-    words = ("--model", "transformers:theirs", "--data", "digits", "--n", "5", "--attacks", "natural")
-    found = call(capsys, "evaluate", "theirs/model.safetensors", *words)
+    args = ("--model", "transformers:theirs", "--data", "digits", "--n", "5", "--attacks", "natural")
+    found = call(capsys, "evaluate", "theirs/model.safetensors", *args)
     assert found.code == 0, found.err
     assert "resized to 12×12" in found.err
-    message = stopped(capsys, "evaluate", "theirs/model.safetensors", *words, "--data.size", "8")
+    message = stopped(capsys, "evaluate", "theirs/model.safetensors", *args, "--data.size", "8")
     assert "--data.size" in message
-    found = call(capsys, "train", "digits-resnet8-sat", *words[:2], *RUN, "--train.epochs", "1", "--out", "run")
+    found = call(capsys, "train", "digits-resnet8-sat", *args[:2], *RUN, "--train.epochs", "1", "--out", "run")
     assert found.code == 0, found.err
     assert "12×12" in found.err
     assert read_json(here / "run" / "config.json")["data"]["size"] == [12, 12]
 
 
 def test_no_code_of_a_repository_is_run(here: Path) -> None:
-    """A repository may ask for its own classes, in files beside the configuration."""
+    """A repository may name its own classes, in files beside the configuration."""
     folder = here / "theirs"
     folder.mkdir()
     (folder / "theirs.py").write_text("import pathlib\npathlib.Path('ran').touch()\n")
@@ -175,7 +175,7 @@ def test_one_that_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -
 
 
 class TimmStandIn(SimpleNamespace):
-    """What is used of timm; the configuration of a network is registered, or only an attribute of the network."""
+    """The part of timm that is used; a network's configuration is registered, or only an attribute of the network."""
 
     def __init__(self, attribute: str) -> None:
         super().__init__()
@@ -209,8 +209,8 @@ def test_a_network_of_timm(
     torch.manual_seed(0)
     network = timm.create_model("grey", pretrained=False, num_classes=10, in_chans=1).eval()
     torch.save(network.state_dict(), "weights.pt")
-    words = ("weights.pt", "--model", "timm:grey", "--data", "digits", "--n", "40", "--attacks", "natural")
-    found = call(capsys, "evaluate", *words, "--json", "out.json")
+    args = ("weights.pt", "--model", "timm:grey", "--data", "digits", "--n", "40", "--attacks", "natural")
+    found = call(capsys, "evaluate", *args, "--json", "out.json")
     assert found.code == 0, found.err
     assert "1 BatchNorms folded" in found.err
     test = splits(DataConfig(name="digits")).test.take(torch.arange(40))

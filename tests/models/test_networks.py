@@ -1,4 +1,4 @@
-"""What holds for every bundled network, by one table."""
+"""Properties of every bundled network, in one table."""
 
 import copy
 import dataclasses
@@ -34,7 +34,7 @@ def test_every_model_has_a_line_of_description(name: str) -> None:
 
 
 def test_a_misspelt_model_is_explained() -> None:
-    with pytest.raises(UserError, match=r"unknown model 'resnet-18': did you mean 'resnet18'\?"):
+    with pytest.raises(UserError, match=r"'resnet-18'.*'resnet18'"):
         get_model("resnet-18")
 
 
@@ -130,7 +130,7 @@ def test_normalisation_of_other_channels_is_explained() -> None:
 
 @each
 def test_data_that_are_no_images_are_explained(config: Config) -> None:
-    with pytest.raises(UserError, match=r"\(channels, height, width\), but a sample has \(20,\)"):
+    with pytest.raises(UserError, match=r"\(20,\)"):
         config.build(data(shape=(20,)))
 
 

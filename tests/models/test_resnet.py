@@ -1,4 +1,4 @@
-"""ResNet against a public implementation and a public checkpoint."""
+"""ResNet compared with a public implementation and a public checkpoint."""
 
 import importlib.util
 from pathlib import Path

@@ -12,7 +12,7 @@ from uiat.models.probe import Streams, untouched
 
 
 class Busy(nn.Module):
-    """Changes all that a forward may change."""
+    """Changes everything that a forward pass can change."""
 
     running: Tensor
 

@@ -1,4 +1,4 @@
-"""WideResNet against a literal block, known names, counts and initial values."""
+"""WideResNet compared with a literal block, known names, counts and initial values."""
 
 from math import sqrt
 from typing import Any, cast

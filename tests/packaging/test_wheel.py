@@ -1,4 +1,4 @@
-"""The wheel and the sdist: made, checked, installed into an empty environment, and used from another folder."""
+"""The wheel and the sdist: built, checked, installed into an empty environment, and used from another folder."""
 
 import os
 import subprocess
@@ -47,15 +47,15 @@ sys.meta_path = [Lacking if finder is PathFinder else finder for finder in sys.m
 
 def run(*command: str | Path, cwd: Path, **more: str) -> "subprocess.CompletedProcess[str]":
     environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTEST_ADDOPTS")}
-    words = [str(word) for word in command]
+    args = [str(word) for word in command]
     return subprocess.run(
-        words, cwd=cwd, env={**environment, "OMP_NUM_THREADS": "1", **more}, capture_output=True, text=True, check=False
+        args, cwd=cwd, env={**environment, "OMP_NUM_THREADS": "1", **more}, capture_output=True, text=True, check=False
     )
 
 
 @pytest.fixture(scope="module")
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build from a copy of the files that git knows: nothing else may be needed."""
+    """Build from a copy of the files in git only."""
     source, out = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("dist")
     for name in ("src", "pyproject.toml", "README.md", "LICENSE"):
         run("cp", "-r", ROOT / name, source, cwd=ROOT)
@@ -67,7 +67,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def python(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the interpreter of an environment with the wheel; what the wheel needs is lent to it from here.
+    """Return the interpreter of an environment with the wheel, which uses the dependencies of this environment.
 
     A folder that a `.pth` file names has its own `.pth` files ignored, so the editable install does not come along.
     """

@@ -30,7 +30,7 @@ def browser() -> Iterator[Any]:
 
 
 class Opened:
-    """A page, and everything it complained about."""
+    """A page, and its errors and warnings."""
 
     def __init__(self, browser: Any, path: Path, hash: str = "", **options: Any):
         self.context = browser.new_context(offline=True, **options)
@@ -61,7 +61,7 @@ class Opened:
         return torch.tensor(values, dtype=torch.uint8).reshape(height, width, 4)[None, :, :, 0]
 
     def matches(self, run: Path, network: int) -> None:
-        """Assert that the bars are what the network says of the picture on the screen."""
+        """Assert that the bars are the network's probabilities for the picture on the screen."""
         p = probabilities(run, self.pixels(network)[None])[0]
         assert torch.allclose(torch.tensor(self.bars(network)).double(), p, atol=1e-4)
 
@@ -148,7 +148,7 @@ def test_sorting_theme_guessing_and_names(opened: Opened) -> None:
     heading = page.locator("#runs thead button", has_text="robust")
     cells = page.locator('#runs td[data-label="robust accuracy, %"]')
     values = lambda: cells.evaluate_all("cells => cells.map(cell => Number(cell.dataset.v))")  # noqa: E731
-    heading.click()  # two runs may be equal, so the values tell the order
+    heading.click()  # two runs may be equal, so compare the values
     assert values() == sorted(values())
     assert heading.locator("xpath=..").get_attribute("aria-sort") == "ascending"
     heading.click()

@@ -133,7 +133,7 @@ def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     card = json.loads((bare / "result.json").read_text())
     (bare / "result.json").write_text(json.dumps({**card, "evaluations": []}))
     (going / "result.json").unlink()
-    (going / "lock").write_text(f"process {os.getpid()} on {platform.node()}")  # words alone hold nothing
+    (going / "lock").write_text(f"process {os.getpid()} on {platform.node()}")  # text alone is no lock
     (going / "metrics.jsonl").write_text((going / "metrics.jsonl").read_text()[:-40])  # a line half written
     data = json.loads((other / "data.json").read_text())
     (other / "data.json").write_text(json.dumps({**data, "test": {"images": 120, "digest": "another"}}))
@@ -155,7 +155,7 @@ def test_old_cards_have_no_paired_test(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def seeds_of(method: str, folder: Path, *seeds: int) -> list[str]:
-    """Return copies of a run that say they have other seeds, each with a few other verdicts."""
+    """Return copies of a run with other seeds, each with a few other verdicts."""
     paths = [copy_of(method, folder / f"{method}-s{seed}") for seed in seeds]
     for seed, path in zip(seeds, paths, strict=True):
         saved = json.loads((path / "config.json").read_text())
@@ -263,7 +263,7 @@ def test_of_two_batch_sizes_the_smaller_is_shown_whatever_the_files_are_called(n
 
 
 def test_runs_that_were_measured_at_their_last_epoch_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """They are compared with each other; beside one that has its best epoch measured, a note names the flag."""
+    """They are compared with each other; next to a run measured at its best epoch, a note names the flag."""
     copies = [copy_of(method, tmp_path / method) for method in ("sat", "uiat")]
     for path in copies:
         card = json.loads((path / "result.json").read_text())
@@ -277,7 +277,7 @@ def test_runs_that_were_measured_at_their_last_epoch_alone(tmp_path: Path, capsy
     assert "note: sat: evaluated with the weights of the last epoch alone: see `uiat compare --weights last`" in out
 
 
-def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "needs run folders" in refused(capsys, "compare")
     assert "has no run" in refused(capsys, "compare", str(tmp_path))
     assert "with 'cw'" in refused(capsys, "compare", *paths(), "--attack", "cw")

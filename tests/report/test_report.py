@@ -1,4 +1,4 @@
-"""`uiat report`: what the page shows is what the networks say; what is missing is said; names are text."""
+"""`uiat report`: the page shows the networks' outputs, reports what is missing, and escapes names."""
 
 import json
 import re
@@ -106,7 +106,7 @@ def test_frames_stay_in_their_ball_and_keep_their_promise() -> None:
             change = (pixels - pixels[data["zero"]]).abs().flatten(1).amax(dim=1)
             assert (change <= 255 * torch.tensor(data["grid"]).abs() + 1e-2).all()
             own = torch.tensor(data["runs"][k]["p"][example])[:, facts["shown"].index(facts["y"])]
-            assert (own[:-1] >= own[1:] - 1).all(), "p of the true class falls from friend to enemy"
+            assert (own[:-1] >= own[1:] - 1).all(), "p of the true class falls from inverse to adversarial"
 
 
 @pytest.mark.parametrize("norm", ["linf", "l2"])
@@ -185,16 +185,16 @@ def test_what_is_missing_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     for name in ("result.json", "metrics.jsonl", "best.safetensors", "last.safetensors"):
         (empty / name).unlink()
     out = str(tmp_path / "page.html")
-    words = {
+    facts = {
         bare: ("No robust accuracy has been measured", "not evaluated"),
         going: ("not finished: 4 of 4 epochs", "not evaluated"),
         empty: ("no epoch has finished yet", "there are no curves", "not finished: 0 of 4 epochs"),
     }
-    for path, sentences in words.items():
+    for path, parts in facts.items():
         found = call(capsys, "report", str(path), *FLAGS, "-o", out)
         assert found.code == 0, found.err
         text = Path(out).read_text(encoding="utf-8")
-        assert all(sentence in text for sentence in sentences), path
+        assert all(part in text for part in parts), path
     assert call(capsys, "report", *paths(), "--pictures", "0", "-o", out).code == 0
     assert "--pictures 0" in Path(out).read_text(encoding="utf-8")
 
@@ -234,7 +234,7 @@ def test_a_kept_curve_of_one_radius(damaged: bool, tmp_path: Path, capsys: pytes
     assert float(ends[1]) < 0.1 < float(ends[2])
 
 
-def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = str(tmp_path / "a.html")
     assert "needs run folders" in refused(capsys, "report")
     assert "has no run" in refused(capsys, "report", str(tmp_path), "-o", out)

@@ -1,4 +1,4 @@
-"""`uiat watch`: how far a run is, its curves and its checkpoint."""
+"""`uiat watch`: the progress of a run, its curves and its checkpoint."""
 
 from pathlib import Path
 
@@ -32,7 +32,7 @@ def test_curves_are_blocks() -> None:
     assert sparkline([2.0, 4.0], 1, 0.0) == LEVELS[7]
 
 
-def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_are_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "--every is 0.0" in refused(capsys, "watch", paths()[0], "--every", "0")
     assert "has 3 runs" in refused(capsys, "watch", str(Path(paths()[0]).parent))
     assert "has no run" in refused(capsys, "watch", str(tmp_path))

@@ -1,4 +1,4 @@
-"""A folder in which everything was made once, at the tiny scale."""
+"""A folder with all tables and figures, made once at a tiny scale."""
 
 import os
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ from uiat.cli import main
 
 @pytest.fixture(scope="session", autouse=True)
 def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Keep the user's data folder out of it."""
+    """Use another folder than the user's data folder."""
     with pytest.MonkeyPatch.context() as patch:
         base = tmp_path_factory.getbasetemp()
         folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "reproduce-data"
@@ -27,6 +27,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     base = tmp_path_factory.getbasetemp()
     out = (base.parent if shared else base) / "reproduce-all"
     with tiny_scale(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uiat.io.sync", lambda path: None)  # thousands of waits for the disk
+        patch.setattr("uiat.io.sync", lambda path: None)  # skips thousands of fsyncs
         assert main(["reproduce", "all", "--jobs", "0", "--out", str(out)]) == 0
     return out

@@ -1,4 +1,4 @@
-"""Planned passes are those that happen, for every run that was made."""
+"""Planned pass counts equal those of the finished runs."""
 
 import re
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Keys: equal configurations are one run, others are not, and numbers of other code are not taken for this code's."""
+"""Keys: equal configurations are one run, different ones are not, and results of other versions are not reused."""
 
 import json
 from dataclasses import replace
@@ -65,7 +65,7 @@ def test_merging_keeps_every_measurement_once() -> None:
     assert [(cell.config, cell.measures) for cell in merged] == [(config, (first, second)), (other, (first,))]
 
 
-def test_measurements_have_names_of_their_own() -> None:
+def test_measurements_have_unique_names() -> None:
     measures: list[Measure] = [
         Attacked("pgd-20"),
         Attacked("pgd-20", 10),
@@ -111,7 +111,7 @@ NATURAL = Attacked("natural", 10)
 
 
 def finished(out: Path, method: str, commit: str | None, measured_by: str | None = None) -> Store:
-    """Put the card of a finished run, and one measurement, where they belong."""
+    """Write the card of a finished run, and one measurement."""
     store = Store(Cell(TINY.config(method), (NATURAL,)), out)
     store.measures.mkdir(parents=True)
     store.run.result.write_text(json.dumps({"config": {}, "environment": facts(commit)}), encoding="utf-8")

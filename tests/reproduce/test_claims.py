@@ -30,7 +30,7 @@ NOTHING = Finding(Comparison("a", None), None)
 
 
 def found(low: float, high: float, margin: float | None = None, seeds: int = 2, stretch: float = 1.0) -> Finding:
-    """Return a comparison with an interval that is so much wider at every level above 95 %."""
+    """Return a comparison whose interval is wider by a factor at every level above 95 %."""
     center, half = (low + high) / 2, (high - low) / 2
 
     def interval(level: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.tiny import first_of, learned, measured, raced, trained
+from tests.support.tiny import first_of, learned, measured, trained, write_timing
 from uiat.config import to_json
 from uiat.io import write_json
 from uiat.reproduce.cell import Cell
@@ -40,8 +40,8 @@ def value(found: Finding) -> float:
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_runs_with_the_papers_figures_bear_out_its_tables(mirrored: bool, tmp_path: Path) -> None:
-    """Runs as accurate as the paper's; then runs as wrong as the paper's are accurate, where all is the other way."""
+def test_runs_with_the_papers_numbers_support_its_tables(mirrored: bool, tmp_path: Path) -> None:
+    """Runs with the paper's accuracies, then with 1 minus these, where every comparison is reversed."""
     names, n = ("table1", "table3", "table5", "table6"), 10_000
     for name in names:
         table = EXPERIMENTS[name](PAPER)
@@ -68,13 +68,13 @@ def test_runs_with_the_papers_figures_bear_out_its_tables(mirrored: bool, tmp_pa
 
 
 @pytest.mark.parametrize("mirrored", [False, True])
-def test_times_of_the_paper_bear_out_its_table(mirrored: bool, tmp_path: Path) -> None:
+def test_times_of_the_paper_support_its_table(mirrored: bool, tmp_path: Path) -> None:
     jitter = [1.0, 1.01, 0.99, 1.02, 0.98]
     for network, timing in network_timings(SMOKE).items():
         minutes = {method: float(paper_figure("table2", row, network)) for row, method in TABLE2_METHODS.items()}
         paces = {method: 1 / each if mirrored else 60 * each for method, each in minutes.items()}
         rounds = {m: [pace * jitter[(k + len(m)) % 5] for k in range(5)] for m, pace in paces.items()}
-        raced(timing, rounds, tmp_path)
+        write_timing(timing, rounds, tmp_path)
     for name in FASTER:
         found = look(name, tmp_path, seeds=1)
         assert len(found) == 3
@@ -87,7 +87,7 @@ def test_times_of_the_paper_bear_out_its_table(mirrored: bool, tmp_path: Path) -
 
 def test_one_repetition_is_no_evidence(tmp_path: Path) -> None:
     for timing in network_timings(SMOKE).values():
-        raced(timing, {method: [1.0] for method in TABLE2_METHODS.values()}, tmp_path)
+        write_timing(timing, {method: [1.0] for method in TABLE2_METHODS.values()}, tmp_path)
     assert {each.difference for name in FASTER for each in look(name, tmp_path)} == {None}
 
 
@@ -230,7 +230,7 @@ def test_the_fall_is_from_the_best_epoch() -> None:
     assert float(fall_from_best(epochs[:2]).mean()) == 0.0
 
 
-def test_noise_is_nofall_from_best() -> None:
+def test_noise_is_no_fall_from_the_best_epoch() -> None:
     """Thirty epochs of coins: the best of them on the same images falls, on other images it does not."""
     key = torch.Generator().manual_seed(0)
     runs = [[torch.rand(100, generator=key) < 0.5 for _ in range(30)] for _ in range(100)]

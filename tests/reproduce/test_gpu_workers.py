@@ -1,4 +1,4 @@
-"""Which GPU each worker of `uiat reproduce` sees, and how many workers there are; torch's part is played."""
+"""Which GPU each worker of `uiat reproduce` sees, and the number of workers; torch.cuda is mocked."""
 
 import io
 from collections.abc import Callable
@@ -25,7 +25,7 @@ CUDA = torch.device("cuda")
 
 @pytest.fixture
 def gpus(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, str | None], None]:
-    """Let torch count so many GPUs, with CUDA_VISIBLE_DEVICES set or not."""
+    """Make torch report this many GPUs, with CUDA_VISIBLE_DEVICES set or not."""
 
     def see(count: int, visible: str | None) -> None:
         monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
@@ -60,7 +60,7 @@ def test_workers_take_gpus_in_turns(
 ) -> None:
     found: list[str | None] = []
 
-    def start(words: list[str], *, env: dict[str, str], **_: Any) -> SimpleNamespace:
+    def start(args: list[str], *, env: dict[str, str], **_: Any) -> SimpleNamespace:
         found.append(env.get("CUDA_VISIBLE_DEVICES"))
         return SimpleNamespace(poll=lambda: 0, stdin=io.BytesIO())
 
@@ -94,11 +94,11 @@ def test_a_worker_for_each_gpu(
 
 
 def read_back(monkeypatch: pytest.MonkeyPatch, runner: Runner, cells: list[Cell]) -> tuple[Runner, list[Cell]]:
-    """Return what a worker reads of the plan that its parent hands over."""
+    """Return the plan that a worker receives from its parent."""
     found: list[tuple[Runner, list[Cell]]] = []
 
-    def start(words: list[str], *, env: dict[str, str], **_: Any) -> SimpleNamespace:
-        assert words[2:] == ["-m", "uiat", "reproduce", "--import", "mine"]
+    def start(args: list[str], *, env: dict[str, str], **_: Any) -> SimpleNamespace:
+        assert args[2:] == ["-m", "uiat", "reproduce", "--import", "mine"]
         found.append(workers.read_plan(Path(env[workers.PLAN]), runner.stop, print))
         return SimpleNamespace(poll=lambda: 0, stdin=io.BytesIO())
 

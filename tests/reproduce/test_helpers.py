@@ -1,4 +1,4 @@
-"""HAT's helpers: one run for all that share it, made once whatever happens, with the bits of a helper of one's own."""
+"""HAT's helpers: one run for all that share it, trained once, with the bits of a helper trained within the run."""
 
 import re
 import signal
@@ -57,7 +57,7 @@ def test_passes_are_counted_once(tmp_path: Path) -> None:
 
 
 def test_it_is_the_helper_that_hat_would_train(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A `--cell` command alone gives the bits of a HAT run with a helper in its own folder; both go on from there."""
+    """A `--cell` command gives the bits of a HAT run with a helper in its folder; both can be resumed."""
     cell = hat()
     alone = RunFolder.create(tmp_path / "alone", cell.config)
     assert loop.train(cell.config, alone, load_splits(cell.config.data), pick_device("cpu"))
@@ -81,15 +81,15 @@ def test_it_is_the_helper_that_hat_would_train(tmp_path: Path, capsys: pytest.Ca
 def test_killed_and_started_again(step: int, in_hat: bool, tmp_path: Path) -> None:
     """Killed in the helper's training, or in HAT's: no epoch of the helper is made twice."""
     out, cell = tmp_path / "out", hat()
-    code, words = fork_command(tmp_path / "1.txt", *ONE, str(out), kill_at=f"{STEP}:{step}").end()
-    assert code == -signal.SIGKILL, words
+    code, output = fork_command(tmp_path / "1.txt", *ONE, str(out), kill_at=f"{STEP}:{step}").end()
+    assert code == -signal.SIGKILL, output
     kept = trained(out)
     assert len(kept) == in_hat
-    code, words = fork_command(tmp_path / "2.txt", *ONE, str(out)).end()
-    assert code == 0, words
-    names = [name.rpartition("-s0")[0] for name in begun(words)]
+    code, output = fork_command(tmp_path / "2.txt", *ONE, str(out)).end()
+    assert code == 0, output
+    names = [name.rpartition("-s0")[0] for name in begun(output)]
     assert names == (["digits-hat"] if in_hat else ["digits-natural", "digits-hat"])
-    assert "resuming at epoch 2" in words
+    assert "resuming at epoch 2" in output
     assert {name: trained(out)[name] for name in kept} == kept
     helper = helper_store(Store(cell, out))
     assert helper is not None
@@ -97,13 +97,13 @@ def test_killed_and_started_again(step: int, in_hat: bool, tmp_path: Path) -> No
 
 
 def test_two_commands_make_it_once(tmp_path: Path) -> None:
-    """Tables 1 and 3 at once: four HAT runs, of which three wait, or do others, while one process makes the helper."""
+    """Tables 1 and 3 at once: four HAT runs; one process trains the helper while others wait or train other runs."""
     out = tmp_path / "out"
-    words = ("--only", "hat", "--jobs", "0", "--out", str(out))
-    pair = [fork_command(tmp_path / f"{name}.txt", "reproduce", name, *words) for name in ("table1", "table3")]
+    args = ("--only", "hat", "--jobs", "0", "--out", str(out))
+    pair = [fork_command(tmp_path / f"{name}.txt", "reproduce", name, *args) for name in ("table1", "table3")]
     ends = [process.end() for process in pair]
     assert [code for code, _ in ends] == [0, 0], ends
-    made = [begun(words) for _, words in ends]
+    made = [begun(args) for _, args in ends]
     assert len([name for name in made[0] + made[1] if name.startswith("digits-natural")]) == 1
     assert len(made[0] + made[1]) == 5 == len(trained(out))
     (helper,) = {link.resolve() for link in out.glob("runs/*/helper")}
@@ -130,8 +130,8 @@ def test_a_helper_that_fails_takes_its_runs_with_it(
         assert call(capsys, *ONE, str(tmp_path)).code == 0
 
 
-def test_a_helper_of_its_own_is_kept(tmp_path: Path) -> None:
-    """A run that was begun with a helper in its folder keeps it."""
+def test_an_existing_helper_is_kept(tmp_path: Path) -> None:
+    """A run that started with a helper in its folder keeps it."""
     store = Store(hat(), tmp_path)
     assert len(with_helpers([store.cell], tmp_path)) == 2
     store.run.helper.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""`--precision`, `--compile` and `--batch-size` of `uiat reproduce`: whose keys they change, and who gets them."""
+"""`--precision`, `--compile` and `--batch-size` of `uiat reproduce`: changed keys, and where they are passed on."""
 
 import json
 import shlex
@@ -69,10 +69,10 @@ def test_a_measurement_of_another_batch_size_is_another() -> None:
 
 def test_every_command_passes_them_on() -> None:
     options = Reproduce(("table1",), precision="fp16", compile=True, batch_size=64)
-    words = job_command(options)
-    assert words[words.index("--precision") + 1] == "fp16"
-    assert words[words.index("--batch-size") + 1] == "64"
-    assert "--compile" in words
+    args = job_command(options)
+    assert args[args.index("--precision") + 1] == "fp16"
+    assert args[args.index("--batch-size") + 1] == "64"
+    assert "--compile" in args
     assert not {"--precision", "--batch-size", "--compile"} & set(job_command(Reproduce(("table1",))))
 
 
@@ -93,5 +93,5 @@ def test_the_commands_of_such_a_plan_make_its_runs(tmp_path: Path, capsys: pytes
     assert "| SAT | –" not in (tmp_path / "table1.md").read_text(encoding="utf-8")
 
 
-def test_a_batch_of_nothing_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_batch_size_of_zero_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--batch-size is 0" in refused(capsys, "reproduce", "table1", "--batch-size", "0", "--plan")

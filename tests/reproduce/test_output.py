@@ -1,4 +1,4 @@
-"""What is written: the same numbers in all four files, the paper's beside ours, the best in bold."""
+"""Written tables: the same numbers in all four files, the paper's beside ours, the best in bold."""
 
 import csv
 import json
@@ -92,8 +92,8 @@ def test_a_table_without_attacks_does_not_speak_of_them(tmp_path: Path) -> None:
 def test_a_table_says_which_weights_it_is_of(name: str, scale: str, weights: str | None, tmp_path: Path) -> None:
     experiment = EXPERIMENTS[name](SCALES[scale])
     assert isinstance(experiment, Table)
-    words = table_caption(fill(experiment, tmp_path, 1))
-    assert [kind for kind in ("best", "last") if f"Weights of the {kind} epoch." in words] == (
+    caption = table_caption(fill(experiment, tmp_path, 1))
+    assert [kind for kind in ("best", "last") if f"Weights of the {kind} epoch." in caption] == (
         [weights] if weights else []
     )
 
@@ -157,11 +157,11 @@ def test_everything_is_ascii_in_latex(made: Path) -> None:
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="pdflatex is not installed (texlive-latex-recommended)")
 def test_latex_compiles(made: Path, tmp_path: Path) -> None:
     for path in made.glob("*.tex"):
-        words = (
+        args = (
             r"\documentclass{article}\usepackage{booktabs,graphicx,longtable}\begin{document}\input{%s}\end{document}"
         )
         call = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", f"-output-directory={tmp_path}"]
-        done = subprocess.run([*call, words % path.name], cwd=made, capture_output=True, text=True, check=False)
+        done = subprocess.run([*call, args % path.name], cwd=made, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout[-2000:]
 
 

@@ -1,4 +1,4 @@
-"""The paper's figures: kept once, as the paper writes them, and extracted by a script that would notice a change."""
+"""The paper's numbers: stored once, as printed in the paper, and extracted by a script that detects changes."""
 
 import hashlib
 import re
@@ -13,7 +13,7 @@ from uiat.reproduce import scales
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.table import Entry, Table, paper_figure, read_figures
 
-BY_HAND = [  # typed from the paper, some of every table
+BY_HAND = [  # typed by hand from the paper, some of every table
     ("table1", "SAT", "CIFAR-10/Natural", "83.80"),
     ("table1", "UIAT", "CIFAR-100/AA", "25.73"),
     ("table1", "TRADES", "SVHN/AA", "52.62"),
@@ -54,7 +54,7 @@ def test_the_recorded_extraction_found_no_difference() -> None:
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name.startswith("table")])
 def test_every_figure_is_used_at_the_paper_scale(name: str) -> None:
-    """Every figure of a table has a place beside ours, and every such place has the figure of that table."""
+    """Every number of a table stands beside one of ours, and vice versa."""
     table = EXPERIMENTS[name](scales.get_scale("paper"))
     assert isinstance(table, Table)
     shown = Counter(entry.paper for entry in table.entries if entry.paper)
@@ -65,7 +65,7 @@ def test_every_figure_is_used_at_the_paper_scale(name: str) -> None:
 
 
 def place(table: str, entry: Entry) -> tuple[str, str]:
-    """Return (row, column) of the paper's table, from what stands beside a place of ours at the paper scale."""
+    """Return (row, column) in the paper's table of a number in our table at the paper scale."""
     match table:
         case "table1":
             return entry.row, f"{entry.group}/{entry.column}"

@@ -1,4 +1,4 @@
-"""Published runs: one file each, from which everything is read that was read from the run's folder."""
+"""Published runs: one file each, which commands read like the run folder."""
 
 import json
 import shutil

@@ -1,4 +1,4 @@
-"""Published weights: beside the one file of a run, loaded without training, and those that were measured."""
+"""Published weights: beside the file of a run, loaded without training, and equal to those that were measured."""
 
 import json
 import shutil
@@ -61,8 +61,8 @@ def test_commands_take_a_published_network(
     assert measured["weights_digest"] == own["weights_digest"]
     assert "not kept" in call(capsys, "evaluate", str(published), "--attacks", "natural").err
     monkeypatch.chdir(tmp_path)
-    words = ["--n", "20", "--attack", "pgd-2", "--against", str(published)]
-    assert call(capsys, "curves", str(published.with_suffix("")), *words).code == 0
+    args = ["--n", "20", "--attack", "pgd-2", "--against", str(published)]
+    assert call(capsys, "curves", str(published.with_suffix("")), *args).code == 0
     assert (tmp_path / "curves").is_dir(), "beside what is read"
     assert call(capsys, "report", str(published), "--n", "20", "-o", str(tmp_path / "report.html")).code == 0
     assert published.read_bytes() == before

@@ -50,7 +50,7 @@ def by_part(text: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(
-    ("uiat", "natural", "words"),
+    ("uiat", "natural", "facts"),
     [
         (0.4, 0.6, ("more accurate than SAT", "Natural +10.00", "PGD-20 +20.00")),
         (0.4, 0.4, ("trade-off", "PGD-20 +20.00", "Natural -10.00")),
@@ -59,11 +59,11 @@ def by_part(text: str) -> dict[str, str]:
     ],
 )
 def test_the_first_sentence_says_whether_uiat_helps(
-    uiat: float, natural: float, words: tuple[str, ...], tmp_path: Path
+    uiat: float, natural: float, facts: tuple[str, ...], tmp_path: Path
 ) -> None:
     runs = finished(tmp_path, {SAT: 0.2, UIAT: uiat}, natural)
     sentence = takeaways(runs, found_steps(runs))["Does UIAT help?"]
-    assert all(each in sentence for each in words), sentence
+    assert all(each in sentence for each in facts), sentence
     assert "so far" not in sentence
 
 
@@ -117,7 +117,7 @@ def test_the_table_and_the_forest_plot_have_every_measured_step(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("single", "seeds", "words"),
+    ("single", "seeds", "facts"),
     [
         (0.4, 3, ("Use N-FGSM + UIAT at this scale", "no accuracy is lower by a point")),
         (0.6, 3, ("Use N-FGSM + UIAT at this scale", "PGD-20 +20.00")),
@@ -126,11 +126,11 @@ def test_the_table_and_the_forest_plot_have_every_measured_step(tmp_path: Path) 
     ],
 )
 def test_the_cheap_method_is_advised_only_if_it_loses_nothing(
-    single: float, seeds: int, words: tuple[str, ...], tmp_path: Path
+    single: float, seeds: int, facts: tuple[str, ...], tmp_path: Path
 ) -> None:
     runs = finished(tmp_path, {UIAT: 0.4, ("N-FGSM", INVERSE): single}, seeds=seeds)
     verdict = advice(runs)
-    assert all(each in verdict for each in words), verdict
+    assert all(each in verdict for each in facts), verdict
     assert verdict in takeaways(runs, found_steps(runs)).values()
     assert any(line.startswith("| N-FGSM + UIAT | ") for line in which_method(runs))
 

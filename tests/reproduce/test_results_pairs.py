@@ -22,7 +22,7 @@ def finished(config: AnyConfig, natural: float, robust: float, out: Path, seeds:
 
 
 def fronts(out: Path, ahead: str) -> str:
-    """Write all points of all fronts along one line, those of one front higher, and return the verdict."""
+    """Write all points of all fronts along one line, with one front above it, and return the verdict."""
     for line in FRONTS:
         for k, cell in enumerate(front_cells(SMOKE, line)):
             more = 0.15 if line == ahead else 0.0

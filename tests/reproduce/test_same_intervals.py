@@ -14,9 +14,9 @@ def test_a_difference_and_its_interval(made: Path, tmp_path: Path, capsys: pytes
     with tiny_scale():
         one_off, trades = (Store(Cell(TINY.config(method)), made).path for method in ("uiat-oneoff", "trades"))
         measure = TINY.difference_curve()
-    words = ["curves", str(one_off), "--against", str(trades), "--attack", measure.attack, "--out", str(tmp_path)]
-    words += ["--n", str(measure.n), "--sample", "balanced", "--grid", *map(repr, measure.grid)]
-    found = call(capsys, *words)
+    args = ["curves", str(one_off), "--against", str(trades), "--attack", measure.attack, "--out", str(tmp_path)]
+    args += ["--n", str(measure.n), "--sample", "balanced", "--grid", *map(repr, measure.grid)]
+    found = call(capsys, *args)
     assert found.code == 0, found.err
     ours = json.loads((tmp_path / "difference.json").read_text(encoding="utf-8"))
     figure = json.loads((made / "fig5.json").read_text(encoding="utf-8"))["points"]
@@ -28,8 +28,8 @@ def test_a_difference_and_its_interval(made: Path, tmp_path: Path, capsys: pytes
 def test_an_accuracy_and_its_interval(made: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with tiny_scale():
         trades, measure = Store(Cell(TINY.config("trades")), made).path, TINY.halves_curve()
-    words = ["curves", str(trades), "--attack", measure.attack, "--out", str(tmp_path), "--n", str(measure.n)]
-    found = call(capsys, *words, "--sample", "balanced", "--grid", *map(repr, measure.grid))
+    args = ["curves", str(trades), "--attack", measure.attack, "--out", str(tmp_path), "--n", str(measure.n)]
+    found = call(capsys, *args, "--sample", "balanced", "--grid", *map(repr, measure.grid))
     assert found.code == 0, found.err
     ours = json.loads((tmp_path / "curves.json").read_text(encoding="utf-8"))
     figure = json.loads((made / "fig4.json").read_text(encoding="utf-8"))["points"]

@@ -218,7 +218,7 @@ def test_grids_hold_the_papers_choice(scale: Scale) -> None:
 
 
 def distinct(scale: Scale) -> dict[str, AnyConfig]:
-    """Return the runs of a scale that differ in more than numbers: by network, classes, and kinds of parts."""
+    """Return the runs of a scale that differ in network, classes or kinds of parts, not only in numbers."""
     found: dict[str, AnyConfig] = {}
     timed = [scale.config(method, network=network) for network in scale.networks for method in TABLE2_METHODS.values()]
     for config in [*(cell.config for cell in runs(scale)), *timed]:

@@ -133,8 +133,8 @@ def test_notes_name_the_selected_and_the_one_that_keeps_natural_accuracy(cpu: Sc
 def test_a_plan_has_the_runs_that_follow(cpu: Scale, capsys: pytest.CaptureFixture[str]) -> None:
     for value in GRID["uiat"]:
         finish(cpu, "uiat", value, 0.5 if value == 2.0 else 0.2)
-    words = ("reproduce", "selection", "--scale", "cpu", "--only", "uiat", "--out", str(cpu.finished_in), "--plan")
-    plan = call(capsys, *words).out
+    args = ("reproduce", "selection", "--scale", "cpu", "--only", "uiat", "--out", str(cpu.finished_in), "--plan")
+    plan = call(capsys, *args).out
     other = Cell(setting(cpu, "uiat", 2.0, 0.1).config)
     assert other.name in plan
     assert plan.count(f"{other.name} ·") == 1

@@ -36,19 +36,19 @@ def test_finished_runs_are_skipped_and_a_torn_line_is_made_again(
 
     monkeypatch.setattr(tuning, "measure", measure)
     file = tmp_path / "digits.jsonl"
-    words = ["--methods", "uiat", "--seeds", "0", "1", "--out", str(file)]
-    tuning.main(words)
+    args = ["--methods", "uiat", "--seeds", "0", "1", "--out", str(file)]
+    tuning.main(args)
     assert len(made) == 24
     assert [config.train.schedule.lr for config in made] == [lr for lr in tuning.RATES for _ in range(8)]
     shown = capsys.readouterr().out
     assert "| uiat, lam 1 | 70.00 | **90.00** | 70.00 |" in shown
     assert "| uiat | selected: lam 1, lr 0.1 | 80.00 ± 0.00 | 30.00 ± 0.00 |" in shown
     file.write_text(file.read_text("utf-8")[:-20], "utf-8")
-    tuning.main([*words, "--show"])
+    tuning.main([*args, "--show"])
     assert len(made) == 24
     assert "| uiat, lam 0.5 | 70.00 | 70.00 | – |" in capsys.readouterr().out
     for _ in range(2):
-        tuning.main(words)
+        tuning.main(args)
         assert len(made) == 25
         assert capsys.readouterr().out == shown
 

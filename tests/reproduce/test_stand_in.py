@@ -1,4 +1,4 @@
-"""Stand-ins for generated images: made once, always the same, from training images alone."""
+"""Stand-ins for generated images: made once, deterministic, from training images alone."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_its_name_tells_what_it_is_made_from(tmp_path: Path, monkeypatch: pytest
     assert not list(tmp_path.iterdir()), "no file of these digits under the name of others"
 
 
-def test_files_of_others_are_left_to_them(tmp_path: Path) -> None:
+def test_other_files_are_not_touched(tmp_path: Path) -> None:
     ensure_generated(replace(CONFIG, generated=Generated("cifar10_ddpm.npz")), str(tmp_path))
     ensure_generated(replace(CONFIG, generated=Generated()), str(tmp_path))
     assert not list(tmp_path.iterdir())

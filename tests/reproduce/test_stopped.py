@@ -1,4 +1,4 @@
-"""What is stopped, fails, vanishes or was published: jobs, tables, benchmarks and notes."""
+"""Stopped, failed, removed and published runs: jobs, tables, benchmarks and notes."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_a_note_of_a_failure_that_another_command_removes(tmp_path: Path, monkey
 
     def read_text(self: Path, *args: Any, **named: Any) -> str:
         if self.name == store.failure.name and self.exists():
-            os.unlink(self)  # right between a look and the reading
+            os.unlink(self)  # between the check and the reading
         return read(self, *args, **named)
 
     monkeypatch.setattr(Path, "read_text", read_text)
@@ -117,29 +117,29 @@ def test_a_stopped_cell_is_a_temporary_failure(tmp_path: Path, capsys: pytest.Ca
     """A real SIGTERM in the second epoch."""
     out = tmp_path / "out"
     command = planned(capsys, "fig1", "--only", "natural", "--out", str(out))
-    code, words = fork_command(tmp_path / "1.txt", *command, stop_at=f"{STEP}:3").end()
-    assert (code, STOPPED) == (os.EX_TEMPFAIL, 75), words
-    assert "run the same command to resume" in words
+    code, output = fork_command(tmp_path / "1.txt", *command, stop_at=f"{STEP}:3").end()
+    assert (code, STOPPED) == (os.EX_TEMPFAIL, 75), output
+    assert "run the same command to resume" in output
     (checkpoint,) = out.glob("runs/*/checkpoint.pt")
     assert not (checkpoint.parent / "result.json").exists()
-    code, words = fork_command(tmp_path / "2.txt", *command).end()
-    assert code == 0, words
-    assert "resuming at epoch 2, after step 1" in words
+    code, output = fork_command(tmp_path / "2.txt", *command).end()
+    assert code == 0, output
+    assert "resuming at epoch 2, after step 1" in output
 
 
 def test_a_stopped_plan_has_the_code_of_its_signal(tmp_path: Path) -> None:
     args = ("reproduce", "fig1", "--only", "natural", "--jobs", "0", "--out", str(tmp_path / "out"))
-    code, words = fork_command(tmp_path / "1.txt", *args, stop_at=f"{STEP}:3").end()
-    assert code == 128 + signal.SIGTERM, words
-    assert "run the same command to resume" in words
+    code, output = fork_command(tmp_path / "1.txt", *args, stop_at=f"{STEP}:3").end()
+    assert code == 128 + signal.SIGTERM, output
+    assert "run the same command to resume" in output
 
 
 def test_a_job_is_done_when_its_run_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, codes = Store(Cell(TINY.config("sat")), tmp_path), [0, 75, 0]
 
-    def run(words: list[str], *, check: bool) -> None:
+    def run(args: list[str], *, check: bool) -> None:
         if code := codes.pop(0):
-            raise subprocess.CalledProcessError(code, words)
+            raise subprocess.CalledProcessError(code, args)
 
     monkeypatch.setattr("uiat.reproduce.workers.subprocess", SimpleNamespace(run=run))
     job = SlurmJob(["uiat", "reproduce"], store.cell, tmp_path)
@@ -154,7 +154,7 @@ def test_a_job_is_done_when_its_run_is(tmp_path: Path, monkeypatch: pytest.Monke
     assert (again.arguments, again.cell, again.out) == (job.arguments, job.cell, job.out)
 
 
-def test_published_runs_are_looked_at_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_published_runs_are_read_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert default_folder("cpu") == Path("runs/reproduce-cpu")
     Path("results/cpu").mkdir(parents=True)
@@ -208,7 +208,7 @@ def test_measurements_stay_only_if_the_run_is_the_same(tmp_path: Path, same: boo
     store.begin_again()
     assert not store.trained
     assert not store.has(Attacked("natural"))
-    if stopped:  # before the card was removed: the next call begins again once more
+    if stopped:  # before the card was removed: the next call starts from scratch again
         store.run.result.write_text('{"config": {}}', encoding="utf-8")
         store.begin_again()
     train(0.2 if same else 0.2 + 1e-9)

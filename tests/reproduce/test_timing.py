@@ -1,4 +1,4 @@
-"""Races: kept by device, not moved by a hiccup, left to a GPU where they take long, and run on a quiet machine."""
+"""Benchmarks: stored by device, robust to disturbances, skipped on a CPU if they take long, run on a quiet machine."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.calls import call
-from tests.support.tiny import TINY, fork_command, raced, tiny_scale
+from tests.support.tiny import TINY, fork_command, tiny_scale, write_timing
 from uiat.bench.interleaved_timing import Rounds, time_methods
 from uiat.bench.pass_count import passes_per_image
 from uiat.methods import METHODS
@@ -30,14 +30,14 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 @pytest.fixture
 def short() -> Timing:
-    """Return a race of two methods."""
+    """Return a benchmark of two methods."""
     with tiny_scale():
         return TINY.timing("ResNet-18", ("natural", "uiat-oneoff"))
 
 
-def result(race: Timing, path: Path, seconds: float, device: str = "cpu (x86_64)") -> Path:
+def result(plan: Timing, path: Path, seconds: float, device: str = "cpu (x86_64)") -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    facts = {"environment": {"device": device}, "seconds_a_step": {m: [seconds] * race.rounds for m in race.methods}}
+    facts = {"environment": {"device": device}, "seconds_a_step": {m: [seconds] * plan.rounds for m in plan.methods}}
     path.write_text(json.dumps(facts), encoding="utf-8")
     return path
 
@@ -139,14 +139,14 @@ def test_retime(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch:
     monkeypatch.setattr(Timing, "measure", measure)
     args = ("reproduce", "table2", "--jobs", "0", "--out", str(tmp_path))
     with tiny_scale():
-        for words in (args, args, (*args, "--retime")):
+        for command in (args, args, (*args, "--retime")):
             calls.append(0)
-            assert call(capsys, *words).code == 0
+            assert call(capsys, *command).code == 0
     assert calls == [3, 0, 3]
 
 
 def test_a_benchmark_waits_for_the_runs_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another process holds a run: its name is said once."""
+    """Another process holds a run: its name is printed once."""
     store = Store(Cell(TINY.config("sat")), tmp_path)
     said: list[str] = []
     looks = [0]
@@ -207,7 +207,7 @@ def test_two_commands_at_once_do_not_time_under_load(
 
 
 def test_a_turn_is_its_fastest_step(short: Timing, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two of three interleaved steps are slow, and no turn shows it."""
+    """Two of three interleaved steps are slow, which affects no repetition."""
     monkeypatch.setattr(timing, "steps_a_turn", lambda seconds, rounds: 3)
 
     def timed(*args: Any, **named: Any) -> Any:
@@ -220,7 +220,7 @@ def test_a_turn_is_its_fastest_step(short: Timing, tmp_path: Path, monkeypatch: 
     seen: list[Rounds] = []
     monkeypatch.setattr(timing, "time_methods", timed)
     short.measure(tmp_path, CPU)
-    for method, rounds in zip(short.methods, seen[2:], strict=True):  # after the trial's
+    for method, rounds in zip(short.methods, seen[2:], strict=True):  # after that of the trial
         assert len(rounds.seconds) == 3 * short.rounds
         turns = [sum(map(float.__mul__, rounds.shares, rounds.seconds[3 * r])) for r in range(short.rounds)]
         assert short.epoch_seconds(method, tmp_path) == pytest.approx([short.steps * turn for turn in turns])
@@ -233,7 +233,7 @@ def test_the_fastest_round_is_shown_and_disagreement_said(short: Timing, tmp_pat
     assert short.timing_warning(tmp_path) == ""
     for slow, word in ((1.04, ""), (1.3, "most for natural: 30%")):
         rounds = [short.steps * seconds for seconds in (slow, 9.0, 1.0, slow, 5.0)]
-        raced(short, {"natural": rounds, "uiat-oneoff": [1.0] * 5}, tmp_path)
+        write_timing(short, {"natural": rounds, "uiat-oneoff": [1.0] * 5}, tmp_path)
         assert reading.values(None, tmp_path, 1) == [pytest.approx(short.steps)]
         assert word in short.timing_warning(tmp_path)
         assert bool(short.timing_warning(tmp_path)) == bool(word)
@@ -246,7 +246,7 @@ def test_a_table_of_several_benchmarks_has_one_warning(tmp_path: Path) -> None:
         for number, each in enumerate(table.timings):
             slow = 1.0 + 0.1 * number
             rounds = {method: [slow if method == "uiat" else 1.0] * 2 + [1.0] for method in each.methods}
-            raced(each, rounds, tmp_path)
+            write_timing(each, rounds, tmp_path)
         text = table_caption(fill(table, tmp_path, 1))
     columns = [entry.column for entry in table.entries if isinstance(entry.reading, EpochTime) and entry.row == "UIAT"]
     assert len(columns) == len(table.timings) == 3

@@ -1,4 +1,4 @@
-"""The tuning budget: which runs a method gets, and that the settings in use are those that won."""
+"""The tuning budget: the runs of each method, and that the settings in use are the selected ones."""
 
 from dataclasses import replace
 from typing import Any

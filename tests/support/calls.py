@@ -1,5 +1,7 @@
-"""Calling the command line within the process of the tests."""
+"""Helpers that call the command line in this process."""
 
+import re
+import shlex
 from dataclasses import dataclass
 
 import pytest
@@ -25,7 +27,7 @@ def call(capsys: pytest.CaptureFixture[str], *args: str) -> Call:
 
 
 def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """Return the sentence of a command that a person got wrong: one line, and exit code 2."""
+    """Return the error message of an invalid command: one line, exit code 2."""
     found = call(capsys, *args)
     assert (found.code, found.out) == (2, "")
     assert found.err.count("\n") == 1, found.err
@@ -36,7 +38,7 @@ def refused(capsys: pytest.CaptureFixture[str], *args: str) -> str:
 
 
 def stopped(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """Return the sentence with which a command stops that may have said other things before; exit code 2."""
+    """Return the error message of a command that may have printed notes before; exit code 2."""
     found = call(capsys, *args)
     assert found.code == 2
     assert "Traceback" not in found.err
@@ -45,8 +47,14 @@ def stopped(capsys: pytest.CaptureFixture[str], *args: str) -> str:
     return line.removeprefix("uiat: ")
 
 
+def missing_facts(message: str, facts: str) -> list[str]:
+    """Return the facts, separated as in a shell, that a message does not contain as whole words."""
+    parts = shlex.split(facts)
+    return [part for part in parts if not re.search(rf"(?<![\w.-]){re.escape(part)}(?!\w|\.\d)", message)]
+
+
 def refused_flag(capsys: pytest.CaptureFixture[str], *args: str) -> str:
-    """Return the box that shows what is wrong with a flag, as one line of words."""
+    """Return the box about an invalid flag, as one line of text."""
     found = call(capsys, *args)
     assert (found.code, found.out) == (2, "")
     assert "Traceback" not in found.err

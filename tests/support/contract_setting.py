@@ -58,7 +58,7 @@ def build(config: MethodConfig, dtype: torch.dtype = torch.float64) -> Method:
 
 
 def twin_settings(name: str, config: Any) -> dict[str, object]:
-    """Translate a configuration into the twin's own words."""
+    """Translate a configuration into the twin's hyper-parameters."""
     hp: dict[str, object] = {}
     attack = getattr(config, "attack", None)
     if isinstance(attack, PGD):
@@ -70,14 +70,14 @@ def twin_settings(name: str, config: Any) -> dict[str, object]:
         )
     if config.attack is not None:
         hp["crafting"] = config.crafting
-    friend = config.uiat if getattr(config, "uiat", None) is not None and config.uiat.enabled else config
+    with_inverse = config.uiat if getattr(config, "uiat", None) is not None and config.uiat.enabled else config
     for ours, theirs in (
         ("omega", "lam"),
         ("lam", "lam"),
         ("lam_align", "lam_align"),
         ("detach_target", "detach_target"),
     ):
-        for part in (config, friend):
+        for part in (config, with_inverse):
             if hasattr(part, ours):
                 hp[theirs] = getattr(part, ours)
     if name in ("sat", "mart", "iat", "uiat", "uiat-oneoff"):
@@ -88,19 +88,19 @@ def twin_settings(name: str, config: Any) -> dict[str, object]:
         hp["lam"] = config.beta
     if name == "hat":
         hp |= {"lam_helper": config.gamma, "helper": network(5)}
-    if (inverse := getattr(friend, "inverse", None)) is not None:
+    if (inverse := getattr(with_inverse, "inverse", None)) is not None:
         hp |= {"beta": inverse.beta, "l1": inverse.reduction, "inv_eps": inverse.eps, "inv_step": inverse.step}
         hp |= {"inv_steps": inverse.steps} if hasattr(inverse, "steps") else {}
-    if (momentum := getattr(friend, "momentum", None)) is not None:
+    if (momentum := getattr(with_inverse, "momentum", None)) is not None:
         hp |= {"momentum": momentum.enabled, "gamma": momentum.gamma, "momentum_start": momentum.start}
-    if (one_off := getattr(friend, "one_off", None)) is not None:
+    if (one_off := getattr(with_inverse, "one_off", None)) is not None:
         hp |= {"one_off_at": one_off.epoch, "detach_clean": one_off.detach_clean}
     return hp
 
 
 @dataclass
 class Pair:
-    """The fast method and its twin, each with a network of its own, stepped side by side."""
+    """The fast method and its twin, each with its network, stepped side by side."""
 
     name: str
     config: MethodConfig

@@ -1,4 +1,4 @@
-"""Data as people have it: folders of pictures, and the official file formats.
+"""Data files: folders of images, and the official file formats.
 
 The formats are written by hand, so that a reader's mistake cannot hide in a shared one.
 """
@@ -46,14 +46,14 @@ def packed(store: Path) -> list[Path]:
 
 
 def refused(folder: Path, store: Path, **changes: object) -> str:
-    """Return the one sentence, and see that nothing is left in the cache."""
+    """Return the error message; assert that it is one line, and that nothing is left in the cache."""
     with pytest.raises(UserError) as caught:
         read(folder, store, **changes)
-    sentence = str(caught.value)
-    assert "\n" not in sentence
-    assert sentence.endswith(".")
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.endswith(".")
     assert packed(store) == []
-    return sentence
+    return message
 
 
 Bytes = NDArray[np.uint8]

@@ -41,9 +41,9 @@ class Block:
     text: str
 
     def commands(self) -> list[list[str]]:
-        """Return the words of each line of a shell block, without comments and variables set in front."""
+        """Return the arguments of each line of a shell block, without comments and variables set in front."""
         lines = [shlex.split(line, comments=True) for line in self.text.splitlines()]
-        return [words[sum("=" in word for word in words[:1]) :] for words in lines if words]
+        return [args[sum("=" in word for word in args[:1]) :] for args in lines if args]
 
 
 def blocks(page: Path) -> list[Block]:
@@ -58,7 +58,7 @@ def prose(page: Path) -> str:
 
 
 def quoted(page: Path) -> list[str]:
-    """Return what stands in single backticks, outside of blocks."""
+    """Return the text in single backticks, outside of blocks."""
     return re.findall(r"`([^`\n]+)`", prose(page))
 
 

@@ -1,4 +1,4 @@
-"""`python -I reader.py FOLDER…`: load exports as someone without `uiat` does, and save their logits.
+"""`python -I reader.py FOLDER…`: load exports without `uiat`, and save their logits.
 
 Each folder has `x.safetensors` with the images; `logits.safetensors` is written beside them.
 """

@@ -1,4 +1,4 @@
-"""Runs made by hand, as training leaves them, and reading their exports in a process that has no `uiat`."""
+"""Run folders made by hand, and reading their exports in a process without `uiat`."""
 
 import os
 import subprocess
@@ -48,7 +48,7 @@ def configure(model: ModelConfig) -> AnyConfig:
 
 
 def make_run(path: Path, model: ModelConfig, spec: DataSpec, **changes: Any) -> tuple[RunFolder, Tensor]:
-    """Make a run folder, and return it with the logits of its best weights; its last ones are others."""
+    """Create a run folder, and return it with the logits of its best weights, which differ from the last ones."""
     config = configure(model)
     run = RunFolder.create(path, config)
     torch.manual_seed(0)

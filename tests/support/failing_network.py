@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.support.deaths import starve
+from tests.support.kills import starve
 from tests.support.moments import STEP, at_call
 from uiat.cli import main
 from uiat.distributed import rank
@@ -27,7 +27,7 @@ ROW = 3
 
 @dataclass
 class Script:
-    """What happens, and when; steps count from 1."""
+    """The failure, and the steps at which it happens, from 1."""
 
     kind: str = ""
     places: tuple[tuple[int, int], ...] = ()
@@ -44,7 +44,7 @@ LARGE = {"sample": torch.inf, "overflow": 3e38}
 
 
 class Spoilt(torch.autograd.Function):
-    """Finite on the way forward, infinite on the way back."""
+    """Finite in the forward pass, infinite in the backward pass."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -66,7 +66,7 @@ class Net(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         updates = self.training and torch.is_grad_enabled() and self.last.weight.requires_grad
-        for kind, factor in LARGE.items():  # in all forwards
+        for kind, factor in LARGE.items():  # in all forward passes
             if SCRIPT.plays(kind):
                 x = x * torch.ones_like(x[:, :1, :1, :1]).index_fill(0, torch.tensor(ROW), factor)
         features = self.bn(self.conv(x)).relu().mean(dim=(2, 3))
@@ -78,7 +78,7 @@ class Net(nn.Module):
 
 @dataclass(frozen=True)
 class Faulty:
-    """Describes the network."""
+    """The configuration of the network."""
 
     def build(self, data: DataSpec) -> nn.Module:
         return Net(data)
@@ -96,7 +96,7 @@ def script(kind: str = "", *places: tuple[int, int], on: int = 0) -> Iterator[py
             SCRIPT.now = (0, 0)
         return fault
 
-    def responded(*args: Any, **settings: Any) -> None:  # looks at the samples: the step is not over before
+    def responded(*args: Any, **settings: Any) -> None:  # compares the samples, so the step has finished
         try:
             respond(*args, **settings)
         finally:
@@ -116,7 +116,7 @@ def run_process(
 ) -> int:
     """Run a command as one process of a run that fails on this rank, and save its last weights in OUT.RANK.
 
-    With `starved`, gloo's threads hardly run from the second step on.
+    With `starved`, gloo's threads have idle priority from the second step on.
     """
     last: list[State] = []
     with script(kind, *places, on=on) as patch:

@@ -1,4 +1,4 @@
-"""A stand-in for the Hub: the part of its HTTP interface that pushing and loading a model use, in a thread."""
+"""A stand-in for the Hub: the part of its HTTP interface that push and load use, served by a thread."""
 
 import base64
 import hashlib
@@ -16,7 +16,7 @@ OWNER = "owner"
 
 
 class StandIn:
-    """What the server knows: models with their files, as the newest commit has them; all commits are kept."""
+    """The state of the server: models with the files of the newest commit; all commits are kept."""
 
     def __init__(self) -> None:
         self.address = ""
@@ -118,7 +118,7 @@ class Handler(BaseHTTPRequestHandler):
         return urlsplit(self.path).path.strip("/").split("/")
 
     def _find(self, name: str, revision: str) -> str | None:
-        """Return the commit; a model that is not there, or not for the one who asks, is answered here."""
+        """Return the commit; answer requests for missing or private models."""
         known = self.headers.get("Authorization") == f"Bearer {TOKEN}"
         if name not in self.hub.models or (name in self.hub.private and not known):
             self._fail(404 if known else 401, "RepoNotFound", "Repository not found")
@@ -148,7 +148,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class Server(ThreadingHTTPServer):
-    """A server that does not mind a client that hangs up: it would print a traceback among what a test reads."""
+    """A server that ignores closed connections, instead of printing a traceback."""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), ConnectionError):
@@ -165,7 +165,7 @@ def _oid(content: bytes) -> str:
 
 @contextmanager
 def stand_in() -> Iterator[StandIn]:
-    """Serve an empty Hub on this machine until the end."""
+    """Serve an empty Hub on this machine until the context ends."""
     hub = StandIn()
     server = Server(("127.0.0.1", 0), type("Bound", (Handler,), {"hub": hub}))
     hub.address = f"http://127.0.0.1:{server.server_port}"

@@ -28,21 +28,21 @@ RENAME = "os.replace"
 
 
 class Killed(BaseException):
-    """Stands in for SIGKILL within the process of the tests: nothing in the package catches it."""
+    """Simulates SIGKILL in this process: nothing in the package catches it."""
 
 
 def kill() -> None:
-    """End this process as the system would: nothing is cleaned up."""
+    """Kill this process: nothing is cleaned up."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def terminate() -> None:
-    """Ask this process to stop, as a scheduler does."""
+    """Send SIGTERM to this process, as a scheduler does."""
     os.kill(os.getpid(), signal.SIGTERM)
 
 
 def die() -> None:
-    """End what runs here, but not this process."""
+    """Raise `Killed`, which ends the command but not this process."""
     raise Killed
 
 

@@ -1,4 +1,4 @@
-"""Networks: helpers to compare them, and classifiers as people write them, each with something to stumble over."""
+"""Networks: helpers to compare them, and custom classifiers, each with a feature that is hard to support."""
 
 import random
 
@@ -64,7 +64,7 @@ class NormedLeNet(LeNet):
 
 
 class Standardised(nn.Conv2d):
-    """A convolution with standardised weights, in its usual words."""
+    """A convolution with standardised weights, as usually written."""
 
     def forward(self, x: Tensor) -> Tensor:
         flat = self.weight.view(self.weight.size(0), -1)
@@ -111,7 +111,7 @@ class GlobalContext(nn.Module):
 
 
 class Sizes(nn.Module):
-    """Adds sizes, which are no tensors, and shapes, whose order matters."""
+    """Adds sizes, which are not tensors, and shapes, whose order matters."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Sizes(nn.Module):
 
 
 class Rolls(nn.Module):
-    """Decides by chance, and not by torch's."""
+    """Is random through Python's generator, not torch's."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -145,7 +145,7 @@ class NumpyRolls(Rolls):
 
 
 class OwnRolls(Rolls):
-    """Its stream is nobody else's: only its answers tell."""
+    """Has a private random stream: only its outputs show that it is random."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -156,7 +156,7 @@ class OwnRolls(Rolls):
 
 
 class Ramps(NormedLeNet):
-    """Follows a schedule of its own, in a number that no trace follows."""
+    """Follows a schedule in a Python number, which a trace records as a constant."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -198,7 +198,7 @@ class AlexLike(nn.Module):
 
 
 class SwinLike(nn.Module):
-    """`features` and `head` with a norm and pooling between them, which the two alone leave out."""
+    """`features` and `head` with a norm and pooling between them, so that head(features(x)) is not the network."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -212,7 +212,7 @@ class SwinLike(nn.Module):
 
 
 class Halves(nn.Module):
-    """`features` and a `head` without a linear layer of its own, and possibly something between them."""
+    """`features` and a `head` without a linear layer, and possibly something between them."""
 
     def __init__(self, head: nn.Module | None = None, between: nn.Module | None = None) -> None:
         super().__init__()

@@ -33,7 +33,7 @@ def spawn(module: str, *args: str, cwd: Path = ROOT, **environment: str) -> subp
 
 
 def restore_signals() -> None:
-    """Let Ctrl-C and SIGHUP have their effect, also where the tests run in the background or under nohup."""
+    """Restore the default handlers of Ctrl-C and SIGHUP, also where the tests run in the background or under nohup."""
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.default_int_handler if name == signal.SIGINT else signal.SIG_DFL)
 
@@ -52,7 +52,7 @@ class Fork:
     log: Path
 
     def wait_for(self, file: Path) -> None:
-        """Wait until it has made a file; it must not have ended before."""
+        """Wait until it has created a file; it must not end before."""
         while not file.exists():
             assert os.waitpid(self.pid, os.WNOHANG)[0] == 0, self.log.read_text(encoding="utf-8")
             time.sleep(0.02)
@@ -64,7 +64,7 @@ class Fork:
 
 
 def fork(log: Path, function: Callable[..., int | None], *args: Any, **environment: str) -> Fork:
-    """Call a function in a fork, where nothing is imported again; what it returns is the exit code."""
+    """Call a function in a fork, without importing again; its return value is the exit code."""
     pid = os.fork()
     if pid:
         return Fork(pid, log)

@@ -1,4 +1,4 @@
-"""Three small runs on digits, trained and evaluated by the commands, and their page, all made once a process."""
+"""Three small runs on digits, trained and evaluated by the commands, and their page, made once per process."""
 
 import atexit
 import base64
@@ -108,7 +108,7 @@ def folder(name: str) -> Path:
 
 
 def probabilities(run: Path, pixels: Tensor) -> Tensor:
-    """Return what a run's network says of some uint8 images."""
+    """Return the probabilities of a run's network for uint8 images."""
     with torch.no_grad():
         found: Tensor = opened(run).model(to_unit(pixels)).double().softmax(dim=1)
     return found

@@ -1,4 +1,4 @@
-"""Tiny runs, and everything of one that must not depend on an interruption."""
+"""Tiny runs, and snapshots of everything that must not depend on an interruption."""
 
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
@@ -64,41 +64,41 @@ def splits(config: DataConfig = DATA) -> data.Splits:
 
 
 def begin(config: AnyConfig, path: Path) -> RunFolder:
-    """Begin a run and train it to its end."""
+    """Start a run and train it to its end."""
     run = RunFolder.create(path, config)
-    assert go_on(run)
+    assert resume_run(run)
     return run
 
 
-def go_on(run: RunFolder) -> bool:
-    """Go on with a run as the command line does, from its own configuration."""
+def resume_run(run: RunFolder) -> bool:
+    """Resume a run as the command line does, from its configuration."""
     config = run.read_config()
     return train(config, run, splits(config.data), CPU)
 
 
 def load_checkpoint(run: RunFolder) -> dict[str, Any]:
-    """Read a checkpoint in the only way that is safe."""
+    """Read a checkpoint safely, with `weights_only=True`."""
     saved = torch.load(run.checkpoint, weights_only=True)
     assert isinstance(saved, dict)
     return saved
 
 
 def snapshot(run: RunFolder) -> dict[str, object]:
-    """Return all that a run left, bit by bit, but for the times."""
+    """Return everything that a run wrote, except times, for comparison bit by bit."""
     checkpoint = load_checkpoint(run)
     assert checkpoint.pop("metrics_bytes") == run.metrics.stat().st_size
     assert checkpoint.pop("seconds") > 0
     del checkpoint["provenance"]  # the run's id; tests/engine/test_provenance.py reads it
-    table = checkpoint.pop("table_file")  # named after the moment of its last change that was saved
+    table = checkpoint.pop("table_file")  # named after the step of its last saved change
     tables = [table] if table else []
-    # The generation before keeps its own.
+    # The previous generation keeps its own table.
     before = torch.load(run.previous, weights_only=True)["table_file"] if run.previous.exists() else None
     there = {path.name for path in run.path.glob("table-*")}
     named = {name for name in (table, before) if name}
     assert there >= named
     card = read_json(run.result)
     assert card.pop("training_seconds") >= 0
-    del card["environment"]["git_commit"]  # of the source tree, which may move on while the tests run
+    del card["environment"]["git_commit"]  # of the source tree, which may change while the tests run
     card["resumed"] = changes_of_settings(card)
     parts: dict[str, object] = {
         "checkpoint": checkpoint,
@@ -117,18 +117,18 @@ def snapshot(run: RunFolder) -> dict[str, object]:
 
 
 def changes_of_settings(card: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return what changed in resumes of a run, but for the commit of the source tree."""
+    """Return what changed in resumes of a run, except the commit of the source tree."""
     changes = [{k: v for k, v in entry["changes"].items() if k != "git_commit"} for entry in card.get("resumed", [])]
     return [entry for entry in changes if entry]
 
 
 def assert_same(run: RunFolder, expected: dict[str, object]) -> None:
-    """Compare what a run left with the snapshot of another one."""
+    """Assert that a run equals the snapshot of another one."""
     assert differences(snapshot(run), expected) == []
 
 
 def differences(found: dict[str, object], expected: dict[str, object], tolerance: float = 0.0) -> list[str]:
-    """Return the names of the parts that differ: in a bit, or by more than the tolerance."""
+    """Return the names of the parts that differ, bit by bit or by more than the tolerance."""
     odd = sorted(found.keys() ^ expected.keys())
     return odd + [name for name in found.keys() & expected.keys() if not _near(found[name], expected[name], tolerance)]
 

@@ -1,4 +1,4 @@
-"""The smoke scale made tiny, with runs of a fraction of a second; and files that look finished."""
+"""A tiny smoke scale, with runs of a fraction of a second, and files of finished runs."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -105,12 +105,12 @@ def fork_command(log: Path, *args: str, kill_at: str = "", stop_at: str = "") ->
 
 
 def first_of(n: int, share: float) -> Tensor:
-    """Return verdicts on n images of which the first ones are right: more of them is right wherever fewer is."""
+    """Return verdicts on n images of which the first ones are correct, so that sets of correct images are nested."""
     return torch.arange(n) < round(share * n)
 
 
 def trained(cell: Cell, out: Path, seed: int) -> Store:
-    """Write what tells that a run is trained."""
+    """Write the files of a trained run."""
     store = Store(cell.at_seed(seed), out)
     store.measures.mkdir(parents=True, exist_ok=True)
     write_json(store.run.result, {"config": {}})
@@ -132,8 +132,8 @@ def learned(cell: Cell, robust: list[Tensor], out: Path, seeds: int = 2) -> None
         write_tensors(store.path / LEARNING_FILE, lines | others)
 
 
-def raced(timing: Timing, seconds: dict[str, list[float]], out: Path) -> None:
-    """Write the seconds of an epoch of each method, round by round."""
+def write_timing(timing: Timing, seconds: dict[str, list[float]], out: Path) -> None:
+    """Write a timing: the seconds of an epoch of each method, by repetition."""
     path = timing.file(out, torch.device("cpu"))
     path.parent.mkdir(parents=True, exist_ok=True)
     steps = {method: [value / timing.steps for value in rounds] for method, rounds in seconds.items()}

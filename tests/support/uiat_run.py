@@ -1,4 +1,4 @@
-"""One small UIAT run on digits for all tests of a process that look at inverse examples."""
+"""One small UIAT run on digits, shared by all tests of inverse adversarial examples in a process."""
 
 import atexit
 import copy
@@ -30,7 +30,7 @@ EPS, INNER = 0.2, 0.1
 
 @cache
 def trained() -> RunFolder:
-    """Train it once; the folder goes with the process. Tests that write into it take a copy."""
+    """Train it once; the folder is removed with the process. Tests that write into it take a copy."""
     folder = TemporaryDirectory(prefix="uiat-run-")
     atexit.register(folder.cleanup)
     assert isinstance(CONFIG.method, UIAT)

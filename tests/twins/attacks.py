@@ -81,7 +81,7 @@ def pgd(
             with torch.no_grad():
                 clean = logits(model, x)
         x_hat = random_start(x, eps, norm, start, draws)
-        if start != "gaussian":  # TRADES, MART and HAT take the first gradient where the noise has led
+        if start != "gaussian":  # TRADES, MART and HAT take the first gradient at the noisy point, which is not clipped
             x_hat = project(x_hat, x, eps, norm)
         for _ in range(steps):
             x_hat = x_hat.detach().clone().requires_grad_()

@@ -74,7 +74,7 @@ def twin(method: Callable[[Step], Result]) -> Twin:
 
 
 def new_state(z: Tensor) -> State:
-    """z: the universal inverse perturbations (C, *shape); p: sample index -> its remembered probabilities."""
+    """z: the universal inverse perturbations (C, *shape); p: sample index -> its stored probabilities."""
     return {"z": z.detach().clone(), "p": {}}
 
 

@@ -1,4 +1,4 @@
-"""Twins of the inverse adversaries and of what is remembered of them: Eqs. 3-6, 8 and S2."""
+"""Twins of the inverse adversarial examples and of the stored p: Eqs. 3-6, 8 and S2."""
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +67,7 @@ def add_universal(x: Tensor, y: Tensor, z: list[Tensor]) -> Tensor:
 
 
 def update_universal(model: nn.Module, x: Tensor, y: Tensor, x_hat: Tensor, state: State, hp: HP) -> None:
-    """Alg. 1, lines 4-12 (Eq. 6): one step of z_c for every class of the batch; the others stay as they are.
+    """Alg. 1, lines 4-12 (Eq. 6): one step of z_c for every class of the batch; the others are unchanged.
 
     With batch statistics every l_c depends on every z_c: the gradient is then of the sum, as in the attacks.
     """
@@ -98,7 +98,7 @@ def predict(model: nn.Module, x: Tensor, detach: bool, running: bool = False) ->
 
 
 def momentum(fresh: Tensor, index: Tensor, epoch: int, epochs: int, state: State, hp: HP) -> Tensor:
-    """Eq. 8, for each sample; remembered from epoch T - 1 on."""
+    """Eq. 8, for each sample; p is stored from epoch T - 1 on."""
     if not hp["momentum"]:
         return fresh
     start = epoch_of(hp["momentum_start"], epochs)
@@ -120,7 +120,7 @@ def remember(index: Tensor, rows: list[Tensor], state: State) -> None:
 
 
 def one_off(s: Step, x_hat: Tensor) -> Tensor:
-    """Eq. S2: f(x) before T', f(x_check) at T', what was remembered of T' afterwards."""
+    """Eq. S2: f(x) before T', f(x_check) at T', the p stored at T' afterwards."""
     once = epoch_of(s.hp["one_off_at"], s.epochs)
     if s.epoch < once:
         return predict(s.model, s.x, s.hp["detach_clean"], s.hp["running"])
@@ -130,7 +130,7 @@ def one_off(s: Step, x_hat: Tensor) -> Tensor:
         remember(s.index, list(p), s.state)
         return p
     stored = [s.state["p"].get(int(i)) for i in s.index]
-    if any(row is None for row in stored):  # never met at T': the whole batch goes through f, z stays
+    if any(row is None for row in stored):  # not seen at T': the whole batch goes through f, z is unchanged
         fresh = universal_prediction(s.model, s.x, s.y, s.state, s.hp)
         stored = [fresh[j] if row is None else row for j, row in enumerate(stored)]
         remember(s.index, stored, s.state)

@@ -50,7 +50,7 @@ def trades(s: Step) -> Result:
 
 @twin
 def mart(s: Step) -> Result:
-    """Boosted CE on x_hat, and KL weighted by how little f believes in y at x."""
+    """Boosted CE on x_hat, and KL weighted by 1 - f_y(x)."""
     x_hat = attack(s, "ce")
     out = logits(s.model, s.x)
     out_hat = logits(s.model, x_hat)
@@ -69,7 +69,7 @@ def mart(s: Step) -> Result:
 
 @twin
 def hat(s: Step) -> Result:
-    """TRADES, and the helper's opinion of x_hat as the label of a point twice as far."""
+    """TRADES, and the helper's prediction on x_hat as the label of a point twice as far."""
     x_hat = attack(s, "kl")
     helper = s.hp["helper"]
     with crafting(helper, "eval"), torch.no_grad():

@@ -1,4 +1,4 @@
-"""The twins against sums done by hand."""
+"""The twins compared with values computed by hand."""
 
 from math import exp, log
 
@@ -57,7 +57,7 @@ def test_inverse_loss_by_hand() -> None:
 
 
 def test_z_by_hand() -> None:
-    # Classes 0 and 1 are met, 2 is not. A pixel that x + z takes beyond [0, 1] has no say.
+    # Classes 0 and 1 occur, 2 does not. A pixel where x + z is outside [0, 1] has no gradient.
     x = torch.tensor([[0.5, 0.5, 0.5], [0.995, 0.5, 0.5], [0.5, 1.0, 0.0]], dtype=torch.float64)
     z = torch.tensor([[0.01, 0, 0], [0, 0.01, -0.09], [0.3, 0.3, 0.3]], dtype=torch.float64)
     state, hp = new_state(z), hp_for("uiat", beta=0.0, inv_eps=0.1, inv_step=0.05)
@@ -92,19 +92,19 @@ def test_momentum_by_hand() -> None:
     )
     rows = {e: torch.tensor([[a, 1 - a], [0.5, 0.5]]) for e, a in {1: 0.1, 2: 0.2, 3: 0.6, 4: 1.0}.items()}
     assert torch.equal(momentum(rows[1], index, 1, 4, state, hp), rows[1])
-    assert state["p"] == {}  # T = 3: epoch 1 is not remembered, epoch 2 is
+    assert state["p"] == {}  # T = 3: epoch 1 is not stored, epoch 2 is
     assert torch.equal(momentum(rows[2], index, 2, 4, state, hp), rows[2])
     assert set(state["p"]) == {7, 8}
     p = momentum(rows[3], index, 3, 4, state, hp)
     torch.testing.assert_close(p[0], torch.tensor([0.9 * 0.2 + 0.1 * 0.6, 0.9 * 0.8 + 0.1 * 0.4]))
     p = momentum(rows[4], torch.tensor([7, 9]), 4, 4, state, hp)
     torch.testing.assert_close(p[0, 0], torch.tensor(0.9 * (0.9 * 0.2 + 0.1 * 0.6) + 0.1 * 1.0))
-    assert torch.equal(p[1], rows[4][1])  # 9 was never met
+    assert torch.equal(p[1], rows[4][1])  # 9 was never seen
     assert set(state["p"]) == {7, 8, 9}
 
 
 def test_trades_mart_and_hat_by_hand() -> None:
-    # f(x) = x, and no step: x_hat is the start, here x + 0.001 N(0, 1), which nothing moves into the ball.
+    # f(x) = x, and no step: x_hat is the start, here x + 0.001 N(0, 1), which no step projects into the ball.
     x, y = torch.tensor([[0.5, 0.3, 0.1], [0.2, 0.9, 0.4]], dtype=torch.float64), torch.tensor([0, 2])
     x_hat = x + 0.001 * SeededDraws(2).normal("attack", x)
     far = x + 2 * (x_hat - x)

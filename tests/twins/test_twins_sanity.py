@@ -1,4 +1,4 @@
-"""The twins against the definitions: balls, modes, order of forwards, memory, and the literal example."""
+"""The twins compared with the definitions: balls, modes, order of forwards, stored p, and the literal example."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def test_every_twin_leaves_the_model_as_found_and_has_a_gradient(name: str, craf
     net, (x, y, index) = make_net(), make_batch()
     hp = settings(name) if name == "natural" else settings(name, crafting=crafting)
     net.head.bias.requires_grad_(False)
-    net.features[2].eval()  # someone's frozen BatchNorm
+    net.features[2].eval()  # a BatchNorm that the user froze
     modes = [m.training for m in net.modules()]
     x_before, state = x.clone(), new_state(make_z())
     for epoch in (1, 4, 5):

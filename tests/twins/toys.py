@@ -24,7 +24,7 @@ class SeededDraws:
 
 
 class Counting(Net):
-    """Counts forwards in train mode, and remembers what they saw."""
+    """Counts forward passes in train mode, and records their inputs."""
 
     def forward(self, x: Tensor) -> Tensor:
         if self.training:
@@ -35,7 +35,7 @@ class Counting(Net):
 
 
 class Identity(nn.Module):
-    """F(x) = x, f(x) = x: everything can be done by hand."""
+    """F(x) = x, f(x) = x: everything can be computed by hand."""
 
     def features(self, x: Tensor) -> Tensor:
         return x

@@ -1,4 +1,4 @@
-"""Attacks stay where they say they stay, find what others find, and climb what they say they climb."""
+"""Attacks stay in their ball, agree with foolbox and their twins, and raise their loss."""
 
 import warnings
 from typing import Any
@@ -74,7 +74,7 @@ def test_stays_within_its_radius_and_the_pixels(attack: Attack, shape: tuple[int
 @pytest.mark.parametrize("norm", NORMS)
 @pytest.mark.parametrize("start", ["none", "uniform"])
 def test_pgd_agrees_with_foolbox(norm: Any, start: str) -> None:
-    """The same start, ε, step and number of steps give the same examples as foolbox's own loop."""
+    """The same start, ε, step and number of steps give the same examples as foolbox."""
     model = classifier(36, seed=4)
     g = torch.Generator().manual_seed(8)
     x, y = torch.rand(20, 1, 6, 6, generator=g), torch.arange(20) % 3

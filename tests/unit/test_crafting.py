@@ -1,4 +1,4 @@
-"""The three ways of BatchNorm while crafting, and that everything is put back."""
+"""The three modes of BatchNorm while crafting; everything is restored afterwards."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Attacks in fp16 find the signs that float32 finds, however large or small the gradients are."""
+"""Attacks in fp16 find the signs of float32, for large and small gradients."""
 
 from typing import Any
 
@@ -133,7 +133,7 @@ def test_what_is_not_finite_at_any_scale_ends() -> None:
 
 
 def test_a_sum_has_one_scale() -> None:
-    """Whoever gives the sum already gets its gradient, too."""
+    """A loss that is already a sum gets the gradient of the sum."""
     model = Net(1e3)
     slope = gradient_of(lambda at: nn.functional.cross_entropy(model(at).float(), Y, reduction="sum"))
     expected = slope(X)

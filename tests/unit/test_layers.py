@@ -1,4 +1,4 @@
-"""Imports only look down: from the command line to the core."""
+"""Modules import only from layers below their own, from the command line to the core."""
 
 import ast
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def test_imports_look_down() -> None:
     for path in sorted(SOURCE.rglob("*.py")):
         module = ".".join(path.relative_to(SOURCE).with_suffix("").parts)
         if module == "uiat.__init__":
-            continue  # it gathers the public names
+            continue  # it collects the public names
         for other in imports(path):
             own, theirs = HEIGHT.get(part(module), 0), HEIGHT.get(part(other), 0)
             if part(module) != part(other) and own <= theirs and theirs > 0:

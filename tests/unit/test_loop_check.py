@@ -38,11 +38,11 @@ def every_warning() -> Iterator[None]:
         yield
 
 
-def sentences(caught: list[warnings.WarningMessage]) -> list[str]:
+def texts(caught: list[warnings.WarningMessage]) -> list[str]:
     return [str(warning.message) for warning in caught]
 
 
-def test_a_clock_that_stands_still_is_named_once_where_the_method_is_called() -> None:
+def test_a_clock_that_does_not_advance_is_reported_once_where_the_method_is_called() -> None:
     method, model = sat(), network()
     with warnings.catch_warnings(record=True) as caught:
         for _ in range(SAME_CLOCKS - 1):
@@ -57,7 +57,7 @@ def test_a_clock_that_stands_still_is_named_once_where_the_method_is_called() ->
     assert warning.filename == __file__
 
 
-def test_a_clock_that_goes_on_is_not_named() -> None:
+def test_a_clock_that_advances_is_not_reported() -> None:
     method, model = sat(), network()
     with warnings.catch_warnings(record=True) as caught:
         for epoch in (1, 2):
@@ -67,7 +67,7 @@ def test_a_clock_that_goes_on_is_not_named() -> None:
 
 
 def test_micro_batches_share_their_clock() -> None:
-    """By the three calls, as often as one likes; and by whole calls, for the parts of one batch."""
+    """In the three separate calls, any number of times, and in whole calls for the parts of one batch."""
     parts = BATCH.split(1)
     assert len(parts) == 12
     with warnings.catch_warnings(record=True) as caught:
@@ -106,7 +106,7 @@ def frozen_norm() -> nn.Module:
 
 
 def stale_flag() -> nn.Module:
-    """The outer module was left behind, the layers train: as with a fast or compiled model beside the model itself."""
+    """The outer module is in eval mode, its layers train, as with an accelerated or compiled copy of the model."""
     model = network(nn.BatchNorm2d(4))
     outer = nn.Sequential(model).eval()
     model.train()
@@ -147,4 +147,4 @@ def test_it_changes_no_number_and_no_state() -> None:
 
     with warnings.catch_warnings(record=True) as caught:
         assert all(map(torch.equal, train(whole=True), train(whole=False)))
-    assert [sentence[: len(STANDS)] for sentence in sentences(caught)] == [STANDS]
+    assert [text[: len(STANDS)] for text in texts(caught)] == [STANDS]

@@ -1,4 +1,4 @@
-"""Losses against definitions, and gradients against finite differences where they are subtle."""
+"""Losses compared with definitions, and gradients with finite differences."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""macOS lacks some calls of Linux: what uses them does without. `make types` checks the names of all others."""
+"""macOS lacks some calls of Linux; the code that uses them works without. `make types` checks all other names."""
 
 import mmap
 import os

@@ -112,7 +112,7 @@ def test_there_are_many() -> None:
         (OneOff, {"epoch": -0.1}),
     ],
 )
-def test_nonsense(cls: Any, values: dict[str, Any]) -> None:
+def test_out_of_range(cls: Any, values: dict[str, Any]) -> None:
     with pytest.raises(UserError):
         cls(**values)
 
@@ -139,7 +139,7 @@ def test_the_edges_stay_legal(cls: Any, values: dict[str, Any]) -> None:
 def test_a_path_names_the_field() -> None:
     with unchecked():
         config, broken = tiny("uiat", schedule=Schedule(warmup=2)), Schedule(low_momentum=3)
-    with pytest.raises(UserError, match=r"^train\.schedule\.warmup is 2: give at least 0 and at most 1\.$"):
+    with pytest.raises(UserError, match=r"train\.schedule\.warmup .*2.* 0 .* 1"):
         check(config)
     with pytest.raises(UserError, match=r"^--low-momentum is 3: "):
         check_numbers(broken, "--")
@@ -147,7 +147,7 @@ def test_a_path_names_the_field() -> None:
 
 def test_the_radius_of_validation_is_in_the_norm_of_the_attack() -> None:
     config = tiny("uiat")
-    with pytest.raises(UserError, match=r"^validate\.eps is 8, but pixels lie in \[0, 1\]: did you mean 8/255\?$"):
+    with pytest.raises(UserError, match=r"validate\.eps .*8.*8/255"):
         check(replace(config, validate=Validation(eps=8.0)))
     check(replace(config, validate=Validation(eps=8.0, norm="l2")))
 
@@ -162,7 +162,7 @@ def test_a_file_with_such_a_number_is_refused(run_copy: RunFolder) -> None:
 
 @dataclass(frozen=True)
 class Mine:
-    """An attack with names of fields that this package has, too."""
+    """A custom attack whose field names also occur in this package."""
 
     eps: float = 8 / 255
     decay: float = 1.2
@@ -177,6 +177,6 @@ class Mine:
         return x
 
 
-def test_somebody_elses_fields_are_not_restricted() -> None:
+def test_fields_of_custom_dataclasses_are_not_restricted() -> None:
     check_numbers(Mine(), "attack.")
     Method(DataSpec(10, 100, (1, 8, 8)), attack=Mine(), terms=[Weighted("ce", ce_adversarial, -1.0)])

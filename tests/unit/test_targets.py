@@ -1,4 +1,4 @@
-"""What a target remembers, and when."""
+"""What a target stores, and when."""
 
 from dataclasses import replace
 
@@ -77,7 +77,7 @@ def test_processes_exchange_only_z_of_the_classes_in_the_batch(monkeypatch: pyte
 
     monkeypatch.setattr("uiat.targets.universal.all_reduce_sum", total)
     x = torch.rand(4, *DATA.shape)
-    padding = Batch(x[:1], torch.tensor([7]), padding=True)  # counts for nothing, and neither does its class
+    padding = Batch(x[:1], torch.tensor([7]), padding=True)  # has weight zero, and so has its class
     model = nn.Sequential(nn.Flatten(), nn.Linear(DATA.numel, 1000))
     parts = [Batch(x, torch.tensor([2, 0, 2, 0])), padding]
     views = [View(model, part, part.x, Draws(), "eval") for part in parts]

@@ -1,4 +1,4 @@
-"""Values of files and the types they are declared with."""
+"""Values read from files, checked against declared types."""
 
 from dataclasses import dataclass
 from typing import Any, Literal

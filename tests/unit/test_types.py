@@ -1,4 +1,4 @@
-"""Batches split without loss, and moments turn into epochs."""
+"""Splitting batches, and conversion of fractions into epochs."""
 
 import pytest
 import torch

@@ -32,7 +32,7 @@ def test_the_examples_of_the_docstrings_run() -> None:
 
 
 class Dicts(Dataset[dict[str, Any]]):
-    """Items as Hugging Face's data sets have them."""
+    """A data set with items like those of Hugging Face."""
 
     def __len__(self) -> int:
         return len(Y)
@@ -114,7 +114,7 @@ def test_positions_are_those_of_a_list() -> None:
 
 
 class Labelled(TensorDataset):
-    """With the attributes of torchvision's data sets, and a fast path for batches that knows no indices."""
+    """A data set with the attributes of torchvision's, and `__getitems__` without indices."""
 
     def __init__(self) -> None:
         super().__init__(X, Y)
@@ -142,7 +142,7 @@ def test_attributes_are_those_of_the_data_set() -> None:
     data.transform = torch.ones_like
     assert inner.transform is torch.ones_like
     assert data[3][1].all()
-    assert [len(batch) for batch in DataLoader(data, 4)] == [3, 3, 3]  # not by way of the data set's __getitems__
+    assert [len(batch) for batch in DataLoader(data, 4)] == [3, 3, 3]  # not through the data set's __getitems__
 
 
 def test_spawned_workers_have_the_attributes() -> None:
@@ -158,7 +158,7 @@ def test_a_subset_keeps_the_positions_in_the_whole() -> None:
 
 
 class Stream(IterableDataset[tuple[Tensor, Tensor]]):
-    """It has a length and, from its base, the name `__getitem__`."""
+    """Has a length and inherits the name `__getitem__`."""
 
     def __len__(self) -> int:
         return len(Y)
@@ -227,7 +227,7 @@ def test_the_fast_path_folds_a_normalised_network() -> None:
         ([125.3], [63.0], r"images are in \[0, 1\]; divide the numbers by 255"),
     ],
 )
-def test_numbers_that_do_not_normalise(mean: list[float], std: list[float], message: str) -> None:
+def test_invalid_mean_and_std(mean: list[float], std: list[float], message: str) -> None:
     with pytest.raises(UserError, match=message):
         Normalized(network(), mean, std)
 
@@ -250,7 +250,7 @@ def test_another_number_of_channels_is_named(shape: tuple[int, ...], channels: i
 
 
 class Output(nn.Module):
-    """Returns what transformers' classifiers do, by its looks."""
+    """Like the output of transformers' classifiers."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -291,7 +291,7 @@ def test_the_features_stay_those_of_the_network_inside(named: bool) -> None:
     if named:
         inner.penultimate_layer = "second"  # type: ignore[assignment]
     model = Normalized(logits_of(Output(inner)), [0.0], [1.0])
-    if named:  # the output is of a network that says so itself
+    if named:  # the output names its network
         model = Normalized(inner, [0.0], [1.0])
     ours, theirs = penultimate(model, X), penultimate(inner, X)
     for value, expected in zip(ours, theirs, strict=True):

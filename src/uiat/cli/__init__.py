@@ -21,7 +21,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "predict": ("uiat.cli.predict", "classify picture files, and look for adversarial examples of them"),
     "reproduce": ("uiat.cli.reproduce", "reproduce the paper's tables and figures, at scale smoke, cpu or paper"),
     "compare": ("uiat.cli.compare", "compare runs: accuracies, paired tests, cost, differing settings"),
-    "report": ("uiat.cli.report", "write an HTML report of runs: from friend to enemy, accuracies, curves, settings"),
+    "report": ("uiat.cli.report", "write an HTML report of runs: inverse to adversarial images, accuracies, curves"),
     "export": ("uiat.cli.export", "export a run's network to a folder that loads without uiat"),
     "push": ("uiat.cli.push", "upload a run's network to the Hugging Face Hub, with a model card"),
     "bench": ("uiat.cli.bench", "benchmark a training step of each method: seconds, passes, memory"),

@@ -86,7 +86,7 @@ def _parse(args: list[str]) -> tuple[Path, Evaluate[Any]]:
 
 
 def _evaluate_several(targets: list[str], flags: list[str]) -> int:
-    """Evaluate one network after another and print one table; what fails is reported, and the others go on."""
+    """Evaluate one network after another and print one table; what fails is reported, and the others continue."""
     parsed, failed = dict[str, tuple[Path, Evaluate[Any]]](), dict[str, str]()
     for name in targets:
         with _reported(name, failed):

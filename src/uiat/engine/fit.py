@@ -91,7 +91,7 @@ def fit(
 
     Args:
         model: returns logits for images in [0, 1]; normalisation belongs inside it. Training starts from its weights
-            and leaves those of the best epoch in it. Parameters without `requires_grad` stay as they are.
+            and leaves those of the best epoch in it. Parameters without `requires_grad` are unchanged.
         train: a map-style data set of (image, label) or of dicts, or a pair (x, y): images (N, C, H, W), bytes or
             floats in [0, 1], and integer labels. All images are held in memory, in 8 bits. The data must not augment.
         validation: the same; `None` holds out a tenth of the training images, at most 1,024.

@@ -37,7 +37,7 @@ class RankedClass:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a network says of one picture."""
+    """The prediction of a network on one picture."""
 
     file: Path
     error: str = ""

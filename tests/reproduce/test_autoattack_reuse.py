@@ -50,7 +50,7 @@ def make(out: Path, *measures: Attacked) -> Store:
     return Store(cell, out)
 
 
-def test_it_goes_on_with_the_same_verdicts(tmp_path: Path, called: list[str]) -> None:
+def test_it_continues_with_the_same_verdicts(tmp_path: Path, called: list[str]) -> None:
     make(tmp_path / "trained")
     for name in ("whole", "begun", "unlike"):
         shutil.copytree(tmp_path / "trained", tmp_path / name)

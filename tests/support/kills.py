@@ -1,4 +1,4 @@
-"""Commands that die again and again: how they are killed, how they end, and what all such tests together count."""
+"""Commands that are killed repeatedly: how they are killed, how they end, and counts over all tests."""
 
 import os
 import random
@@ -45,7 +45,7 @@ PATIENCE = 60.0
 
 
 def train(method: str, saving: str, out: Path) -> list[str]:
-    """Return the command that begins a run, or resumes it once it is there."""
+    """Return the command that starts a run, or resumes an existing one."""
     if (out / "config.json").exists():
         return ["train", "--resume", str(out), "--device", "cpu"]
     minutes = ["--train.checkpoint-minutes", SAVING[saving]]
@@ -53,7 +53,7 @@ def train(method: str, saving: str, out: Path) -> list[str]:
 
 
 def random_cause(chance: random.Random, seconds: float, calls: dict[str, int], largest: int) -> dict[str, Any]:
-    """Choose a death: at a moment, around a call, or within a write."""
+    """Choose a kill: at a time, around a call, or within a write."""
     how = chance.choices(("time", "call", "byte"), (4, 5, 1))[0]
     if how == "time":
         return {"how": how, "after": chance.uniform(0.01, seconds)}
@@ -72,7 +72,7 @@ class End:
     stuck: int
     """How many did not notice that another had died."""
     seconds: float
-    words: str
+    output: str
 
     @property
     def finished(self) -> bool:
@@ -108,19 +108,19 @@ def run_command(
         children = [fork(log, life, own, **variables[own]).pid for own, log in enumerate(logs)]
         after = cause["after"] if cause is not None and cause["how"] == "time" else float("inf")
         codes, stuck = _watch(children, rank, began + after)
-        words = "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
-    return End(codes, stuck, time.monotonic() - began, words)
+        output = "".join(log.read_text(encoding="utf-8", errors="replace") for log in logs)
+    return End(codes, stuck, time.monotonic() - began, output)
 
 
 @cache
 def _warm_up() -> None:
-    """Train once, unharmed, so that imports and first calls are not paid for in every fork."""
+    """Train once without faults, so that forks share imports and first calls."""
     with tempfile.TemporaryDirectory() as folder:
         assert main(train("uiat", "by-step", Path(folder) / "run")) == 0
 
 
 def _arranged(cause: dict[str, Any]) -> AbstractContextManager[object]:
-    """Within it, death waits at a call, or at a byte; a death in time comes from outside."""
+    """Within it, the process is killed at a call or at a byte; a kill at a time comes from outside."""
     if cause["how"] == "call":
         return at_call(cause["target"], cause["number"], kill, before=cause["moment"] == "before")
     if cause["how"] == "byte":  # the kernel ends the process within the write that passes this size
@@ -132,7 +132,7 @@ def _arranged(cause: dict[str, Any]) -> AbstractContextManager[object]:
 
 
 def starve() -> None:
-    """Pin this process to one CPU, where threads other than its own (gloo's) run only when nothing else wants to."""
+    """Pin this process to one CPU, and give all other threads (gloo's) idle priority."""
     own = os.getpid()
     for thread in map(int, os.listdir("/proc/self/task")):
         os.sched_setaffinity(thread, {min(os.sched_getaffinity(own))})
@@ -141,7 +141,7 @@ def starve() -> None:
 
 
 def _watch(children: list[int], rank: int, death: float) -> tuple[list[int], int]:
-    """Wait for all, and kill one at its time; return exit codes and how many had to be ended long after another."""
+    """Wait for all, and kill one at its time; return exit codes and how many had to be killed because they hung."""
     codes: dict[int, int] = {}
     deadline, stuck = float("inf"), 0
     while len(codes) < len(children):
@@ -150,8 +150,8 @@ def _watch(children: list[int], rank: int, death: float) -> tuple[list[int], int
             death = float("inf")
             if children[rank] not in codes:
                 os.kill(children[rank], signal.SIGKILL)
-                # As torchrun does. A process that is killed so early that the others have not met it can only be
-                # missed by who started it; later on, the others finish their step and notice by themselves.
+                # As torchrun does. Only the parent notices a process that is killed before the rendezvous; later on,
+                # the others finish their step and notice it.
                 for other in set(children) - {children[rank], *codes}:
                     os.kill(other, signal.SIGTERM)
         for child in set(children) - codes.keys():
@@ -166,7 +166,7 @@ def _watch(children: list[int], rank: int, death: float) -> tuple[list[int], int
     return [codes[child] for child in children], stuck
 
 
-TIMES = {"restarted": "processes started again", "went on": "the first new step saved"}
+TIMES = {"restarted": "processes started again", "resumed": "the first new step saved"}
 """Seconds after a kill."""
 COUNTED = {
     "kills": "processes ended by SIGKILL",
@@ -182,7 +182,7 @@ COUNTED = {
 
 
 class Tally:
-    """Counts for one test; the report carries them to the process that prints."""
+    """Counts of one test, which the report carries to the main process."""
 
     def __init__(self, node: pytest.Item):
         self.node = node
@@ -196,28 +196,28 @@ class Tally:
         self.node.user_properties.append((name, seconds))
 
     def end(self, end: End) -> None:
-        """Count how a life ended; an end that is neither a death nor a success loses the run, and all must end."""
-        assert end.stuck == 0, end.words
+        """Count how a command ended; any end but a kill or a success is an error."""
+        assert end.stuck == 0, end.output
         self.add("kills", int(end.killed))
         self.add("cut", int(end.cut))
         if not (end.finished or end.killed or end.cut):
             self.add("lost")
-            raise AssertionError(end.words)
+            raise AssertionError(end.output)
 
     def equal(self, odd: list[str], runs: int = 1) -> None:
-        """Count runs that were brought to their end, and assert that nothing of them differs."""
+        """Count finished runs, and assert that they equal the uninterrupted ones."""
         self.add("runs", runs)
         self.add("equal", 0 if odd else runs)
         assert odd == []
 
     def compare(self, path: Path, expected: dict[str, Any], tolerance: float = 0.0) -> None:
-        """Compare a run with the snapshot of another; a death right after its last checkpoint leaves an old table."""
+        """Compare a run with the snapshot of another; a kill right after the last checkpoint leaves an old table."""
         odd = differences(snapshot(RunFolder.open(path)), expected, tolerance)
         self.equal([name for name in odd if not name.startswith("/abandoned/")])
 
 
 class Unbroken:
-    """Runs that nobody kills, each made once."""
+    """Uninterrupted runs, each made once."""
 
     def __init__(self, folder: Path):
         self.folder = folder
@@ -226,5 +226,5 @@ class Unbroken:
     def _get(self, method: str, saving: str, world: int = 1) -> tuple[dict[str, Any], float]:
         path = self.folder / f"{method}-{saving}-{world}"
         end = run_command(train(method, saving, path), world=world)
-        assert end.finished, end.words
+        assert end.finished, end.output
         return snapshot(RunFolder.open(path)), end.seconds

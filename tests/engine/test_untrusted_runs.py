@@ -42,7 +42,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 def lead_outside(run: RunFolder, name: str, outside: Path) -> Path:
-    """Make a link of this name in a run to the file or the folder outside, which gets what was there."""
+    """Replace a file or folder of a run by a link to a copy of it outside."""
     link = run.path / name
     link.parent.mkdir(exist_ok=True)
     if link.exists():
@@ -57,11 +57,11 @@ def lead_outside(run: RunFolder, name: str, outside: Path) -> Path:
 def test_a_link_in_a_run_leads_nowhere(
     command: str, name: str, run_copy: RunFolder, outside: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A command that writes into the run is refused, one that reads it writes nothing; the link's end is unchanged."""
+    """A command that writes into the run is refused, one that reads it writes nothing; the target is unchanged."""
     link = lead_outside(run_copy, name, outside)
     before = content(outside)
-    words = ("train", "--resume", str(run_copy.path)) if command == "train" else (command, str(run_copy.path))
-    found = call(capsys, *words, *{**WRITERS, **READERS}[command])
+    args = ("train", "--resume", str(run_copy.path)) if command == "train" else (command, str(run_copy.path))
+    found = call(capsys, *args, *{**WRITERS, **READERS}[command])
     assert "Traceback" not in found.err
     if command in WRITERS:
         assert found.code == 2, found.err

@@ -1,4 +1,4 @@
-"""Processes that meet in a store where the dead have left their words."""
+"""Rendezvous of processes in a store that contains keys of dead processes."""
 
 import subprocess
 import sys
@@ -28,7 +28,7 @@ def gathering(store: Store, world: int, delays: list[float]) -> list[Store]:
 
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.01, 0.05]), min_size=3, max_size=3), min_size=1, max_size=3))
 @settings(max_examples=10)
-def test_each_attempt_meets_in_a_place_of_its_own(attempts: list[list[float]]) -> None:
+def test_each_attempt_has_a_separate_prefix(attempts: list[list[float]]) -> None:
     store = HashStore()
     for number, delays in enumerate(attempts):
         places = gathering(store, 3, delays)
@@ -63,5 +63,5 @@ def test_a_process_gives_up_at_once_when_the_one_that_holds_the_store_has_died()
             waiting = pool.submit(rendezvous, store, 1, 2, seconds=1800)
             time.sleep(0.2)
             host.kill()
-            with pytest.raises(DistError):  # which `process_group` turns into the sentence of a lost peer
+            with pytest.raises(DistError):  # which `process_group` turns into the message about a lost process
                 waiting.result(timeout=120)

@@ -1,4 +1,4 @@
-"""Untrusted exports: no code in them runs, sizes are checked before memory is taken, each mistake is one message."""
+"""Untrusted exports: no code runs, sizes are checked before memory is allocated, each error is one message."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 import uiat
 from tests.faults.test_hostile_files import ABSURD
-from tests.support.calls import call, refused
+from tests.support.calls import call, missing_facts, refused
 from tests.support.exports import FAMILIES, GREY, make_run
 from uiat import UserError
 from uiat.export.exported_folder import HubCard, write_folder
@@ -41,47 +41,47 @@ def nested(depth: int) -> dict[str, Any]:
 
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
-    "unknown": (lambda c: c["network"].update(kind="os.system"), "the network 'os.system' is not known here"),
-    "a method": (lambda c: c["network"].update(kind="UIAT"), "the network 'UIAT' is not known here"),
-    "no kind": (lambda c: c["network"].pop("kind"), "the network 'None' is not known here"),
-    "kind is a list": (lambda c: c["network"].update(kind=["ResNet"]), "does not describe a network"),
-    "long kind": (lambda c: c["network"].update(kind="x" * 9999), "is not known here"),
-    "other option": (lambda c: c["network"].update(evil=1), "a field 'evil'"),
+    "unknown": (lambda c: c["network"].update(kind="os.system"), "network os.system"),
+    "a method": (lambda c: c["network"].update(kind="UIAT"), "network UIAT"),
+    "no kind": (lambda c: c["network"].pop("kind"), "network None"),
+    "kind is a list": (lambda c: c["network"].update(kind=["ResNet"]), "config.json network"),
+    "long kind": (lambda c: c["network"].update(kind="x" * 9999), "network"),
+    "other option": (lambda c: c["network"].update(evil=1), "field evil"),
     "deep": (lambda c: c.update(network=nested(400)), "config.json"),
-    "no network": (lambda c: c.pop("network"), "does not describe a network (KeyError"),
-    "network is a list": (lambda c: c.update(network=[1]), "does not describe a network"),
-    "wide": (lambda c: c["network"].update(width=10**9), "the network's width is larger than 10,000"),
-    "wide as a float": (lambda c: c["network"].update(width=1e300), "width is '1e+300', not of type int"),
-    "terabytes": (lambda c: c["network"].update(width=10_000, blocks=[1] * 12), "of another network"),
-    "too many bytes to count": (lambda c: c["network"].update(width=10_000, blocks=[1] * 60), "cannot be built"),
-    "endless": (lambda c: c["network"].update(blocks=[9999] * 9999), "the network's blocks is larger"),
-    "negative": (lambda c: c["network"].update(width=-4), "must be positive"),
-    "width is text": (lambda c: c["network"].update(width="x"), "width is 'x', not of type int"),
-    "width is a list": (lambda c: c["network"].update(width=[4]), "width is '(4,)', not of type int"),
-    "other width": (lambda c: c["network"].update(width=5), "it is of another network"),
-    "more blocks": (lambda c: c["network"].update(blocks=[2, 2]), "it is of another network"),
-    "other activation": (lambda c: c["network"].update(activation="evil"), "activation 'evil'"),
-    "flat": (lambda c: c["data"].update(shape=[1, 8]), "no network maps images of shape [1, 8]"),
-    "endless images": (lambda c: c["data"].update(shape=[1, 8, 10**12]), "no network maps images of shape"),
-    "shape is text": (lambda c: c["data"].update(shape="abc"), "does not describe a network (ValueError"),
-    "no classes": (lambda c: c["data"].update(classes=[]), "to 0 classes"),
-    "classes is a number": (lambda c: c["data"].update(classes=10), "does not describe a network"),
-    "no data": (lambda c: c.update(data=None), "does not describe a network"),
-    "other norm": (lambda c: c["threat_model"].update(norm="evil"), "the norm 'evil' is neither linf nor l2"),
-    "eps is NaN": (lambda c: c["threat_model"].update(eps=float("nan")), "eps is nan"),
-    "eps is text": (lambda c: c["threat_model"].update(eps="x"), "does not describe a network"),
+    "no network": (lambda c: c.pop("network"), "network KeyError"),
+    "network is a list": (lambda c: c.update(network=[1]), "config.json network"),
+    "wide": (lambda c: c["network"].update(width=10**9), "width 10,000"),
+    "wide as a float": (lambda c: c["network"].update(width=1e300), "ResNet.width 1e+300 int"),
+    "terabytes": (lambda c: c["network"].update(width=10_000, blocks=[1] * 12), "'another network'"),
+    "too many bytes to count": (lambda c: c["network"].update(width=10_000, blocks=[1] * 60), "built"),
+    "endless": (lambda c: c["network"].update(blocks=[9999] * 9999), "blocks"),
+    "negative": (lambda c: c["network"].update(width=-4), "positive"),
+    "width is text": (lambda c: c["network"].update(width="x"), "ResNet.width x int"),
+    "width is a list": (lambda c: c["network"].update(width=[4]), "ResNet.width '(4,)' int"),
+    "other width": (lambda c: c["network"].update(width=5), "'another network'"),
+    "more blocks": (lambda c: c["network"].update(blocks=[2, 2]), "'another network'"),
+    "other activation": (lambda c: c["network"].update(activation="evil"), "activation evil"),
+    "flat": (lambda c: c["data"].update(shape=[1, 8]), "'[1, 8]'"),
+    "endless images": (lambda c: c["data"].update(shape=[1, 8, 10**12]), "shape"),
+    "shape is text": (lambda c: c["data"].update(shape="abc"), "network ValueError"),
+    "no classes": (lambda c: c["data"].update(classes=[]), "'0 classes'"),
+    "classes is a number": (lambda c: c["data"].update(classes=10), "config.json network"),
+    "no data": (lambda c: c.update(data=None), "config.json network"),
+    "other norm": (lambda c: c["threat_model"].update(norm="evil"), "norm evil linf l2"),
+    "eps is NaN": (lambda c: c["threat_model"].update(eps=float("nan")), "nan"),
+    "eps is text": (lambda c: c["threat_model"].update(eps="x"), "config.json network"),
 }
 
 
 @pytest.mark.parametrize("kind", CHANGES)
 def test_a_hostile_description(kind: str, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    change, message = CHANGES[kind]
+    change, facts = CHANGES[kind]
     config = read_json(folder / "config.json")
     change(config)
     (folder / "config.json").write_text(json.dumps(config))
     with pytest.raises(UserError) as error:
         uiat.load(folder)
-    assert message in str(error.value)
+    assert missing_facts(str(error.value), facts) == []
     assert len(str(error.value)) < 600
     assert len(refused(capsys, "evaluate", str(folder), "--n", "5")) < 600
 
@@ -98,13 +98,13 @@ def test_what_is_no_description(text: str, folder: Path, capsys: pytest.CaptureF
 @pytest.mark.parametrize("kind", ABSURD)
 def test_absurd_weights(kind: str, folder: Path) -> None:
     (folder / "model.safetensors").write_bytes(ABSURD[kind])
-    with pytest.raises(UserError, match="is not a readable safetensors file"):
+    with pytest.raises(UserError, match=r"model\.safetensors"):
         uiat.load(folder)
 
 
 def test_no_weights_and_a_pickle_beside_them(folder: Path) -> None:
     (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    with pytest.raises(UserError, match="there are no weights at"):
+    with pytest.raises(UserError, match=r"model\.safetensors"):
         uiat.load(folder)
 
 

@@ -41,10 +41,10 @@ class Pair(nn.Module):
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (network(5), "the model returns 5 logits a sample, but the data has 3 classes"),
-        (network(2), "the model returns 2 logits a sample, but the data has 3 classes"),
-        (Pair(), "the model returns a tuple of 2, not a tensor"),
-        (nn.Sequential(network(), nn.Flatten(0)), r"the model returns a tensor of shape \(18,\) for 6 samples"),
+        (network(5), "5 logits.* 3 classes"),
+        (network(2), "2 logits.* 3 classes"),
+        (Pair(), "tuple of 2"),
+        (nn.Sequential(network(), nn.Flatten(0)), r"\(18,\) for 6"),
     ],
     ids=["more", "fewer", "tuple", "flat"],
 )
@@ -56,12 +56,12 @@ def test_logits_are_checked_in_the_first_batch(name: str, model: nn.Module, mess
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        (Batch(X, Y, INDEX[:4]), r"sample indices are torch.int64 of shape \(4,\) for 6 samples"),
+        (Batch(X, Y, INDEX[:4]), r"indices .*\(4,\) for 6"),
         (Batch(X, Y, INDEX.float()), "sample indices are torch.float32"),
         (Batch(X, Y, INDEX.bool()), "sample indices are torch.bool"),
-        (Batch(X, Y, INDEX + 15), "a sample index lies outside 0 … 19"),
+        (Batch(X, Y, INDEX + 15), "index .*0 … 19"),
         (Batch(X, Y.float(), INDEX), "labels are torch.float32"),
-        (Batch(X, Y[:, None], INDEX), r"labels are torch.int64 of shape \(6, 1\)"),
+        (Batch(X, Y[:, None], INDEX), r"labels .*\(6, 1\)"),
     ],
 )
 def test_a_batch_that_does_not_fit(batch: Batch, message: str) -> None:
@@ -73,17 +73,17 @@ def test_a_batch_that_does_not_fit(batch: Batch, message: str) -> None:
 def test_inputs_that_leave_the_range_later(x: Tensor) -> None:
     method, model = SAT().build(DATA), network()
     method(model, Batch(X, Y), CLOCK)
-    with pytest.raises(UserError, match=r"pixels lie outside \[0, 1\] or are NaN"):
+    with pytest.raises(UserError, match=r"pixels .*\[0, 1\]"):
         method(model, Batch(x, Y), Clock(1, 7, 4))
 
 
 @pytest.mark.parametrize(
     ("time", "message"),
     [
-        ((0, 0, 4), "in epoch 0 of 4: epochs count from 1"),
-        ((5, 0, 4), "in epoch 5 of 4: epochs count from 1"),
-        ((1, 0, 0), "in epoch 1 of 0: epochs count from 1"),
-        ((1, -1, 4), "at step -1: steps count from 0"),
+        ((0, 0, 4), "epoch 0 of 4"),
+        ((5, 0, 4), "epoch 5 of 4"),
+        ((1, 0, 0), "epoch 1 of 0"),
+        ((1, -1, 4), "step -1"),
     ],
 )
 def test_a_clock_that_shows_no_time(time: tuple[int, int, int], message: str) -> None:
@@ -94,15 +94,15 @@ def test_a_clock_that_shows_no_time(time: tuple[int, int, int], message: str) ->
 @pytest.mark.parametrize(
     ("use", "message"),
     [
-        (lambda: PGD(eps=-1), r"PGD\.eps is -1: give at least 0"),
-        (lambda: PGD(eps=8), r"PGD\.eps is 8, but pixels lie in \[0, 1\]: did you mean 8/255\?"),
-        *((lambda cls=cls: cls(norm="max"), "unknown norm 'max': known are l2, linf") for cls in WITH_NORM),
-        (lambda: ANY_PGD(norm="L2"), "unknown norm 'L2': did you mean 'l2'"),
-        (lambda: ANY_PGD(loss="hinge"), "unknown loss 'hinge': known are ce, kl, margin"),
-        (lambda: ANY_PGD(start="zero"), "unknown start 'zero': known are gaussian, none, uniform"),
-        (lambda: Weighted("mine", ce_adversarial, float("nan")), r"Weighted\.weight is nan: give a finite number"),
-        (lambda: Linf(X, -1), "ε is -1, but a radius is a finite number"),
-        (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=0.1, steps=-1), "an attack has -1 steps"),
+        (lambda: PGD(eps=-1), r"PGD\.eps .*-1.* 0"),
+        (lambda: PGD(eps=8), r"PGD\.eps .*8.* 8/255"),
+        *((lambda cls=cls: cls(norm="max"), "'max'.*l2, linf") for cls in WITH_NORM),
+        (lambda: ANY_PGD(norm="L2"), "'L2'.*'l2'"),
+        (lambda: ANY_PGD(loss="hinge"), "'hinge'.*ce, kl, margin"),
+        (lambda: ANY_PGD(start="zero"), "'zero'.*gaussian, none, uniform"),
+        (lambda: Weighted("mine", ce_adversarial, float("nan")), r"Weighted\.weight .*nan"),
+        (lambda: Linf(X, -1), "ε .*-1.* radius"),
+        (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=0.1, steps=-1), "-1 steps"),
         (lambda: ascend(lambda at: at, X, Linf(X, 0.1), step=float("nan"), steps=1), "steps of size nan"),
     ],
 )
@@ -118,5 +118,5 @@ def test_an_l2_radius_may_be_larger_than_1() -> None:
 
 
 def test_a_batch_without_samples_is_named() -> None:
-    with pytest.raises(UserError, match="the batch has no samples"):
+    with pytest.raises(UserError, match=r"batch .*samples"):
         SAT().build(DATA)(network(), Batch(X[:0], Y[:0], INDEX[:0]), CLOCK)
