@@ -12,9 +12,17 @@ from uiat import data
 from uiat.cli.dry_run import dry_run
 from uiat.cli.flags import wants_brief
 from uiat.cli.launch import cores, launch, stopped
-from uiat.cli.new_config import first_config, name_recipe
 from uiat.cli.options import REGISTRY, check_imports, note_large_steps, read_known, suggest
-from uiat.cli.train_options import SHORT, LaunchOptions, NewRun, Resume, parse_recipe, short_help
+from uiat.cli.train_options import (
+    SHORT,
+    LaunchOptions,
+    NewRun,
+    Resume,
+    first_config,
+    name_recipe,
+    parse_recipe,
+    short_help,
+)
 from uiat.config import AnyConfig, check
 from uiat.data.custom import is_callable
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
@@ -28,9 +36,8 @@ from uiat.models.libraries import input_format
 from uiat.plugins import Import, import_words
 from uiat.progress import PipeSafeConsole, print_message, print_result
 from uiat.runs.checkpoint import known_identity
-from uiat.runs.extension import extended
 from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity, known_data
-from uiat.runs.provenance import config_differences
+from uiat.runs.provenance import config_differences, extended
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import check_model, check_network_size
 
