@@ -1,13 +1,11 @@
 """`uiat bench`: the cost of a training step of each method, in seconds, passes and memory."""
 
 import os
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
 
 import torch
-import tyro
 from rich.table import Table
 
 from uiat import methods, models
@@ -17,18 +15,17 @@ from uiat.bench.interleaved_timing import time_methods
 from uiat.bench.peak_memory import peak_bytes
 from uiat.bench.setting import BenchSetting
 from uiat.bench.timed_method import TimedMethod, literal_references, timed_method
-from uiat.cli.flags import brief, flags_of, full_help, wants_brief
-from uiat.cli.options import REGISTRY, check_file, read_known, take
+from uiat.cli.flags import brief, flags_of, wants_brief
+from uiat.cli.options import check_file, read_known, run_parser, take
 from uiat.config import ModelT, Training, encode
 from uiat.distributed import pick_device
 from uiat.engine.network_check import try_network
 from uiat.errors import UserError
-from uiat.escaping import printable
 from uiat.io import json_text, output_path, write_output
 from uiat.methods import MethodConfig
 from uiat.models import ResNet
 from uiat.precision import Precision
-from uiat.progress import PipeSafeConsole
+from uiat.progress import PipeSafeConsole, print_message, print_result
 from uiat.report.figure_style import save_figure
 from uiat.runs.result_card import environment
 from uiat.runs.run_folder import RunFolder
@@ -101,17 +98,13 @@ def main(args: list[str]) -> int:
         save_figure(draw_costs(costs, title), output_path(options.figure))
     unfolded = [method.name for method in timed if _is_unfolded(method)]
     if options.fast and unfolded:
-        _note(f"the attacks of {', '.join(unfolded)} ran unfolded: no BatchNorm can be folded")
+        print_message(f"note: the attacks of {', '.join(unfolded)} ran unfolded: no BatchNorm can be folded")
     if options.compile:
         cold = ", ".join(f"{cost.name} {cost.first_seconds:.0f} s" for cost in costs if cost.bare_seconds is not None)
-        print(printable(f"first steps, with compiling: {cold}"))
+        print_result(f"first steps, with compiling: {cold}")
     if warning := times.timing_warning():
-        print(warning)
+        print_result(warning)
     return 0
-
-
-def _note(line: str) -> None:
-    print(printable(f"note: {line}"), file=sys.stderr)
 
 
 def _peak(method: TimedMethod, device: torch.device) -> int:
@@ -150,15 +143,7 @@ def _parse(args: list[str]) -> Bench[Any]:
         examples = ("uiat bench", "uiat bench --model resnet8 --size 8 --methods trades uiat --rounds 3")
         print(brief("uiat bench [--model NAME] [FLAGS]", str(Bench.__doc__), flags, examples))
         raise SystemExit(0)
-    with REGISTRY:
-        options: Bench[Any] = tyro.cli(
-            exact,
-            default=Bench(model),
-            args=full_help(rest),
-            prog="uiat bench",
-            description=Bench.__doc__,
-            config=(tyro.conf.AvoidSubcommands,),
-        )
+    options: Bench[Any] = run_parser(exact, rest, "uiat bench", str(Bench.__doc__), default=Bench(model))
     for name in options.methods:
         _method(name)
     if not options.methods:

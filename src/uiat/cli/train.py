@@ -6,13 +6,12 @@ from itertools import chain, count
 from pathlib import Path
 
 import torch
-import tyro
 
 from uiat import data
 from uiat.cli.dry_run import dry_run
 from uiat.cli.flags import wants_brief
 from uiat.cli.launch import cores, launch, stopped
-from uiat.cli.options import REGISTRY, check_imports, note_large_steps, read_known, suggest
+from uiat.cli.options import check_imports, note_large_steps, read_known, run_parser, suggest
 from uiat.cli.train_options import (
     SHORT,
     LaunchOptions,
@@ -34,7 +33,7 @@ from uiat.errors import UserError
 from uiat.models import Imported, InMemory
 from uiat.models.libraries import input_format
 from uiat.plugins import Import, import_words
-from uiat.progress import PipeSafeConsole, print_message, print_result
+from uiat.progress import print_message, print_result
 from uiat.runs.checkpoint import known_identity
 from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity, known_data
 from uiat.runs.provenance import config_differences, extended
@@ -164,8 +163,7 @@ def _few_steps(config: AnyConfig, splits: data.Splits) -> str:
 
 def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     """Resume a run from its configuration; given imports replace those it was made with."""
-    with REGISTRY:
-        chosen = tyro.cli(Resume, args=args, prog="uiat train --resume RUN", description=Resume.__doc__)
+    chosen: Resume = run_parser(Resume, args, "uiat train --resume RUN", str(Resume.__doc__))
     if chosen.out:
         raise UserError("--out cannot be given with --resume: the run stays in its own folder.")
     run = RunFolder.open(chosen.resume)
@@ -234,14 +232,14 @@ def _train(
     where: LaunchOptions,
     imports: tuple[Import, ...],
 ) -> int:
-    console = PipeSafeConsole(highlight=False, quiet=not is_main())
     if where.processes > 1 and launched() == 1:
         flags = [*_flags(where, config), *import_words(imports)]
         code = launch(run.path, where.processes, where.restarts, flags)
         if code == 1 and not (run.has_trained() or RunFolder(run.helper).has_trained()):
             raise UserError("all workers exited before the first step; see their output above.")
         return code
-    console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
+    if is_main():
+        print_result(f"run folder: {run.path}")
     callback = open_callback(where.log, run, config) if is_main() else None
     with StopSignal() as stop:
         finished = train(config, run, splits, device, callback, stop)

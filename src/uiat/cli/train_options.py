@@ -9,8 +9,8 @@ from typing import Annotated, Any, Generic, Literal
 import tyro
 
 from uiat import data, models, recipes
-from uiat.cli.flags import brief, flags_of, full_help
-from uiat.cli.options import REGISTRY, check_known, check_named, number_of, read_statistics, take
+from uiat.cli.flags import brief, flags_of
+from uiat.cli.options import check_known, check_named, number_of, read_statistics, run_parser, take
 from uiat.config import AnyConfig, Config, MethodT, ModelT, from_json
 from uiat.data.custom import is_custom
 from uiat.errors import UserError
@@ -171,15 +171,7 @@ def _from_file(path: Path, given: dict[str, str], *, imported: bool) -> AnyConfi
 def parse_recipe(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, NewRun]:
     """Apply the flags to a recipe; the parser follows the classes of its model and method."""
     exact: Any = Command[type(config.model), type(config.method)]  # type: ignore[misc]
-    with REGISTRY:
-        command: Command[Any, Any] = tyro.cli(
-            exact,
-            default=Command(config, NewRun()),
-            args=full_help(args),
-            prog=USAGE,
-            description=ABOUT,
-            config=(tyro.conf.AvoidSubcommands,),
-        )
+    command: Command[Any, Any] = run_parser(exact, args, USAGE, ABOUT, default=Command(config, NewRun()))
     config, where = command.recipe, command.where
     if (given := read_statistics(where.mean, where.std)) is not None:
         config = replace(config, model=with_statistics(config.model, *given))
