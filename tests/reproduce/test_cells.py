@@ -12,7 +12,7 @@ from tests.support.tiny import TINY, tiny_scale
 from uiat import recipes
 from uiat.config import from_json, to_json
 from uiat.methods import METHODS
-from uiat.reproduce import measures, scales
+from uiat.reproduce import measures
 from uiat.reproduce.cell import Cell, Store, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.beyond import choices
@@ -22,7 +22,7 @@ from uiat.reproduce.output import commits, mixed
 from uiat.reproduce.scale import Scale, change_method
 from uiat.reproduce.scales import SCALES
 
-SMOKE = scales.get_scale("smoke")
+SMOKE = SCALES["smoke"]
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)

@@ -13,7 +13,6 @@ from uiat.engine.setup import build_state
 from uiat.engine.step import train_step
 from uiat.methods import HAT
 from uiat.models import PreActResNet, ResNet, WideResNet
-from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, merge
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments import EXPERIMENTS
@@ -25,7 +24,7 @@ from uiat.reproduce.scales import SCALES
 from uiat.targets import InstanceInverse
 from uiat.types import Batch, Clock, DataSpec
 
-PAPER, CPU = scales.get_scale("paper"), torch.device("cpu")
+PAPER, CPU = SCALES["paper"], torch.device("cpu")
 EPS = 8 / 255
 
 
@@ -86,7 +85,7 @@ def test_the_attacks_of_table_1() -> None:
 
 def test_all_have_the_cheaper_attack_at_cpu_and_cifar_10_autoattack_as_well() -> None:
     """The paper's figure under AutoAttack stands beside both; at the paper's scale all have AutoAttack alone."""
-    cpu = scales.get_scale("cpu")
+    cpu = SCALES["cpu"]
     entries = {(e.group, e.column): e for e in table1_last(cpu).entries if e.row == "SAT"}
     first, second = (cpu.data[name] for name in ("CIFAR-10", "CIFAR-100"))
     assert [column for group, column in entries if group == first] == ["Natural", "PGD", "CW", "Robust", "AA"]
@@ -187,14 +186,14 @@ def test_table_4(data: str, ratio: float, network: str) -> None:
 
 @pytest.mark.parametrize("name", ["smoke", "cpu"])
 def test_table_4_elsewhere_counts_epochs_in_proportion(name: str) -> None:
-    config = scales.get_scale(name).generated("uiat", "CIFAR-10", "PRN-18")
-    hat = scales.get_scale(name).generated("hat", "CIFAR-10", "PRN-18")
+    config = SCALES[name].generated("uiat", "CIFAR-10", "PRN-18")
+    hat = SCALES[name].generated("hat", "CIFAR-10", "PRN-18")
     assert config is not None
     assert hat is not None
     epochs = config.train.epochs
     assert Clock(1, 0, epochs).epoch_at(config.method.momentum.start) == epochs * 350 // 400  # type: ignore[attr-defined]
     assert hat.method.helper_epochs == max(1, epochs // 8)
-    assert scales.get_scale(name).generated("uiat", "CIFAR-100", "PRN-18") is None
+    assert SCALES[name].generated("uiat", "CIFAR-100", "PRN-18") is None
 
 
 def test_figure_2_doubles_the_epochs() -> None:

@@ -35,7 +35,7 @@ from uiat.models.libraries import input_format
 from uiat.plugins import Import, import_words
 from uiat.progress import print_message, print_result
 from uiat.runs.checkpoint import known_identity
-from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity, known_data
+from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity
 from uiat.runs.provenance import config_differences, extended
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import check_model, check_network_size
@@ -185,7 +185,7 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         images = replace(config.data, name=choose_data(config.data.name, chosen.data or None, run.path))
         splits = _load(replace(config, data=find_data(run, images)), chosen)
         check_network_size(run, config.model, splits.spec)
-        check_same(run.path, known_data(run) or known_identity(run), identity(splits), images.name)
+        check_same(run.path, run.read_data() or known_identity(run), identity(splits), images.name)
         keep_identity(run, splits, config, moved=chosen.data)
         changed = chosen.on_nonfinite is not None or chosen.train.epochs is not None
         if (changed or imports) and is_main():

@@ -24,11 +24,6 @@ Runs = Callable[[str, str, str], AnyConfig]
 """(method, one of the paper's data sets, one of its networks) → the run."""
 
 
-def attack_of(config: AnyConfig) -> Any:
-    """Return the attack of a configuration's method."""
-    return config.method.attack
-
-
 def change_method(config: AnyConfig, part: str | None, **changes: Any) -> AnyConfig:
     """Return a configuration with other numbers in its method, or in one part of it."""
     if part is not None:
@@ -142,16 +137,13 @@ class Scale:
 
     def single_step(self, method: str, levels: int) -> AnyConfig:
         """Return a run of Table 5 at the radius of so many levels."""
-        config = self.single_step_run(method)
-        changes: dict[str, Any] = {"attack": replace(attack_of(config), eps=self.radius(levels))}
-        if isinstance(config.method, GradAlign):
-            changes["lam_align"] = ALIGN[levels]
-        return change_method(config, None, **changes)
+        config = change_method(self.single_step_run(method), "attack", eps=self.radius(levels))
+        aligned = {"lam_align": ALIGN[levels]} if isinstance(config.method, GradAlign) else {}
+        return change_method(config, None, **aligned)
 
     def larger(self, method: str, levels: float) -> AnyConfig:
         """Return a run of Table 3: another ε, with the default α and ε'."""
-        config = self.config(method)
-        return change_method(config, None, attack=replace(attack_of(config), eps=self.radius(levels)))
+        return change_method(self.config(method), "attack", eps=self.radius(levels))
 
     def timing(self, network: str, methods: tuple[str, ...]) -> Timing:
         """Return the benchmark of Table 2 on one of the paper's networks."""

@@ -5,7 +5,6 @@ from dataclasses import replace
 from uiat import methods, recipes
 from uiat.config import AnyConfig, Schedule
 from uiat.data.data_config import Generated
-from uiat.errors import unknown
 from uiat.methods import IAT, UIAT
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
@@ -213,10 +212,3 @@ SCALES: dict[str, Scale] = {
         rounds=5,
     ),
 }
-
-
-def get_scale(name: str) -> Scale:
-    """Return a scale by its name."""
-    if name not in SCALES:
-        raise unknown("scale", name, SCALES)
-    return SCALES[name]

@@ -21,7 +21,7 @@ from uiat.models import LARGEST, Imported, InMemory, ModelConfig, NetworkOptions
 from uiat.paths import suggest_path, user_path
 from uiat.plugins import unnamed
 from uiat.runs import hub
-from uiat.runs.identity import check_same, choose_data, find_data, identity, known_data, known_facts
+from uiat.runs.identity import check_same, choose_data, find_data, identity, known_facts
 from uiat.runs.published import open_published
 from uiat.runs.result_card import EXPORT, data_facts
 from uiat.runs.run_folder import RunFolder, Weights, read_json
@@ -107,7 +107,7 @@ def images(source: str | Path, *, data: str = "", data_dir: str | None = None) -
     config = run.read_config().data
     config = replace(config, name=choose_data(config.name, data or None, run.path))
     splits = data.load_splits(find_data(run, config), data_dir)
-    check_same(run.path, {**known_data(run), "generated": None}, identity(splits), config.name)
+    check_same(run.path, {**run.read_data(), "generated": None}, identity(splits), config.name)
     return splits
 
 

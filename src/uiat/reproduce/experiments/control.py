@@ -55,9 +55,8 @@ def selected_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
         if found is not None and found.config != scale.config(method):
             runs |= _with_and_without(f"{row}, selected: {found.label}", found.config)
     if (one_off := chosen["uiat-oneoff"]) is not None and one_off.value != scale.config("uiat-oneoff").method.lam:
-        single = scale.single_step("n-fgsm-uiat", 8)
-        plug_in = replace(single.method.uiat, lam=one_off.value)
-        runs |= _with_and_without(f"N-FGSM, λ = {one_off.value:g}", change_method(single, None, uiat=plug_in))
+        single = change_method(scale.single_step("n-fgsm-uiat", 8), "uiat", lam=one_off.value)
+        runs |= _with_and_without(f"N-FGSM, λ = {one_off.value:g}", single)
     return runs
 
 
