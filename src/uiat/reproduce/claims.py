@@ -192,7 +192,7 @@ def write_claims(claims: Sequence[Claim], scale: Scale, out: Path, seeds: int) -
     return decided
 
 
-def show_difference(finding: Finding) -> tuple[str, str]:
+def show_finding(finding: Finding) -> tuple[str, str]:
     """Format a difference and its interval."""
     d, unit, digits = finding.difference, finding.comparison.unit, finding.comparison.digits
     if d is None:
@@ -256,6 +256,6 @@ def _markdown(scale: Scale, decided: list[tuple[Claim, list[Finding]]]) -> str:
                 finding.comparison.paper or "–",
                 show_verdict(finding.verdict, finding.bound or finding.why),
             )
-            cells = (finding.comparison.text, *show_difference(finding), _size(finding), paper, verdict)
+            cells = (finding.comparison.text, *show_finding(finding), _size(finding), paper, verdict)
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

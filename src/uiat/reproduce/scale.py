@@ -13,7 +13,7 @@ from uiat.reproduce.timing import Timing, timing_of
 PAPER_EPS = 8 / 255
 ALIGN = {6: 0.112, 8: 0.2, 10: 0.356}
 """λ_align of GradAlign at ε = k/255, from its authors' code."""
-FRONTS: dict[str, tuple[float, ...]] = {
+FRONT_VALUES: dict[str, tuple[float, ...]] = {
     "sat": (8, 10),
     "trades": (1.0, 3.0, 6.0, 10.0),
     "uiat": (1.0, 2.0, 3.5, 5.0, 6.5),
@@ -86,7 +86,7 @@ class Scale:
     """T', as fractions of the epochs."""
     larger_radii: tuple[int, ...] = (10, 12, 16)
     """ε of Table 3, in levels of 255."""
-    fronts: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: FRONTS)
+    fronts: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: FRONT_VALUES)
     """Values of each method's weight on its front; for SAT, the ε it is trained at, in levels of 255."""
     single_step_radii: tuple[int, ...] = (6, 8, 10)
     """ε of Table 5, in levels of 255."""
