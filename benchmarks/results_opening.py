@@ -12,7 +12,7 @@ from uiat.report.panels import PURPLE
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.claims import Comparison, Finding, largest_effect, show_finding
 from uiat.reproduce.claims_list import MARGIN
-from uiat.reproduce.experiments.control import CONTROL_COLUMNS, INVERSE, KL, MOMENTUM, NO_MOMENTUM, control_runs
+from uiat.reproduce.experiments.beyond import CONTROL_COLUMNS, INVERSE, KL, MOMENTUM, NO_MOMENTUM, control_runs
 from uiat.reproduce.experiments.sweeps import front_cells
 from uiat.reproduce.experiments.tables import TABLE1_METHODS
 

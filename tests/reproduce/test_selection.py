@@ -13,7 +13,7 @@ from uiat.cli import main
 from uiat.cli.reproduce_job import Job
 from uiat.methods import SingleStep
 from uiat.reproduce.cell import Cell, Store
-from uiat.reproduce.experiments.control import INVERSE, WITHOUT, control, selected_runs, without_inverse
+from uiat.reproduce.experiments.beyond import INVERSE, WITHOUT, control, selected_runs, without_inverse
 from uiat.reproduce.experiments.selection import (
     BEYOND,
     GRID,
