@@ -12,9 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from uiat import data, models
+from uiat import models
 from uiat.attacks import PGD
 from uiat.config import AnyConfig, model_from_json
+from uiat.data import Splits, load_splits
 from uiat.data.data_config import DataConfig
 from uiat.errors import UserError, first_line
 from uiat.models import LARGEST, Imported, InMemory, ModelConfig, NetworkOptions
@@ -75,7 +76,7 @@ def load(
         return build(choose_model(described, model, path), spec, file).to(device)
 
 
-def images(source: str | Path, *, data: str = "", data_dir: str | None = None) -> data.Splits:
+def images(source: str | Path, *, data: str = "", data_dir: str | None = None) -> Splits:
     """Return the training, validation and test images of a data set, or those that a run was trained and tested on.
 
     >>> import uiat
@@ -103,10 +104,10 @@ def images(source: str | Path, *, data: str = "", data_dir: str | None = None) -
     """
     run = RunFolder(user_path(str(source)))
     if not run.config.is_file():
-        return data.load_splits(DataConfig(name=data or str(source)), data_dir)
+        return load_splits(DataConfig(name=data or str(source)), data_dir)
     config = run.read_config().data
     config = replace(config, name=choose_data(config.name, data or None, run.path))
-    splits = data.load_splits(find_data(run, config), data_dir)
+    splits = load_splits(find_data(run, config), data_dir)
     check_same(run.path, {**run.read_data(), "generated": None}, identity(splits), config.name)
     return splits
 
@@ -209,7 +210,7 @@ def trained_on(run: RunFolder, config: AnyConfig, data_dir: str | None = None) -
     facts = run.read_card().get("data") or known_facts(run, config)
     if not facts:
         choose_data(config.data.name, None, run.path)
-        facts = data_facts(config, data.load_splits(find_data(run, config.data), data_dir))
+        facts = data_facts(config, load_splits(find_data(run, config.data), data_dir))
     try:
         return facts, DataSpec(len(facts["classes"]), int(facts["train"]), tuple(facts["shape"]))
     except (KeyError, TypeError, ValueError):
