@@ -62,8 +62,6 @@ class Scale:
     caveat: str
     """What its numbers do and do not show about the paper's claims."""
     seeds: int
-    images: int | None
-    """Test images for natural accuracy, PGD-20, CW and curves; `None`: all."""
     robust: str
     """The attack of the columns `Robust`, of sweeps and of Figure 5."""
     robust_images: int | None
@@ -71,6 +69,8 @@ class Scale:
     watch: Watch
     rounds: int
     """Repetitions of each benchmark."""
+    images: int | None = None
+    """Test images for natural accuracy, PGD-20, CW and curves; `None`: all."""
     tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Overrides of a method's recipe, found by `tuning`: the learning rate (`lr`), or a field of the method."""
     weights: str = "best"

@@ -139,7 +139,6 @@ SCALES: dict[str, Scale] = {
         caveat="Digits, a toy network, 8 epochs and a few images: this shows that everything works, but not "
         "whether the paper's claims hold.",
         seeds=1,
-        images=None,
         robust="autoattack",
         robust_images=32,
         watch=Watch(train=200, test=None),
@@ -170,7 +169,6 @@ SCALES: dict[str, Scale] = {
         caveat="Real images and real methods at a small size: what holds here need not hold at the paper's size, "
         "and vice versa.",
         seeds=3,
-        images=None,
         robust="apgd-ce+apgd-t",
         robust_images=1000,
         watch=Watch(train=300, test=1000),
@@ -205,7 +203,6 @@ SCALES: dict[str, Scale] = {
         eps=PAPER_EPS,
         caveat="The setting of the paper, except for what it leaves open (docs/decisions.md).",
         seeds=1,
-        images=None,
         robust="autoattack",
         robust_images=None,
         watch=Watch(train=10_000, test=None),
