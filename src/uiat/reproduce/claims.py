@@ -56,11 +56,6 @@ class Comparison:
         return 100 if self.percent else 1
 
     @property
-    def unit_name(self) -> str:
-        """The unit of what is shown."""
-        return "points" if self.percent else "seconds"
-
-    @property
     def digits(self) -> int:
         """Number of decimals shown."""
         return 2 if self.percent else 3
@@ -122,7 +117,7 @@ class Finding:
         if self.verdict != UNDECIDED or self.difference is None or self.difference.one_seed:
             return ""
         size = f"{largest_effect(self.difference) * self.comparison.unit:.{self.comparison.digits}f}"
-        return f"no effect larger than {size} {self.comparison.unit_name}"
+        return f"no effect larger than {size} {'points' if self.comparison.percent else 'seconds'}"
 
 
 def largest_effect(difference: Difference) -> float:
