@@ -104,7 +104,9 @@ def test_an_added_field_counts_when_it_is_used() -> None:
 
 
 def test_a_configuration_without_the_field_is_read() -> None:
-    assert from_json(to_json(CONFIG, key=True)) == CONFIG
+    saved = to_json(CONFIG, key=True)
+    del saved["data"]["cutmix_with"]  # removed later: keys have it, configurations do not
+    assert from_json(saved) == CONFIG
 
 
 NATURAL = Attacked("natural", 10)
