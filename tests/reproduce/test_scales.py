@@ -122,13 +122,15 @@ def test_table_3_changes_the_radius_alone(levels: int, method: str) -> None:
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
 def test_the_front_of_sat_is_measured_at_one_radius(scale: Scale) -> None:
-    usual, larger = (cell.config for cell in front_cells(scale, "SAT (ε)"))
-    assert usual == scale.config("sat")
-    own: Any = larger.method
-    assert own.attack.eps == pytest.approx(1.25 * scale.eps)
-    assert larger.validate.attack(own).eps == scale.eps, "the radius of validation is that of all measurements"
-    attack = replace(own.attack, eps=scale.eps)
-    assert replace(larger, method=replace(own, attack=attack), validate=usual.validate) == usual
+    usual = scale.config("sat")
+    attacks: list[Any] = []
+    for config in (cell.config for cell in front_cells(scale, "SAT (ε)")):
+        own: Any = config.method
+        attacks.append(own.attack)
+        assert config.validate.attack(own).eps == scale.eps, "the radius of validation is that of all measurements"
+        attack = replace(own.attack, eps=scale.eps)
+        assert replace(config, method=replace(own, attack=attack), validate=usual.validate) == usual
+    assert [attack.eps for attack in attacks] == pytest.approx([k / 8 * scale.eps for k in scale.fronts["sat"]])
 
 
 @pytest.mark.parametrize("levels", [6, 8, 10])
