@@ -1,7 +1,7 @@
 """`uiat list`: methods, models, data sets and attacks, a line each; recipes by their settings."""
 
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 
 from uiat import attacks, data, methods, models, recipes
@@ -81,7 +81,8 @@ def recipe_lines() -> Iterator[str]:
     yield f"named DATA-NETWORK-METHOD, such as {recipes.DEFAULT_RECIPE} (the default)"
     known = {name for group in recipes.RECIPE_GROUPS.values() for name in group}
     others = [name for name in recipes.RECIPES if name not in known]
-    for title, names in {**recipes.RECIPE_GROUPS, "others": others}.items():
+    by_purpose: dict[str, Iterable[str]] = {**recipes.RECIPE_GROUPS, "others": others}
+    for title, names in by_purpose.items():
         settings: dict[str, dict[str, list[str]]] = {}
         for name in names:
             place, method = split_name(name)
