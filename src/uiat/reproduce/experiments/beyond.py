@@ -122,7 +122,8 @@ def selected_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
         found = chosen[method]
         if found is not None and found.config != scale.config(method):
             runs |= _with_and_without(f"{row}, selected: {found.label}", found.config)
-    if (one_off := chosen["uiat-oneoff"]) is not None and one_off.value != scale.config("uiat-oneoff").method.lam:
+    usual: Any = scale.config("uiat-oneoff").method
+    if (one_off := chosen["uiat-oneoff"]) is not None and one_off.value != usual.lam:
         single = change_method(scale.single_step("n-fgsm-uiat", 8), "uiat", lam=one_off.value)
         runs |= _with_and_without(f"N-FGSM, λ = {one_off.value:g}", single)
     return runs
