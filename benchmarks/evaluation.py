@@ -7,7 +7,6 @@ the rounds' ratios. The network is the naturally trained CIFAR-10 ResNet-18 of p
 CIFAR-10's test images if these are found, otherwise on noise.
 """
 
-import argparse
 import importlib.util
 import statistics
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+import tyro
 from torch import Tensor, nn
 
 from uiat import data
@@ -44,7 +44,7 @@ def network() -> nn.Module:
     return model.eval().requires_grad_(False)
 
 
-def images(data_dir: str | None, count: int) -> tuple[Tensor, str]:
+def find_images(data_dir: str | None, count: int) -> tuple[Tensor, str]:
     try:
         test = data.load_splits(data.DataConfig(name="cifar10", download=False), data_dir).test
     except UserError:
@@ -52,36 +52,33 @@ def images(data_dir: str | None, count: int) -> tuple[Tensor, str]:
     return test.x[:count].float() / 255, "CIFAR-10 test images"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--batch", type=int, default=256)
-    parser.add_argument("--images", type=int, default=3000)
-    parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--data-dir")
-    parser.add_argument("--json")
-    args = parser.parse_args()
-    torch.set_num_threads(args.threads)
+def main(
+    rounds: int = 7,
+    batch: int = 256,
+    images: int = 3000,
+    threads: int = 2,
+    data_dir: str | None = None,
+    json: Path | None = None,
+) -> None:
+    torch.set_num_threads(threads)
     plain = network()
-    x, source = images(args.data_dir, args.images)
+    x, source = find_images(data_dir, images)
     folded = speed_up(to_channels_last(network()), x)
     assert folded.folds > 0
     fast = folded.crafting_network()
-    y = torch.zeros(args.batch, dtype=torch.long)
-    pairs = [(seconds(plain, x[: args.batch], y), seconds(fast, x[: args.batch], y)) for _ in range(args.rounds + 1)][
-        1:
-    ]
+    part, y = x[:batch], torch.zeros(batch, dtype=torch.long)
+    pairs = [(seconds(plain, part, y), seconds(fast, part, y)) for _ in range(rounds + 1)][1:]
     ratio = statistics.median(slow / quick for slow, quick in pairs)
     with torch.no_grad():
         logits = [torch.cat([net(part) for part in x.split(250)]) for net in (plain, fast)]
     differ = int((logits[0].argmax(1) != logits[1].argmax(1)).sum())
     gap = float((logits[0] - logits[1]).abs().max() / logits[0].abs().max())
-    print(f"folded and channels_last: {ratio:.2f} times as fast (median of {args.rounds}, batch {args.batch})")
+    print(f"folded and channels_last: {ratio:.2f} times as fast (median of {rounds}, batch {batch})")
     print(f"{differ} of {len(x)} predictions differ on {source}; logits by at most {gap:.1e} of the largest")
-    if args.json:
-        facts = {"ratio": ratio, "pairs": pairs, "batch": args.batch, "differ": differ, "images": len(x)}
-        write_json(Path(args.json), {**facts, "source": source, "logit_gap": gap, "environment": environment("cpu")})
+    if json is not None:
+        facts = {"ratio": ratio, "pairs": pairs, "batch": batch, "differ": differ, "images": len(x)}
+        write_json(json, {**facts, "source": source, "logit_gap": gap, "environment": environment("cpu")})
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

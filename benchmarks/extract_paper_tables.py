@@ -6,7 +6,6 @@ Prints how many figures each table has and every difference; exits with 1 where 
 extracted in the place of src/uiat/reproduce/paper_tables.csv.
 """
 
-import argparse
 import csv
 import hashlib
 import re
@@ -14,6 +13,8 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+import tyro
 
 from uiat.reproduce.table import FIGURES_FILE, read_figures
 
@@ -64,15 +65,18 @@ def method(name: str) -> str:
 Values = Iterator[tuple[str, str, str]]
 
 
-def table1(table: list[list[str]]) -> Values:
-    headings = [f"{data}/{heading}" for data in DATA for heading in ("Natural", "PGD", "CW", "AA")]
-    for name, *values in table[2:]:
+def by_headings(rows: list[list[str]], headings: list[str]) -> Values:
+    """Return the values of rows that each begin with the name of a method."""
+    for name, *values in rows:
         yield from ((method(name), heading, value) for heading, value in zip(headings, values, strict=True))
 
 
+def table1(table: list[list[str]]) -> Values:
+    return by_headings(table[2:], [f"{data}/{heading}" for data in DATA for heading in ("Natural", "PGD", "CW", "AA")])
+
+
 def table2(table: list[list[str]]) -> Values:
-    for name, *values in table[1:]:
-        yield from ((method(name), heading, value) for heading, value in zip(table[0][1:], values, strict=True))
+    return by_headings(table[1:], table[0][1:])
 
 
 def table3(table: list[list[str]]) -> Values:
@@ -93,9 +97,8 @@ def table4(table: list[list[str]]) -> Values:
 
 
 def table5(table: list[list[str]]) -> Values:
-    headings = [f"{eps}/{heading}" for eps in RADII for heading in ("Natural", "Robust")] + ["Time(s)"]
-    for name, *values in table[2:]:
-        yield from ((method(name), heading, value) for heading, value in zip(headings, values, strict=True))
+    headings = [f"{eps}/{heading}" for eps in RADII for heading in ("Natural", "Robust")]
+    return by_headings(table[2:], [*headings, "Time(s)"])
 
 
 def table6(table: list[list[str]]) -> Values:
@@ -115,22 +118,18 @@ def compare(found: dict[Figure, str], kept: dict[Figure, str]) -> list[str]:
     ]
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description="Extract the paper's figures and compare them with those kept here.")
-    parser.add_argument("source", type=Path)
-    parser.add_argument("--write", action="store_true")
-    args = parser.parse_args()
-    content = args.source.read_bytes()
+def main(source: tyro.conf.Positional[Path], write: bool = False) -> int:
+    content = source.read_bytes()
     found = extract(content.decode("utf-8"))
     wrong = [key for key, value in found.items() if not re.fullmatch(r"\d+(\.\d+)?", value)]
     if wrong:
         raise SystemExit(f"not a number: {wrong}")
-    if args.write:
+    if write:
         with FIGURES_FILE.open("w", newline="", encoding="utf-8") as file:
             lines = csv.writer(file, lineterminator="\n")
             lines.writerow(("table", "row", "column", "value"))
             lines.writerows((*key, value) for key, value in found.items())
-    print(f"source: {args.source.name}, SHA-256 {hashlib.sha256(content).hexdigest()}")
+    print(f"source: {source.name}, SHA-256 {hashlib.sha256(content).hexdigest()}")
     counts = Counter(table for table, _, _ in found)
     print("figures: " + ", ".join(f"{table} {count}" for table, count in counts.items()) + f"; {len(found)} in all")
     differences = compare(found, read_figures())
@@ -140,4 +139,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tyro.cli(main, description=__doc__))

@@ -7,12 +7,12 @@ with the unmodified network (`--exact`). The interval is over the paired differe
 can be resumed.
 """
 
-import argparse
 import json
 import statistics
 from pathlib import Path
 
 import torch
+import tyro
 
 from uiat import data
 from uiat.cli import main as uiat
@@ -63,22 +63,15 @@ def line(name: str, differences: list[float]) -> str:
     return f"| {name} | {mean:+.2f} ± {2 * error:.2f} | {least:+.2f} | {most:+.2f} |"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--seeds", type=int, default=8)
-    parser.add_argument("--epochs", type=int, default=10)
-    parser.add_argument("--method", default="uiat")
-    parser.add_argument("--out", default="runs/folding")
-    args = parser.parse_args()
-    folder = Path(args.out)
+def main(seeds: int = 8, epochs: int = 10, method: str = "uiat", out: Path = Path("runs/folding")) -> None:
     pairs, both, gaps = [], [], []
-    for seed in range(args.seeds):
-        runs = [trained(args.method, seed, args.epochs, fast, folder) for fast in (True, False)]
+    for seed in range(seeds):
+        runs = [trained(method, seed, epochs, fast, out) for fast in (True, False)]
         fast, plain = (accuracies(run, "--exact") for run in runs)
         gaps.append(logits_gap(runs[0]))
         pairs.append([a - b for a, b in zip(fast, plain, strict=True)])
         both.append([a - b for a, b in zip(accuracies(runs[0]), fast, strict=True)])
-    print(f"{args.method}, {args.epochs} epochs, {args.seeds} seeds; points of percent")
+    print(f"{method}, {epochs} epochs, {seeds} seeds; points of percent")
     print("| difference | mean ± 2 standard errors | least | most |\n| --- | --- | --- | --- |")
     for k, name in enumerate(ATTACKS):
         print(line(f"trained folded − plain, {name}", [pair[k] for pair in pairs]))
@@ -88,4 +81,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

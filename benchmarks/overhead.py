@@ -7,7 +7,6 @@ progress), as a share of the steps, for the small CIFAR recipe's network and aug
 start of a process that trains a recipe to its first step, against one that only imports torch, in turns.
 """
 
-import argparse
 import importlib
 import os
 import statistics
@@ -21,6 +20,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+import tyro
 
 from uiat import recipes
 from uiat.data import Splits
@@ -91,28 +91,26 @@ def start_up(rounds: int, command: list[str]) -> dict[str, list[float]]:
     return found
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1, help="of this process and of those it starts")
-    parser.add_argument("--recipe", default="digits-resnet8-uiat", help="what starts up")
-    parser.add_argument("--data-dir", help="where its data are")
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    os.environ["OMP_NUM_THREADS"] = str(options.threads)
+def main(
+    rounds: int = 5,
+    threads: int = 1,
+    recipe: str = "digits-resnet8-uiat",
+    data_dir: str | None = None,
+    json: Path | None = None,
+) -> None:
+    torch.set_num_threads(threads)
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # of the processes that this one starts
     with TemporaryDirectory() as folder:
-        shares = {m: [gaps(m, Path(folder) / f"{m}{k}") for k in range(options.rounds)] for m in ("sat", "uiat")}
+        shares = {m: [gaps(m, Path(folder) / f"{m}{k}") for k in range(rounds)] for m in ("sat", "uiat")}
     for method, values in shares.items():
         print(f"{method}: {statistics.median(values):.2%} of the steps' time lies between them")
-    command = [options.recipe, *(["--data-dir", options.data_dir] if options.data_dir else [])]
-    times = start_up(options.rounds, command)
+    command = [recipe, *(["--data-dir", data_dir] if data_dir else [])]
+    times = start_up(rounds, command)
     beyond = [b - a for a, b in zip(times["import torch"], times["first step"], strict=True)]
-    print(f"{options.recipe}: first step {statistics.median(beyond):.2f} s after torch is imported ({beyond})")
-    if options.json is not None:
-        content = {"gaps": shares, "start": times, "environment": environment("cpu")}
-        write_json(options.json, content)
+    print(f"{recipe}: first step {statistics.median(beyond):.2f} s after torch is imported ({beyond})")
+    if json is not None:
+        write_json(json, {"gaps": shares, "start": times, "environment": environment("cpu")})
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

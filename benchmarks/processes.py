@@ -6,9 +6,7 @@ Rounds alternate between one and two processes; the result is the median of the 
 of width 16 with three stages at 16×16 as in `uiat train` (folded, channels_last), one gloo process per core.
 """
 
-import argparse
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -16,6 +14,7 @@ import time
 from pathlib import Path
 
 import torch
+import tyro
 
 from uiat.config import AnyConfig, Config, Training
 from uiat.data.data_config import DataConfig
@@ -51,35 +50,24 @@ def measure(steps: int, batch: int) -> None:
 
 
 def run(world: int, steps: int, batch: int) -> float:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": str(world), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, __file__, "--measure", "--steps", str(steps), "--batch", str(batch)]
-    ranks = [
-        subprocess.Popen(command, env={**os.environ, **shared, "RANK": str(r)}, stdout=subprocess.PIPE, text=True)
-        for r in range(world)
-    ]
-    return min(float(rank.communicate()[0]) for rank in ranks)
+    """Return the images a second of so many processes, by the slowest."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+    command = [*torchrun, __file__, "--steps", str(steps), "--batch", str(batch)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    return min(map(float, done.stdout.split()))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else "")
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=128)
-    parser.add_argument("--json")
-    parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
-    args = parser.parse_args()
-    if args.measure:
-        measure(args.steps, args.batch)
+def main(rounds: int = 5, steps: int = 12, batch: int = 128, json: Path | None = None) -> None:
+    if torch.distributed.is_torchelastic_launched():  # in a process that `run` has started
+        measure(steps, batch)
         return
-    pairs = [tuple(run(world, args.steps, args.batch) for world in (1, 2)) for _ in range(args.rounds)]
+    pairs = [tuple(run(world, steps, batch) for world in (1, 2)) for _ in range(rounds)]
     ratio = statistics.median(two / one for one, two in pairs)
-    print(f"two processes: {ratio:.2f} times the images a second of one (median of {args.rounds}, batch {args.batch})")
-    if args.json:
-        write_json(Path(args.json), {"ratio": ratio, "pairs": pairs, "environment": environment("cpu")})
+    print(f"two processes: {ratio:.2f} times the images a second of one (median of {rounds}, batch {batch})")
+    if json is not None:
+        write_json(json, {"ratio": ratio, "pairs": pairs, "environment": environment("cpu")})
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

@@ -3,10 +3,11 @@
 python benchmarks/readme_pictures.py runs/demo/natural runs/demo/sat runs/demo/uiat --out docs/pictures
 """
 
-import argparse
 import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
+
+import tyro
 
 from uiat.report.figure_style import GREEN, VERMILLION, in_levels, new_figure, save_figure, show_radius
 from uiat.report.page.comparison import compare_runs
@@ -60,25 +61,20 @@ def take_screenshots(page: Path, out: Path) -> None:
         browser.close()
 
 
-def main() -> None:
+def main(runs: tyro.conf.Positional[tuple[str, ...]], out: Path = Path("docs/pictures")) -> None:
     """Make all three."""
-    words = argparse.ArgumentParser(description=__doc__)
-    words.add_argument("runs", nargs="+")
-    words.add_argument("--out", type=Path, default=Path("docs/pictures"))
-    given = words.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
-    comparison, options = compare_runs(read_runs(given.runs)), SummaryOptions()
+    out.mkdir(parents=True, exist_ok=True)
+    comparison, options = compare_runs(read_runs(runs)), SummaryOptions()
     networks, places, easier = summarize_runs(chosen_runs([row.run for row in comparison.rows], 3), options)
     labels = networks[0].images.y[places].tolist()
     example, other = hero(networks, labels), opponent(networks)
-    draw_strip(
-        [networks[k] for k in (0, other) if k is not None], example, labels[example], given.out / "friend-to-enemy.png"
-    )
+    shown = [networks[k] for k in (0, other) if k is not None]
+    draw_strip(shown, example, labels[example], out / "friend-to-enemy.png")
     with TemporaryDirectory() as folder:
         page = Path(folder) / "report.html"
         page.write_text(render(comparison, networks, places, easier, options, reason=""), encoding="utf-8")
-        take_screenshots(page, given.out)
+        take_screenshots(page, out)
 
 
 if __name__ == "__main__":
-    main()
+    tyro.cli(main, description=__doc__)

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import torch
 
-from uiat.reproduce import scales
 from uiat.reproduce.budget import cell_passes, seconds
 from uiat.reproduce.cell import Cell, merge, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.scale import Scale
+from uiat.reproduce.scales import SCALES
 
 NOWHERE = Path("no-such-folder")
 
@@ -30,7 +30,7 @@ def cost(cells: list[Cell]) -> str:
 
 def main() -> None:
     """Print the table."""
-    cpu, paper = scales.get_scale("cpu"), scales.get_scale("paper")
+    cpu, paper = SCALES["cpu"], SCALES["paper"]
     print("| name | runs, `cpu` | passes (M), `cpu` | hours, `cpu` | runs, `paper` | passes (M), `paper` |")
     print("| --- | ---: | ---: | ---: | ---: | ---: |")
     for name, names in {**{name: [name] for name in EXPERIMENTS}, "all": list(EXPERIMENTS)}.items():

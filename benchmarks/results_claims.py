@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 from benchmarks.results_pairs import Published
-from uiat.reproduce.claims import RULE, Claim, Finding, Verdict, decide, missing, overall, show_difference
+from uiat.reproduce.claims import RULE, Claim, Finding, Verdict, decide, missing, overall, show_finding
 from uiat.reproduce.claims_list import all_claims
 
 PERFORMANCE = Path(__file__).resolve().parents[1] / "docs" / "performance.md"
@@ -48,7 +48,7 @@ def tally(findings: Decided) -> str:
 
 def comparison_line(finding: Finding) -> str:
     """Return a comparison with its difference and interval, and how large an effect can be if it is undecided."""
-    line = f"{finding.comparison.text}: {' '.join(show_difference(finding))}"
+    line = f"{finding.comparison.text}: {' '.join(show_finding(finding))}"
     return f"{line}, {finding.bound}" if finding.bound else line
 
 

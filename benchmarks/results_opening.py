@@ -10,9 +10,9 @@ from uiat.evaluation.intervals import Difference
 from uiat.report.figure_style import BLUE, GREEN, GREY, VERMILLION, add_grid, new_figure
 from uiat.report.panels import PURPLE
 from uiat.reproduce.cell import Cell, seed_stores
-from uiat.reproduce.claims import Comparison, Finding, largest_effect, show_difference
+from uiat.reproduce.claims import Comparison, Finding, largest_effect, show_finding
 from uiat.reproduce.claims_list import MARGIN
-from uiat.reproduce.experiments.control import CONTROL_COLUMNS, INVERSE, KL, MOMENTUM, NO_MOMENTUM, control_runs
+from uiat.reproduce.experiments.beyond import CONTROL_COLUMNS, INVERSE, KL, MOMENTUM, NO_MOMENTUM, control_runs
 from uiat.reproduce.experiments.sweeps import front_cells
 from uiat.reproduce.experiments.tables import TABLE1_METHODS
 
@@ -198,7 +198,7 @@ def _seeds(own: dict[str, Difference]) -> str:
 def _cell(difference: Difference | None) -> str:
     if difference is None:
         return "–"
-    value, interval = show_difference(Finding(Comparison("", None), difference))
+    value, interval = show_finding(Finding(Comparison("", None), difference))
     return f"**{value}** {interval}" if side(difference) in ("above", "below") else f"{value} {interval}"
 
 

@@ -25,7 +25,6 @@ from benchmarks.results_pairs import (
     nearness,
 )
 from uiat.report.figure_style import save_figure
-from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.evidence import fall_from_best
 from uiat.reproduce.experiments import EXPERIMENTS
@@ -33,6 +32,7 @@ from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.figure import Figure, PlottedPoint
 from uiat.reproduce.measures import read_learning
 from uiat.reproduce.output import many_seeds
+from uiat.reproduce.scales import SCALES
 from uiat.reproduce.table import Filled, Percent, Table, fill
 from uiat.reproduce.table_pages import table_markdown
 
@@ -43,7 +43,7 @@ PICTURES = "pictures/results"
 BEGIN, END = "<!-- results: begin -->", "<!-- results: end -->"
 """README's table is between these."""
 FOLDER = ROOT / "results" / "cpu"
-CPU = replace(scales.get_scale("cpu"), finished_in=FOLDER)
+CPU = replace(SCALES["cpu"], finished_in=FOLDER)
 RUNS = Published(FOLDER, CPU, seeds=5, least=CPU.seeds)
 ORDER = ("fig2", "fronts", "plus", "questions", "tuning")
 """What comes after Table 1; the rest follows in the order of the paper."""

@@ -9,7 +9,7 @@ from uiat.config import AnyConfig
 from uiat.evaluation.intervals import Difference
 from uiat.recipes.plus import boosted, uiat_plus
 from uiat.reproduce.cell import Cell, Store, seed_stores
-from uiat.reproduce.claims import Comparison, Finding, show_difference
+from uiat.reproduce.claims import Comparison, Finding, show_finding
 from uiat.reproduce.claims_list import MARGIN
 from uiat.reproduce.evidence import more_accurate
 from uiat.reproduce.experiments import EXPERIMENTS
@@ -147,7 +147,7 @@ def _compared(
     for label in pairs:
         own = [Finding(Comparison("", None), found[place].get(label)) for place in places]
         if any(finding.difference for finding in own):
-            shown = (" ".join(show_difference(finding)) if finding.difference else "–" for finding in own)
+            shown = (" ".join(show_finding(finding)) if finding.difference else "–" for finding in own)
             lines.append(f"| {label} | {' | '.join(shown)} |")
     note = (
         "By how many points the first is above the second, with paired 95 % intervals over the seeds at which both are "

@@ -6,11 +6,12 @@ All variants of a row are interleaved in one process. For the number of classes,
 its network, so that the larger head does not count; for the size of the data set, loading the batch is included.
 """
 
-import argparse
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+import tyro
 
 from uiat.bench.bare_passes import bare_passes_of
 from uiat.bench.interleaved_timing import Times, time_methods
@@ -31,19 +32,30 @@ CPU = torch.device("cpu")
 EPOCHS = Training().epochs
 
 
-def setting(options: argparse.Namespace, classes: int = 10, samples: int = 50_000, batch: int = 0) -> BenchSetting:
+@dataclass(frozen=True)
+class Options:
+    """What is timed, and how often."""
+
+    rounds: int = 5
+    width: int = 16
+    batch: int = 32
+    threads: int = 1
+    json: Path | None = None
+
+
+def setting(options: Options, classes: int = 10, samples: int = 50_000, batch: int = 0) -> BenchSetting:
     spec = DataSpec(classes, samples, (3, 32, 32))
     return BenchSetting(ResNet(width=options.width), spec, batch or options.batch, CPU, Training())
 
 
-def timed(methods: list[TimedMethod], options: argparse.Namespace) -> Times:
+def timed(methods: list[TimedMethod], options: Options) -> Times:
     times = time_methods(methods, options.rounds, CPU)
     if warning := times.timing_warning():
         print(warning)
     return times
 
 
-def classes(options: argparse.Namespace) -> dict[str, float]:
+def classes(options: Options) -> dict[str, float]:
     """Return (step / bare passes) at each number of classes by that at 10."""
     values = (10, 100, 1000)
     settings = {str(v): setting(options, classes=v) for v in values}
@@ -52,7 +64,7 @@ def classes(options: argparse.Namespace) -> dict[str, float]:
     return {name: times.over_bare(name) / times.over_bare("10") for name in settings}
 
 
-def samples(options: argparse.Namespace) -> dict[str, float]:
+def samples(options: Options) -> dict[str, float]:
     """Return batch + step at each size of the data set by that at 50,000."""
     block = torch.randint(0, 256, (10_000, 3, 32, 32), dtype=torch.uint8)
     methods = []
@@ -79,7 +91,7 @@ def _both(batches: Iterator[tuple[int, Batch]], state: State) -> Callable[[], ob
     return both
 
 
-def batches(options: argparse.Namespace) -> dict[str, float]:
+def batches(options: Options) -> dict[str, float]:
     """Return the time of an image at each batch size by that at the largest."""
     sizes = (options.batch // 4, options.batch // 2, options.batch, 2 * options.batch)
     methods = [timed_method(str(size), setting(options, batch=size), METHODS["uiat"]) for size in sizes]
@@ -87,14 +99,7 @@ def batches(options: argparse.Namespace) -> dict[str, float]:
     return {str(size): times.ratio(str(size), str(sizes[-1])) * sizes[-1] / size for size in sizes}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--width", type=int, default=16)
-    parser.add_argument("--batch", type=int, default=32)
-    parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--json", type=Path)
-    options = parser.parse_args()
+def main(options: Options) -> None:
     torch.set_num_threads(options.threads)
     found: dict[str, dict[str, float]] = {}
     for name, measure in (("classes", classes), ("samples", samples), ("batch", batches)):
@@ -105,4 +110,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(tyro.cli(Options, description=__doc__))

@@ -44,8 +44,7 @@ if TYPE_CHECKING:
     from uiat.models.fast import speed_up
     from uiat.models.layout import to_channels_last
     from uiat.models.wrappers import Normalized, logits_of
-    from uiat.runs.run_images import images
-    from uiat.runs.saved import load
+    from uiat.runs.saved import images, load
     from uiat.targets import InstanceInverse, Momentum, OneOff, UniversalInverse
     from uiat.types import Batch, Clock, DataSpec, Loss
     from uiat.wrap import indexed
@@ -63,11 +62,10 @@ else:
             "evaluate": "evaluation.evaluator",
             "indexed": "wrap",
             "fit": "engine.fit",
-            "images": "runs.run_images",
-            "load": "runs.saved",
             "perturb_weights": "methods.weight_perturbation",
             "speed_up": "models.fast",
             "to_channels_last": "models.layout",
+            **dict.fromkeys(("images", "load"), "runs.saved"),
             **dict.fromkeys(("FGSM", "NFGSM", "PGD", "RSFGSM"), "attacks"),
             **dict.fromkeys(("InstanceInverse", "Momentum", "OneOff", "UniversalInverse"), "targets"),
             **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types"),

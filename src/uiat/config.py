@@ -393,7 +393,6 @@ def _decode(value: Any, kinds: dict[str, type], unknown_as: type[UnknownPart] | 
         hint = "A custom part needs --import with the module that registers it."
         raise UserError(f"{unknown('kind of configuration', kind[:100], kinds)} {hint}")
     cls = kinds[kind]
-    value = _without_removed(value) if cls is DataConfig else value
     known = {f.name for f in fields(cls)}
     extra = sorted(value.keys() - known - {"kind"})
     if extra:
@@ -416,16 +415,6 @@ def _decode(value: Any, kinds: dict[str, type], unknown_as: type[UnknownPart] | 
 def _removed_in_key(part: Any) -> dict[str, Any]:
     """Return `cutmix_with`, a removed field that keys of results still have: the source of CutMix's windows."""
     return {"cutmix_with": "class" if part.cutmix else "any"} if isinstance(part, DataConfig) else {}
-
-
-def _without_removed(saved: dict[str, Any]) -> dict[str, Any]:
-    """Return the saved data configuration without `cutmix_with`, which earlier versions wrote."""
-    if saved.get("cutmix_with") == "any" and saved.get("cutmix"):
-        raise UserError(
-            "the configuration has CutMix across classes (data.cutmix_with any), which this version of uiat no longer "
-            "has: CutMix stays within a class."
-        )
-    return {name: value for name, value in saved.items() if name != "cutmix_with"}
 
 
 def _kinds() -> dict[str, type]:

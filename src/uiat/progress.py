@@ -28,7 +28,14 @@ QUIET_SECONDS = 30.0
 
 
 class PipeSafeConsole(Console):
-    """A console that escapes control characters, and keeps silent once its reader has gone (`… | head`)."""
+    """A console that prints text literally, escapes control characters, and is silent once its reader has gone."""
+
+    def __init__(self, **options: Any):
+        super().__init__(**{"markup": False, "emoji": False, "highlight": False, **options})
+
+    def print_line(self, text: str) -> None:
+        """Print text on one line, however long it is."""
+        self.print(text, soft_wrap=True)
 
     def render_str(self, text: str, **options: Any) -> Text:
         """Escape control characters before layout, such as in the cells of a table."""
@@ -54,12 +61,12 @@ class PipeSafeConsole(Console):
 
 def print_message(line: str) -> None:
     """Print a message on stderr."""
-    PipeSafeConsole(stderr=True, highlight=False).print(line, markup=False, soft_wrap=True)
+    PipeSafeConsole(stderr=True).print_line(line)
 
 
 def print_result(line: str) -> None:
     """Print a result on stdout."""
-    PipeSafeConsole(highlight=False).print(line, markup=False, soft_wrap=True)
+    PipeSafeConsole().print_line(line)
 
 
 def clock_time(seconds: float) -> str:
@@ -69,9 +76,19 @@ def clock_time(seconds: float) -> str:
 
 
 class Live:
-    """A context manager that shows a progress bar, if there is one."""
+    """A context manager that shows a progress bar, if there is one, and estimates the remaining time."""
 
     bar: Progress | None = None
+
+    def __init__(self, total: float, done: float = 0.0):
+        self.total, self.done, self.counted = total, done, 0.0
+        self.began = self.spoken = time.monotonic()
+
+    def left(self) -> str:
+        """Estimate the remaining time from the pace of this process."""
+        if not self.counted:
+            return "?"
+        return clock_time((time.monotonic() - self.began) / self.counted * max(0.0, self.total - self.done))
 
     def __enter__(self) -> Self:
         if self.bar is not None:
@@ -89,9 +106,9 @@ class Ticker(Live):
     """Progress of work whose total is known."""
 
     def __init__(self, total: float, label: str):
-        self.console = PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
-        self.total, self.label, self.done, self.counted = total, label, 0.0, 0.0
-        self.began = self.spoken = time.monotonic()
+        super().__init__(total)
+        self.console = PipeSafeConsole(stderr=True, quiet=not is_main())
+        self.label = label
         if self.console.is_terminal:
             columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
             self.bar = Progress(*columns, console=self.console, transient=True)
@@ -106,28 +123,19 @@ class Ticker(Live):
             self.bar.update(self.task, completed=self.done, description=self.label)
         elif time.monotonic() - self.spoken > QUIET_SECONDS:
             self.spoken = time.monotonic()
-            self.console.print(
-                f"{self.label}: {self.done / max(self.total, 1e-9):.0%}, left {self.left()}", markup=False
-            )
-
-    def left(self) -> str:
-        """Estimate the remaining time from the pace so far."""
-        if not self.counted:
-            return "?"
-        return clock_time((time.monotonic() - self.began) / self.counted * max(0.0, self.total - self.done))
+            self.console.print(f"{self.label}: {self.done / max(self.total, 1e-9):.0%}, left {self.left()}")
 
 
 class Reporter(Live):
     """Progress and log of a training run."""
 
-    def __init__(self, log: Path, epochs: int, steps: int, done: int, console: Console | None = None):
-        self.console = console or PipeSafeConsole(stderr=True, highlight=False, quiet=not is_main())
-        self.results = console or PipeSafeConsole(highlight=False, quiet=not is_main())
+    def __init__(self, log: Path, epochs: int, steps: int, done: int, console: PipeSafeConsole | None = None):
+        super().__init__(epochs * steps, done)
+        self.console = console or PipeSafeConsole(stderr=True, quiet=not is_main())
+        self.results = console or PipeSafeConsole(quiet=not is_main())
         if self.results.is_terminal and self.console.is_terminal:
             self.results = self.console  # one screen: lines are printed above the bar
         self.log, self.epochs, self.steps = log, epochs, steps
-        self.total, self.first, self.done = epochs * steps, done, done
-        self.began = self.spoken = time.monotonic()
         if self.console.is_terminal and not _piped():
             # On a narrow terminal, the note is cut, never the count or the remaining time.
             self.bar = Progress(
@@ -144,7 +152,7 @@ class Reporter(Live):
 
     def step(self, epoch: int, step: int, means: dict[str, float] | None = None) -> None:
         """Count one step, and show mean losses if given."""
-        self.done += 1
+        self.done, self.counted = self.done + 1, self.counted + 1
         if self.bar is not None:
             self.bar.update(self.task, completed=self.done, description=f"epoch {epoch}/{self.epochs}")
             if means:
@@ -155,7 +163,7 @@ class Reporter(Live):
     def say(self, line: str, *, result: bool = False) -> None:
         """Print a note on stderr or a result on stdout, and append it to log.txt."""
         self.spoken = time.monotonic()
-        (self.results if result else self.console).print(line, markup=False, soft_wrap=True)
+        (self.results if result else self.console).print_line(line)
         self._append(line)
 
     def __exit__(
@@ -180,13 +188,6 @@ class Reporter(Live):
             f"attacked {record['val_robust']:.1%}  left {self.left()}{'  best so far' if best else ''}",
             result=True,
         )
-
-    def left(self) -> str:
-        """Estimate the remaining time from the pace of this process."""
-        made = self.done - self.first
-        if not made:
-            return "?"
-        return clock_time((time.monotonic() - self.began) / made * (self.total - self.done))
 
 
 def _piped() -> bool:

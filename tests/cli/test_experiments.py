@@ -12,10 +12,10 @@ from tests.support.moments import STEP, Killed, at_call, die
 from tests.support.runs import STEPS, TINY, assert_same, begin, resume_run, snapshot, tiny
 from uiat import recipes
 from uiat.cli import main
-from uiat.cli.new_config import first_config
+from uiat.cli.train_options import first_config
 from uiat.config import AnyConfig, Schedule, to_json
 from uiat.errors import UserError
-from uiat.runs.extension import extended
+from uiat.runs.provenance import extended
 from uiat.runs.published import publish_run
 from uiat.runs.run_folder import RunFolder
 from uiat.targets import Momentum

@@ -9,9 +9,8 @@ import pytest
 
 from tests.support.calls import call, refused_flag
 from uiat import recipes
-from uiat.cli.new_config import first_config
 from uiat.cli.options import parse_number
-from uiat.cli.train_options import parse_recipe
+from uiat.cli.train_options import first_config, parse_recipe
 from uiat.config import AnyConfig
 from uiat.fields import show_number
 from uiat.methods import METHODS

@@ -1,4 +1,4 @@
-"""`uiat list`: every registered name with its description, and the table of recipes."""
+"""`uiat list`: every registered name with its description, and recipes by their settings."""
 
 import re
 from dataclasses import dataclass
@@ -40,28 +40,25 @@ def test_all_groups(capsys: pytest.CaptureFixture[str]) -> None:
     assert max(map(len, lines)) <= 100
 
 
-def read_table(text: str) -> set[str]:
-    """Return the names of the recipes in the table."""
-    heading, *rows = text.split("\n\n")[1].splitlines()
-    starts = [(match.start(), match[0]) for match in re.finditer(r"\S+", heading)]
-    legend = re.sub(r",\n +", ", ", text.split("\n\n")[2])
-    methods = {line.split()[0]: line.split(maxsplit=1)[1].split(", ") for line in legend.splitlines()}
+def read_recipes(text: str) -> set[str]:
+    """Return the names of the recipes in the list."""
     found = set()
-    for row in rows:
-        for start, network in starts:
-            for mark in row[start : start + 5].replace("·", "").split():
-                found |= {f"{row.split()[0]}-{network}-{method}" for method in methods[mark]}
+    for entry in re.split(r"\n {4}(?=\S)", text)[1:]:
+        places, _, rest = entry.partition("\n      ")
+        methods = " ".join(rest.partition("\n\n")[0].split()).partition("METHOD: ")[2].split(", ")
+        for place in places.split(", "):
+            found |= {place.replace("METHOD", method) for method in methods}
     return found
 
 
-def test_the_table_of_recipes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_recipes(capsys: pytest.CaptureFixture[str]) -> None:
     text = call(capsys, "list", "recipes").out
-    assert read_table(text) == set(recipes.RECIPES)
+    assert read_recipes(text) == set(recipes.RECIPES)
     assert len(text.splitlines()) < 60
     for name in recipes.RECIPES:
         assert recipes.describe_recipe(name) in " ".join(text.split())
     paper = text.partition("the paper's own settings")[2].partition("\n\n")[0]
-    assert "cifar10-wrn-34-10-…" in paper
+    assert "cifar10-wrn-34-10-METHOD" in paper
     assert "resnet8" not in paper
     assert "cifar10-resnet18-uiat-plus" in text.partition("  plus: ")[2].partition("\n\n")[0]
 
@@ -127,7 +124,7 @@ def test_recipes_that_an_import_adds(capsys: pytest.CaptureFixture[str], monkeyp
     monkeypatch.setitem(recipes.RECIPES, "digits-resnet8-mine", mine)
     monkeypatch.setitem(recipes.RECIPES, "whatever", mine)
     text = call(capsys, "list", "recipes").out
-    assert read_table(text) == set(recipes.RECIPES) - {"whatever"}
+    assert read_recipes(text) == set(recipes.RECIPES)
     assert text.endswith("\n  others\n    digits-resnet8-mine, whatever\n      A custom recipe.\n")
 
 

@@ -19,10 +19,9 @@ from uiat import attacks, data, methods, models, recipes
 from uiat.cli import main
 from uiat.config import from_json, to_json
 from uiat.recipes.radius import at_radius
-from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import EXPERIMENTS
-from uiat.reproduce.scales import SMOKE_EPS
+from uiat.reproduce.scales import SCALES, SMOKE_EPS
 from uiat.reproduce.table import Entry, Percent, Table
 from uiat.runs.run_folder import RunFolder
 
@@ -176,7 +175,7 @@ def test_the_registries_are_restored() -> None:
 def test_a_custom_table_is_reproduced(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its method has a name, a cost and a plan, like methods of the package."""
     import_module("mixed")
-    scale = scales.get_scale("smoke")
+    scale = SCALES["smoke"]
     cell = Cell(replace(scale.config("uiat"), method=at_radius(methods.get_method("mixed"), SMOKE_EPS)))
     entry = Entry("Mixed", "digits", "Natural", cell, Percent(scale.attacked("Natural")))
     monkeypatch.setitem(EXPERIMENTS, "mine", lambda scale: Table("mine", "A custom method", scale, (entry,)))

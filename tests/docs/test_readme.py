@@ -14,8 +14,7 @@ from tests.support.processes import ROOT
 from tests.unit.test_attacks import fb
 from uiat import METHODS
 from uiat.cli import main
-from uiat.cli.new_config import first_config, name_recipe
-from uiat.cli.train_options import parse_recipe
+from uiat.cli.train_options import first_config, name_recipe, parse_recipe
 from uiat.config import AnyConfig
 from uiat.data import SOURCES
 from uiat.models import MODELS

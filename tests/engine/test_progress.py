@@ -5,10 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from uiat import progress
-from uiat.progress import Reporter
+from uiat.progress import PipeSafeConsole, Reporter
 
 RECORD = {
     "epoch": 1,
@@ -27,7 +26,7 @@ LINE = LOSS + r"  train 25\.0%  natural 50\.0%  attacked 37\.5%  left \d+:\d\d:\
 def show(log: Path, *, terminal: bool) -> str:
     """Report two steps and an epoch of a run of three, and return what was printed."""
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=terminal, width=160, highlight=False, _environ={})
+    console = PipeSafeConsole(file=screen, force_terminal=terminal, width=160, _environ={})
     with Reporter(log, epochs=3, steps=2, done=0, console=console) as report:
         report.step(1, 0, {"loss": 2.75, "loss_ce": 1.5})
         report.step(1, 1)
@@ -59,7 +58,7 @@ def test_a_long_epoch_prints_progress_now_and_then(tmp_path: Path, monkeypatch: 
     now = [1000.0]
     monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])  # type: ignore[attr-defined]
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=False, width=160, highlight=False, _environ={})
+    console = PipeSafeConsole(file=screen, force_terminal=False, width=160, _environ={})
     with Reporter(tmp_path / "log.txt", epochs=2, steps=100, done=100, console=console) as report:
         assert report.left() == "?"
         for step in range(10):
@@ -73,7 +72,7 @@ def test_a_long_epoch_prints_progress_now_and_then(tmp_path: Path, monkeypatch: 
 
 def test_markup_in_a_line_is_text(tmp_path: Path) -> None:
     screen = io.StringIO()
-    console = Console(file=screen, force_terminal=False, width=40, highlight=False, _environ={})
+    console = PipeSafeConsole(file=screen, force_terminal=False, width=40, _environ={})
     line = "saved in [bold]here[/nowhere] " + "x" * 60
     with Reporter(tmp_path / "log.txt", 1, 1, 0, console) as report:
         report.say(line)
@@ -82,7 +81,7 @@ def test_markup_in_a_line_is_text(tmp_path: Path) -> None:
 
 def test_a_narrow_terminal_keeps_the_count_and_the_time(tmp_path: Path) -> None:
     out = io.StringIO()
-    console = Console(file=out, force_terminal=True, width=60, color_system=None)
+    console = PipeSafeConsole(file=out, force_terminal=True, width=60, color_system=None)
     with Reporter(tmp_path / "log.txt", epochs=100, steps=400, done=0, console=console) as report:
         report.step(1, 0, {f"loss_part{k}": 1.0 for k in range(8)})
     assert re.search(r"1/40000 left [-\d]+:[-\d]+", out.getvalue())

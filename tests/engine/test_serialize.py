@@ -73,12 +73,6 @@ def test_a_custom_model_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) -
     assert round_trip(config) == config
 
 
-def saved_before(cutmix: float, partner: str) -> dict[str, object]:
-    """Return a configuration as versions with CutMix across classes wrote it."""
-    saved = to_json(recipes.get_recipe(recipes.DEFAULT_RECIPE))
-    return {**saved, "data": {**saved["data"], "cutmix": cutmix, "cutmix_with": partner}}
-
-
 @dataclass(frozen=True)
 class Twice:
     """A registered attack."""
@@ -102,15 +96,6 @@ def test_a_custom_attack_once_it_is_registered(monkeypatch: pytest.MonkeyPatch) 
         from_json(to_json(config))
     monkeypatch.setitem(ATTACKS, "twice", Twice())
     assert from_json(to_json(config)) == config
-
-
-def test_files_of_versions_that_had_cutmix_across_classes() -> None:
-    config = recipes.get_recipe(recipes.DEFAULT_RECIPE)
-    assert from_json(saved_before(0.0, "any")) == config
-    within = replace(config, data=replace(config.data, cutmix=0.5))
-    assert from_json(saved_before(0.5, "class")) == within
-    with pytest.raises(UserError, match=r"has CutMix across classes \(data\.cutmix_with any\), which this version"):
-        from_json(saved_before(0.5, "any"))
 
 
 @pytest.mark.parametrize(("cutmix", "partner"), [(0.0, "any"), (0.5, "class")])

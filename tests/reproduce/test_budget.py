@@ -18,11 +18,11 @@ from uiat.data import SOURCES, load_splits
 from uiat.data.data_config import DataConfig
 from uiat.data.sizes import SIZES, split_sizes
 from uiat.methods import METHODS, UIATOneOff
-from uiat.reproduce import scales
 from uiat.reproduce.budget import TYPICAL, cell_passes, measuring_passes, seconds
 from uiat.reproduce.cell import Cell, Store, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.measures import Attacked, Curve
+from uiat.reproduce.scales import SCALES
 
 
 def cells() -> list[Cell]:
@@ -77,7 +77,7 @@ def test_times_grow_with_the_work() -> None:
 
 
 def test_a_typical_time_is_that_of_a_cascade_with_half_of_the_images() -> None:
-    config = scales.get_scale("paper").config("uiat")
+    config = SCALES["paper"].config("uiat")
     first, rest = 10_000 * 100, 10_000 * (900 + 1800 + 5000 / 3)  # APGD-CE; APGD-T, FAB-T and Square
     whole, alone = Attacked("autoattack"), Attacked("pgd-20")
     assert measuring_passes(whole, config) == pytest.approx(first + rest)

@@ -12,7 +12,7 @@ from tests.support.tiny import TINY, tiny_scale
 from uiat import recipes
 from uiat.config import from_json, to_json
 from uiat.methods import METHODS
-from uiat.reproduce import measures, scales
+from uiat.reproduce import measures
 from uiat.reproduce.cell import Cell, Store, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.beyond import choices
@@ -22,7 +22,7 @@ from uiat.reproduce.output import commits, mixed
 from uiat.reproduce.scale import Scale, change_method
 from uiat.reproduce.scales import SCALES
 
-SMOKE = scales.get_scale("smoke")
+SMOKE = SCALES["smoke"]
 
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
@@ -104,7 +104,9 @@ def test_an_added_field_counts_when_it_is_used() -> None:
 
 
 def test_a_configuration_without_the_field_is_read() -> None:
-    assert from_json(to_json(CONFIG, key=True)) == CONFIG
+    saved = to_json(CONFIG, key=True)
+    del saved["data"]["cutmix_with"]  # removed later: keys have it, configurations do not
+    assert from_json(saved) == CONFIG
 
 
 NATURAL = Attacked("natural", 10)

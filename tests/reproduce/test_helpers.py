@@ -14,10 +14,11 @@ from uiat.data import load_splits
 from uiat.distributed import pick_device
 from uiat.engine import loop
 from uiat.methods import HAT
-from uiat.reproduce import runner, scales
+from uiat.reproduce import runner
 from uiat.reproduce.budget import cell_passes
 from uiat.reproduce.cell import Cell, Store, helper_cell, helper_store, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.scales import SCALES
 from uiat.runs.run_folder import RunFolder
 
 STEPS = 2
@@ -31,7 +32,7 @@ def hat() -> Cell:
 
 
 def test_the_paper_needs_seven_helpers() -> None:
-    scale = scales.get_scale("paper")
+    scale = SCALES["paper"]
     plain = merge(cell for build in EXPERIMENTS.values() for cell in build(scale).cells(1))
     cells = with_helpers(plain, Path("nowhere"))
     new = [cell for cell in cells if cell.key not in {cell.key for cell in plain}]

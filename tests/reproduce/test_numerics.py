@@ -10,10 +10,10 @@ from tests.support.calls import call, refused
 from tests.support.processes import ROOT
 from tests.support.tiny import tiny_scale
 from uiat.cli.reproduce_job import Reproduce, job_command, plan_job
-from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.measures import Attacked, Curve, Inverse, measure_key
+from uiat.reproduce.scales import SCALES
 from uiat.reproduce.table import benchmarks_of
 from uiat.runs.published import readable_folder
 from uiat.runs.run_folder import RunFolder
@@ -30,14 +30,14 @@ def test_keys_of_published_results_stay() -> None:
     """Runs, measurements and benchmarks in the folder are found under the names that their files have."""
     cells = plan("all", scale="cpu", seeds=5, out=str(PUBLISHED))
     runs = [RunFolder(readable_folder(file.with_suffix(""))) for file in (PUBLISHED / "runs").glob("*.json")]
-    watch = scales.get_scale("cpu").watch
+    watch = SCALES["cpu"].watch
     assert len(runs) > 100
     for run in runs:
         assert run.path.name in {Cell(run.read_config(), watch=watched).name for watched in (None, watch)}
     measured = {file.stem for run in runs for file in run.path.glob("measures/*.json")}
     assert measured == measured & {measure_key(measure) for cell in cells for measure in cell.measures}
     assert sum(Store(cell, PUBLISHED).finished for cell in cells) > 100
-    experiments = [build(scales.get_scale("cpu")) for build in EXPERIMENTS.values()]
+    experiments = [build(SCALES["cpu"]) for build in EXPERIMENTS.values()]
     names = {
         benchmark.timing.name
         for benchmark in benchmarks_of(experiments, PUBLISHED, plan_job(Reproduce(("table2",))).device)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.support.processes import ROOT
-from uiat.reproduce import scales
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.scales import SCALES
 from uiat.reproduce.table import Entry, Table, paper_figure, read_figures
 
 BY_HAND = [  # typed by hand from the paper, some of every table
@@ -55,7 +55,7 @@ def test_the_recorded_extraction_found_no_difference() -> None:
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name.startswith("table")])
 def test_every_figure_is_used_at_the_paper_scale(name: str) -> None:
     """Every number of a table stands beside one of ours, and vice versa."""
-    table = EXPERIMENTS[name](scales.get_scale("paper"))
+    table = EXPERIMENTS[name](SCALES["paper"])
     assert isinstance(table, Table)
     shown = Counter(entry.paper for entry in table.entries if entry.paper)
     kept = Counter(
@@ -84,7 +84,7 @@ def place(table: str, entry: Entry) -> tuple[str, str]:
 
 @pytest.mark.parametrize("name", [name for name in EXPERIMENTS if name.startswith("table")])
 def test_every_figure_stands_in_its_place(name: str) -> None:
-    table = EXPERIMENTS[name](scales.get_scale("paper"))
+    table = EXPERIMENTS[name](SCALES["paper"])
     assert isinstance(table, Table)
     for entry in table.entries:
         if entry.paper:

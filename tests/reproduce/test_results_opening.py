@@ -23,7 +23,7 @@ from benchmarks.results_page import readme_table
 from benchmarks.results_pairs import Published
 from tests.support.tiny import first_of, trained
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.experiments.control import CONTROL_COLUMNS, INVERSE, KL, MOMENTUM, control_runs
+from uiat.reproduce.experiments.beyond import CONTROL_COLUMNS, INVERSE, KL, MOMENTUM, control_runs
 from uiat.reproduce.experiments.sweeps import front_cells
 from uiat.reproduce.scales import SCALES
 

@@ -18,9 +18,10 @@ from tests.support.moments import LINE
 from tests.support.tiny import fork_command, tiny_scale
 from uiat.cli import main
 from uiat.engine import loop
-from uiat.reproduce import runner, scales
+from uiat.reproduce import runner
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.scales import SCALES
 from uiat.reproduce.workers import SlurmJob
 
 
@@ -321,7 +322,7 @@ def test_without_submitit_there_is_one_message(
 
 
 def test_a_card_of_an_unfinished_run_is_not_a_finished_run(tmp_path: Path) -> None:
-    store = Store(Cell(scales.get_scale("smoke").config("sat")), tmp_path)
+    store = Store(Cell(SCALES["smoke"].config("sat")), tmp_path)
     store.path.mkdir(parents=True)
     store.run.result.write_text('{"schema": 1, "evaluations": []}', encoding="utf-8")
     assert not store.trained

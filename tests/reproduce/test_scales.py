@@ -13,7 +13,6 @@ from uiat.engine.setup import build_state
 from uiat.engine.step import train_step
 from uiat.methods import HAT
 from uiat.models import PreActResNet, ResNet, WideResNet
-from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, merge
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.experiments import EXPERIMENTS
@@ -25,7 +24,7 @@ from uiat.reproduce.scales import SCALES
 from uiat.targets import InstanceInverse
 from uiat.types import Batch, Clock, DataSpec
 
-PAPER, CPU = scales.get_scale("paper"), torch.device("cpu")
+PAPER, CPU = SCALES["paper"], torch.device("cpu")
 EPS = 8 / 255
 
 
@@ -86,7 +85,7 @@ def test_the_attacks_of_table_1() -> None:
 
 def test_all_have_the_cheaper_attack_at_cpu_and_cifar_10_autoattack_as_well() -> None:
     """The paper's figure under AutoAttack stands beside both; at the paper's scale all have AutoAttack alone."""
-    cpu = scales.get_scale("cpu")
+    cpu = SCALES["cpu"]
     entries = {(e.group, e.column): e for e in table1_last(cpu).entries if e.row == "SAT"}
     first, second = (cpu.data[name] for name in ("CIFAR-10", "CIFAR-100"))
     assert [column for group, column in entries if group == first] == ["Natural", "PGD", "CW", "Robust", "AA"]
@@ -123,14 +122,15 @@ def test_table_3_changes_the_radius_alone(levels: int, method: str) -> None:
 
 @pytest.mark.parametrize("scale", SCALES.values(), ids=lambda scale: scale.name)
 def test_the_front_of_sat_is_measured_at_one_radius(scale: Scale) -> None:
-    runs = dict(zip(scale.fronts["sat"], (cell.config for cell in front_cells(scale, "SAT (ε)")), strict=True))
-    usual, larger = runs[8], runs[10]
-    assert usual == scale.config("sat")
-    own: Any = larger.method
-    assert own.attack.eps == pytest.approx(1.25 * scale.eps)
-    assert larger.validate.attack(own).eps == scale.eps, "the radius of validation is that of all measurements"
-    attack = replace(own.attack, eps=scale.eps)
-    assert replace(larger, method=replace(own, attack=attack), validate=usual.validate) == usual
+    usual = scale.config("sat")
+    attacks: list[Any] = []
+    for config in (cell.config for cell in front_cells(scale, "SAT (ε)")):
+        own: Any = config.method
+        attacks.append(own.attack)
+        assert config.validate.attack(own).eps == scale.eps, "the radius of validation is that of all measurements"
+        attack = replace(own.attack, eps=scale.eps)
+        assert replace(config, method=replace(own, attack=attack), validate=usual.validate) == usual
+    assert [attack.eps for attack in attacks] == pytest.approx([k / 8 * scale.eps for k in scale.fronts["sat"]])
 
 
 @pytest.mark.parametrize("levels", [6, 8, 10])
@@ -188,14 +188,14 @@ def test_table_4(data: str, ratio: float, network: str) -> None:
 
 @pytest.mark.parametrize("name", ["smoke", "cpu"])
 def test_table_4_elsewhere_counts_epochs_in_proportion(name: str) -> None:
-    config = scales.get_scale(name).generated("uiat", "CIFAR-10", "PRN-18")
-    hat = scales.get_scale(name).generated("hat", "CIFAR-10", "PRN-18")
+    config = SCALES[name].generated("uiat", "CIFAR-10", "PRN-18")
+    hat = SCALES[name].generated("hat", "CIFAR-10", "PRN-18")
     assert config is not None
     assert hat is not None
     epochs = config.train.epochs
     assert Clock(1, 0, epochs).epoch_at(config.method.momentum.start) == epochs * 350 // 400  # type: ignore[attr-defined]
     assert hat.method.helper_epochs == max(1, epochs // 8)
-    assert scales.get_scale(name).generated("uiat", "CIFAR-100", "PRN-18") is None
+    assert SCALES[name].generated("uiat", "CIFAR-100", "PRN-18") is None
 
 
 def test_figure_2_doubles_the_epochs() -> None:

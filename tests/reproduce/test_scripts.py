@@ -100,7 +100,7 @@ def test_the_page_counts_claims_and_comparisons() -> None:
     claim = Claim("", "", "", (), "")
     findings = [(claim, [part(0.5), part(-0.5)]), (claim, [part(None)]), (claim, [part(None, known=False)])]
     words = tally(findings)
-    assert "3 claims: not reproduced at this scale: 1; without finished runs: 1; not testable at this scale" in words
+    assert "3 claims: not reproduced at this scale: 1; without finished runs: 1; not testable at this scale: 1" in words
     assert (
         "3 comparisons one by one: reproduced: 1; not reproduced at this scale: 1; without finished runs: 1." in words
     )

@@ -12,9 +12,8 @@ from tests.support.tiny import trained
 from uiat.cli import main
 from uiat.cli.reproduce_job import Job
 from uiat.methods import SingleStep
-from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store
-from uiat.reproduce.experiments.control import INVERSE, WITHOUT, control, selected_runs, without_inverse
+from uiat.reproduce.experiments.beyond import INVERSE, WITHOUT, control, selected_runs, without_inverse
 from uiat.reproduce.experiments.selection import (
     BEYOND,
     GRID,
@@ -28,11 +27,12 @@ from uiat.reproduce.experiments.selection import (
 )
 from uiat.reproduce.experiments.tables import TABLE1_METHODS, table1_last
 from uiat.reproduce.scale import Scale
+from uiat.reproduce.scales import SCALES
 
 
 @pytest.fixture
 def cpu(tmp_path: Path) -> Scale:
-    return replace(scales.get_scale("cpu"), finished_in=tmp_path)
+    return replace(SCALES["cpu"], finished_in=tmp_path)
 
 
 def finish(

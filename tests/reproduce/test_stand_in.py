@@ -45,7 +45,7 @@ def test_every_image_is_a_training_image_moved(tmp_path: Path) -> None:
 def test_its_name_tells_what_it_is_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stand_in.stand_in_name(CONFIG) == STAND_IN, "its own name is no part of it"
     names = {STAND_IN, stand_in.stand_in_name(replace(PLAIN, subset=90))}
-    for number in ("STAND_IN_IMAGES", "SHIFT", "NOISE", "SEED"):
+    for number in ("STAND_IN_IMAGES", "SHIFT", "NOISE", "STAND_IN_SEED"):
         with monkeypatch.context() as patch:
             patch.setattr(stand_in, number, getattr(stand_in, number) + 1)
             names.add(stand_in.stand_in_name(PLAIN))

@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from tests.support.processes import ROOT
-from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, Store
-from uiat.reproduce.experiments.beyond import TUNED_FIELDS, candidates
+from uiat.reproduce.experiments.selection import TUNED_FIELDS, candidates
 from uiat.reproduce.experiments.tables import TABLE1_METHODS
+from uiat.reproduce.scales import SCALES
 
-CPU = scales.get_scale("cpu")
+CPU = SCALES["cpu"]
 PUBLISHED = ROOT / "results" / "cpu"
 
 

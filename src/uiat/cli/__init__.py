@@ -6,7 +6,9 @@ Nothing slow is imported here: `main` first handles Ctrl-C, then imports what th
 import os
 import signal
 import sys
+import threading
 import traceback
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -57,26 +59,26 @@ PACKAGE_NAMES = {
 
 def main(args: list[str] | None = None) -> int:
     """Run a command and return its exit code; a `UserError` prints its message alone, with code 2."""
-    guard = InterruptGuard()
+    release = _exit_on_interrupt()
     from uiat.cli.streams import flush_streams, prepare_streams
     from uiat.engine.signals import stop_with_parent
 
     stop_with_parent()
     prepare_streams()
     try:
-        return flush_streams(_guarded(sys.argv[1:] if args is None else args, guard))
+        return flush_streams(_guarded(sys.argv[1:] if args is None else args, release))
     finally:
-        guard.release()
+        release()
 
 
-def _guarded(args: list[str], guard: "InterruptGuard") -> int:
+def _guarded(args: list[str], release: Callable[[], object]) -> int:
     """Run a command and return its exit code, whatever it raises; only an unexpected error propagates."""
     from uiat.cli.launch import refuse, refused
     from uiat.cli.streams import print_error
     from uiat.errors import PeerLost, UserError, explain
 
     try:
-        return 0 if refused() else _dispatch(args, guard)
+        return 0 if refused() else _dispatch(args, release)
     except UserError as error:
         return _failed(refuse(error))
     except PeerLost as error:
@@ -97,34 +99,25 @@ def _guarded(args: list[str], guard: "InterruptGuard") -> int:
         return _failed(1)
 
 
-class InterruptGuard:
-    """Ends the process with one line on Ctrl-C, from its creation until `release` is called.
+def _exit_on_interrupt() -> Callable[[], object]:
+    """End the process with one line on Ctrl-C, until the returned function is called.
 
     There is nothing to save while modules are imported, and libraries that are half imported may swallow a
     KeyboardInterrupt, or report it with a traceback.
     """
 
-    def __init__(self) -> None:
-        self.active = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        try:
-            if self.active:
-                signal.signal(signal.SIGINT, self._end)
-        except ValueError:  # not the main thread, which alone may set handlers and receives signals
-            self.active = False
-
-    def release(self) -> None:
-        """Make Ctrl-C a KeyboardInterrupt again."""
-        if self.active:
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            self.active = False
-
-    @staticmethod
-    def _end(_number: int, _frame: object) -> None:
+    def end(_number: int, _frame: object) -> None:
         os.write(2, b"uiat: interrupted\n")
         os._exit(130)
 
+    usual = signal.default_int_handler
+    if signal.getsignal(signal.SIGINT) is not usual or threading.current_thread() is not threading.main_thread():
+        return lambda: None  # only the main thread may set handlers
+    signal.signal(signal.SIGINT, end)
+    return lambda: signal.signal(signal.SIGINT, usual)
 
-def _dispatch(args: list[str], guard: InterruptGuard) -> int:
+
+def _dispatch(args: list[str], release: Callable[[], object]) -> int:
     from uiat.errors import UserError, unknown
     from uiat.plugins import take_imports
 
@@ -141,7 +134,7 @@ def _dispatch(args: list[str], guard: InterruptGuard) -> int:
     if command not in COMMANDS:
         raise unknown("command", command, COMMANDS)
     try:
-        return _run(command, options, imports, guard)
+        return _run(command, options, imports, release)
     except ModuleNotFoundError as error:
         package = PACKAGE_NAMES.get((error.name or "").partition(".")[0])
         if package is None:
@@ -152,7 +145,7 @@ def _dispatch(args: list[str], guard: InterruptGuard) -> int:
         ) from None
 
 
-def _run(name: str, args: list[str], imports: "tuple[Import, ...]", guard: InterruptGuard) -> int:
+def _run(name: str, args: list[str], imports: "tuple[Import, ...]", release: Callable[[], object]) -> int:
     from importlib import import_module
 
     from uiat.plugins import load_installed
@@ -164,7 +157,7 @@ def _run(name: str, args: list[str], imports: "tuple[Import, ...]", guard: Inter
             print(f"uiat: {warning}", file=sys.stderr)
     for plugin in imports:
         plugin.load()
-    guard.release()
+    release()
     return int(command.main(args, imports) if name in KEEPS_IMPORTS else command.main(args))
 
 

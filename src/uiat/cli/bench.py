@@ -1,34 +1,32 @@
 """`uiat bench`: the cost of a training step of each method, in seconds, passes and memory."""
 
 import os
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
 
 import torch
-import tyro
 from rich.table import Table
 
 from uiat import methods, models
 from uiat.bench.bare_passes import bare_passes_of
 from uiat.bench.cost_report import StepCost, draw_costs, step_costs, to_content
 from uiat.bench.interleaved_timing import time_methods
+from uiat.bench.pass_count import DIRECTIONS
 from uiat.bench.peak_memory import peak_bytes
 from uiat.bench.setting import BenchSetting
-from uiat.bench.timed_method import TimedMethod, literal_references, timed_method
-from uiat.cli.flags import brief, flags_of, full_help, wants_brief
-from uiat.cli.options import REGISTRY, check_file, read_known, take
+from uiat.bench.timed_method import literal_references, timed_method
+from uiat.cli.flags import brief, flags_of, wants_brief
+from uiat.cli.options import check_file, read_known, run_parser, take
 from uiat.config import ModelT, Training, encode
 from uiat.distributed import pick_device
 from uiat.engine.network_check import try_network
 from uiat.errors import UserError
-from uiat.escaping import printable
 from uiat.io import json_text, output_path, write_output
 from uiat.methods import MethodConfig
 from uiat.models import ResNet
 from uiat.precision import Precision
-from uiat.progress import PipeSafeConsole
+from uiat.progress import PipeSafeConsole, print_message, print_result
 from uiat.report.figure_style import save_figure
 from uiat.runs.result_card import environment
 from uiat.runs.run_folder import RunFolder
@@ -90,7 +88,11 @@ def main(args: list[str]) -> int:
     timed = [timed_method(name, setting, _method(name), passes) for name in options.methods]
     others = literal_references(setting) if options.references else []
     times = time_methods([*others, *timed], options.rounds, setting.device)
-    peaks = {method.name: _peak(method, setting.device) for method in (*others, *timed) if options.memory}
+    peaks = {
+        method.name: max(peak_bytes(phase.step, setting.device) for phase in method.phases)
+        for method in (*others, *timed)
+        if options.memory
+    }
     costs = step_costs([*others, *timed], times, peaks)
     title = _title(options)
     _print_table(costs, title)
@@ -99,29 +101,15 @@ def main(args: list[str]) -> int:
         write_output(options.json, json_text(to_content(costs, times, facts)))
     if options.figure is not None:
         save_figure(draw_costs(costs, title), output_path(options.figure))
-    unfolded = [method.name for method in timed if _is_unfolded(method)]
+    unfolded = [method.name for method in timed if method.state is not None and method.state.attacks_unfolded]
     if options.fast and unfolded:
-        _note(f"the attacks of {', '.join(unfolded)} ran unfolded: no BatchNorm can be folded")
+        print_message(f"note: the attacks of {', '.join(unfolded)} ran unfolded: no BatchNorm can be folded")
     if options.compile:
         cold = ", ".join(f"{cost.name} {cost.first_seconds:.0f} s" for cost in costs if cost.bare_seconds is not None)
-        print(printable(f"first steps, with compiling: {cold}"))
+        print_result(f"first steps, with compiling: {cold}")
     if warning := times.timing_warning():
-        print(warning)
+        print_result(warning)
     return 0
-
-
-def _note(line: str) -> None:
-    print(printable(f"note: {line}"), file=sys.stderr)
-
-
-def _peak(method: TimedMethod, device: torch.device) -> int:
-    """Return the peak memory of a step over all phases."""
-    return max(peak_bytes(phase.step, device) for phase in method.phases)
-
-
-def _is_unfolded(method: TimedMethod) -> bool:
-    """Whether the method's attack, with running statistics, runs without a folded copy of the network."""
-    return method.state is not None and method.state.attacks_unfolded
 
 
 def _title(options: Bench[Any]) -> str:
@@ -150,15 +138,7 @@ def _parse(args: list[str]) -> Bench[Any]:
         examples = ("uiat bench", "uiat bench --model resnet8 --size 8 --methods trades uiat --rounds 3")
         print(brief("uiat bench [--model NAME] [FLAGS]", str(Bench.__doc__), flags, examples))
         raise SystemExit(0)
-    with REGISTRY:
-        options: Bench[Any] = tyro.cli(
-            exact,
-            default=Bench(model),
-            args=full_help(rest),
-            prog="uiat bench",
-            description=Bench.__doc__,
-            config=(tyro.conf.AvoidSubcommands,),
-        )
+    options: Bench[Any] = run_parser(exact, rest, "uiat bench", str(Bench.__doc__), default=Bench(model))
     for name in options.methods:
         _method(name)
     if not options.methods:
@@ -193,19 +173,14 @@ def _print_table(costs: list[StepCost], title: str) -> None:
     for heading in headings:
         table.add_column(heading, justify="right" if heading else "left", no_wrap=True)
     for cost in costs:
-        counts = [f"{_mean(cost, kind):g}" for kind in ("forward", "input_backward", "weight_backward")]
+        first = cost.counts[0] if cost.counts else {}  # the passes of the first phase, which is most of a run
         ratios = [cost.over_bare, cost.to_natural, cost.to_trades, cost.to_hat]
         table.add_row(
             cost.name,
             f"{cost.seconds:.3g}",
             "" if cost.spread is None else f"+{cost.spread:.0%}",
             *("" if ratio is None else f"{ratio:.2f}" for ratio in ratios),
-            *(counts if cost.counts else ["", "", ""]),
+            *(f"{first[kind]:g}" if first else "" for kind in DIRECTIONS),
             "" if cost.peak_bytes is None else f"{cost.peak_bytes / 1e6:.0f}",
         )
     PipeSafeConsole().print(table)
-
-
-def _mean(cost: StepCost, kind: str) -> float:
-    """Return the mean passes of a step in the first phase, which is most of a run."""
-    return cost.counts[0][kind] if cost.counts else 0.0

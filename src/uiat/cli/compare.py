@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 import tyro
 from rich import box
-from rich.markup import escape
 from rich.table import Table
 
 from uiat.cli.options import parse_options, suggest
@@ -61,7 +60,7 @@ def main(args: list[str]) -> int:
 
 
 def _print_comparison(comparison: RunComparison) -> None:
-    console = PipeSafeConsole(highlight=False)
+    console = PipeSafeConsole()
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = TABLE_WIDTH
     groups = group_seeds(comparison)
@@ -72,28 +71,28 @@ def _print_comparison(comparison: RunComparison) -> None:
     for k in shown:
         table.add_column(HEADINGS[k], justify="right" if k else "left", no_wrap=k > 0, overflow="fold")
     for texts in (group.cells() for group in groups):
-        table.add_row(*(escape(texts[k]) for k in shown))
+        table.add_row(*(texts[k] for k in shown))
     table.caption = CAPTION
     console.print(table)
     if differing := group_differences(groups):
         _print_differences(console, [group.name for group in groups], differing)
     for note in group_notes(groups):
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        console.print_line(f"note: {note}")
 
 
 def _print_differences(console: PipeSafeConsole, names: list[str], differing: dict[str, list[str]]) -> None:
     if len(names) > MOST_COLUMNS:
         for k, name in enumerate(names):
             values = [f"{key} {value[k]}" for key, value in differing.items()]
-            console.print(f"{name}: {', '.join(values)}", markup=False, soft_wrap=True)
+            console.print_line(f"{name}: {', '.join(values)}")
         return
     table = _table("settings that differ")
     for heading in ("setting", *names):
-        table.add_column(escape(heading), overflow="fold")
+        table.add_column(heading, overflow="fold")
     for key, values in differing.items():
-        table.add_row(escape(key), *map(escape, values))
+        table.add_row(key, *values)
     console.print(table)
 
 
 def _table(title: str) -> Table:
-    return Table(title=escape(title), box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title_justify="left")
+    return Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title_justify="left")

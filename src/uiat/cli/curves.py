@@ -4,7 +4,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic
 
-from rich.markup import escape
 from rich.table import Table
 
 from uiat.cli.options import SubjectField, out_folder, parse_subject_command, same_subject, suggest
@@ -15,7 +14,7 @@ from uiat.evaluation.evaluator import open_ledger
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject, load_subject
 from uiat.fields import check_radius
-from uiat.progress import PipeSafeConsole
+from uiat.progress import PipeSafeConsole, print_message, print_result
 from uiat.report.curve_plot import write_curves, write_difference
 from uiat.report.figure_style import in_levels, show_radius
 from uiat.runs.run_folder import RunFolder
@@ -57,14 +56,13 @@ def main(args: list[str]) -> int:
     points = plan_points(grid, options.attack, first.base, num_classes=classes, seed=seed)
     check_count(len(first.images))
     folder = out_folder(first, options.out, "curves")
-    notices = PipeSafeConsole(stderr=True, highlight=False)
     curves: list[CurveVerdicts] = []
     ledgers: list[Ledger] = []
     for subject in subjects:
         size, settings = options.subject.batch_size, ("curves", options.attack, *map(repr, grid))
         with open_ledger(subject, settings, False, options.restart) as ledger:
             if ledger.resumed:
-                notices.print("resuming an interrupted measurement (--restart starts from scratch)", markup=False)
+                print_message("resuming an interrupted measurement (--restart starts from scratch)")
             found = measure(subject.fast, subject.images, points, batch_size=size, device=subject.device, ledger=ledger)
         ledgers.append(ledger)
         curves.append(found)
@@ -75,7 +73,7 @@ def main(args: list[str]) -> int:
     for ledger in ledgers:
         ledger.close()
     for notice in dict.fromkeys(notice for curve in curves for notice in curve.notices):
-        notices.print(f"note: {notice}", markup=False, soft_wrap=True)
+        print_message(f"note: {notice}")
     _print_table(first, curves[0], folder)
     suggest("done; next:", "uiat", "inverse", *same_subject(args))
     return 0
@@ -100,7 +98,7 @@ def _load_other(subject: LoadedSubject, against: str, named: str) -> LoadedSubje
 
 
 def _print_table(subject: LoadedSubject, curve: CurveVerdicts, folder: Path) -> None:
-    table = Table(title=escape(f"{subject.weights_file}, {len(subject.images)} images"))
+    table = Table(title=f"{subject.weights_file}, {len(subject.images)} images")
     for heading in ("ε", "", "all", "easier", "harder", "gap"):
         table.add_column(heading, justify="left" if not heading else "right")
     groups: dict[str, Any] = {name: verdicts.double().mean(dim=1) for name, verdicts in curve.groups().items()}
@@ -109,6 +107,5 @@ def _print_table(subject: LoadedSubject, curve: CurveVerdicts, folder: Path) -> 
         values = [float(group[k]) for group in groups.values()]
         shown = [f"{value:.2%}" for value in (*values, values[1] - values[2])]
         table.add_row(show_radius(point.eps, levels), point.name, *shown)
-    console = PipeSafeConsole()
-    console.print(table)
-    console.print(f"written: {folder}", markup=False, highlight=False, soft_wrap=True)
+    PipeSafeConsole().print(table)
+    print_result(f"written: {folder}")

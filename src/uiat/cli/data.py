@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import tyro
-from rich.markup import escape
 from rich.table import Table
 
 from uiat import data
@@ -18,7 +17,7 @@ from uiat.errors import UserError, quoted, unknown
 from uiat.fields import check_numbers, unchecked
 from uiat.io import json_text, write_output
 from uiat.paths import suggest_path, user_path
-from uiat.progress import PipeSafeConsole
+from uiat.progress import PipeSafeConsole, print_result
 from uiat.recipes import RECIPES
 from uiat.report.data_files import describe_data, write_npz
 
@@ -153,24 +152,22 @@ def _print_facts(facts: dict[str, Any]) -> None:
     """Print a table of counts with a row for each class, and further facts."""
     counts: dict[str, dict[str, int]] = facts["counts"]
     classes: list[str] = facts["classes"]
-    table = Table(title=escape(str(facts["name"])))
+    table = Table(title=str(facts["name"]))
     table.add_column("class")
     for part in counts:
         table.add_column(part, justify="right")
     for name in classes[:_MOST_CLASSES]:
-        table.add_row(escape(name), *(str(row[name]) for row in counts.values()))
+        table.add_row(name, *(str(row[name]) for row in counts.values()))
     if len(classes) > _MOST_CLASSES:
         table.add_row(f"… and {len(classes) - _MOST_CLASSES} more", *("" for _ in counts))
     table.add_section()
     table.add_row("all", *(str(sum(row.values())) for row in counts.values()))
-    console = PipeSafeConsole(highlight=False)
-    console.print(table)
+    PipeSafeConsole().print(table)
     channels, height, width = facts["shape"]
-    console.print(f"{len(classes)} classes, {channels} × {height} × {width} (channels × height × width), uint8")
-    for line in (f"pixels: {facts['megabytes']} MB, {facts['memory']}", f"where: {facts['where']}"):
-        console.print(line, markup=False, soft_wrap=True)
+    print_result(f"{len(classes)} classes, {channels} × {height} × {width} (channels × height × width), uint8")
+    print_result(f"pixels: {facts['megabytes']} MB, {facts['memory']}\nwhere: {facts['where']}")
     for note in facts["notes"]:
-        console.print(f"note: {note}", markup=False, soft_wrap=True)
+        print_result(f"note: {note}")
 
 
 DATA_COMMANDS: dict[str, tuple[type, Callable[..., None]]] = {

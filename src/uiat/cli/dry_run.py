@@ -22,8 +22,6 @@ from uiat.engine.setup import helper_config
 from uiat.progress import clock_time, print_message, print_result
 from uiat.runs.run_folder import RunFolder
 
-DIRECTION_NAMES = ("forward", "input-backward", "weight-backward")
-
 
 def load_or_blank(config: AnyConfig, data_dir: str | None) -> tuple[Splits, bool]:
     """Return the images of a run, and whether they were found.
@@ -102,5 +100,4 @@ def _facts(
 
 
 def _passes(counts: Mapping[str, float], form: str) -> str:
-    pairs = zip(DIRECTIONS, DIRECTION_NAMES, strict=True)
-    return ", ".join(f"{form.format(counts[direction])} {name}" for direction, name in pairs)
+    return ", ".join(f"{form.format(counts[name])} {name.replace('_', '-')}" for name in DIRECTIONS)

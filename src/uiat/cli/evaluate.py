@@ -7,7 +7,6 @@ from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any, Generic
 
-from rich.markup import escape
 from rich.table import Table
 
 from uiat.cli.options import SubjectField, check_file, parse_subject_command, same_subject, suggest
@@ -137,7 +136,7 @@ def _write_several(measured: dict[str, Measured], failed: dict[str, str], json: 
         for name, network in measured.items():
             found = network.result[attack]
             radius = show_number(found.eps) if found.setting else ""
-            table.add_row(found.attack, escape(name), radius, *_cells(found))
+            table.add_row(found.attack, name, radius, *_cells(found))
         table.add_section()
     PipeSafeConsole().print(table)
     if len(sets := {found.card["data"] for found in measured.values()}) > 1:
@@ -227,7 +226,7 @@ def _network_line(subject: LoadedSubject) -> str:
 
 def _print_accuracies(subject: LoadedSubject, result: EvaluationResult) -> None:
     sign = "L∞" if subject.base.norm == "linf" else "L2"
-    table = _table(escape(f"{subject.weights_file}, {sign} ε = {show_number(subject.base.eps)}"))
+    table = _table(f"{subject.weights_file}, {sign} ε = {show_number(subject.base.eps)}")
     for found in result.values():
         table.add_row(found.attack, *_cells(found))
     PipeSafeConsole().print(table)
@@ -246,10 +245,10 @@ def _cells(found: AttackResult) -> tuple[str, ...]:
 
 
 def _print_classes(result: EvaluationResult, title: str) -> None:
-    table = Table(title=escape(f"accuracy by class{', ' if title else ''}{title}"))
+    table = Table(title=f"accuracy by class{', ' if title else ''}{title}")
     table.add_column("class")
     for found in result.values():
         table.add_column(found.attack, justify="right")
     for label in next(iter(result.values())).per_class:
-        table.add_row(escape(label), *(f"{found.per_class[label]:.1%}" for found in result.values()))
+        table.add_row(label, *(f"{found.per_class[label]:.1%}" for found in result.values()))
     PipeSafeConsole().print(table)

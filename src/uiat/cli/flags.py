@@ -139,8 +139,3 @@ def brief(usage: str, about: str, chosen: Iterable[Flag], examples: Iterable[str
 def wants_brief(args: Iterable[str]) -> bool:
     """Whether the arguments ask for the short help."""
     return any(word in HELP for word in args)
-
-
-def full_help(args: Iterable[str]) -> list[str]:
-    """Return the arguments for tyro, whose --help shows every flag."""
-    return [HELP[1] if word == ALL else word for word in args]

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any, Generic
 
 import torch
-from rich.markup import escape
 from rich.table import Table
 
 from uiat.cli.options import SubjectField, out_folder, parse_subject_command, same_subject, suggest, take
@@ -81,7 +80,7 @@ def main(args: list[str]) -> int:
 
 def _print_table(subject: LoadedSubject, result: InverseResult, folder: Path) -> None:
     """Print accuracies and shares, by class and overall, and where z comes from."""
-    table = Table(title=escape(f"{subject.weights_file}, {len(subject.images)} images"))
+    table = Table(title=f"{subject.weights_file}, {len(subject.images)} images")
     table.caption = (
         "natural, inverse and universal inverse examples; ↓: share of images whose cross-entropy (CE) "
         f"or loss of Eq. 4 (L_Inv) they lower\nz: {result.universal.source}"
@@ -92,12 +91,12 @@ def _print_table(subject: LoadedSubject, result: InverseResult, folder: Path) ->
         table.add_column(heading, justify="right", no_wrap=True)
     content = result.inverses.table(subject.images.classes)
     for name, row in content["classes"].items():
-        table.add_row(escape(name), *_cells(row))
+        table.add_row(name, *_cells(row))
     table.add_section()
     table.add_row("all", *_cells(content["overall"]))
     console = PipeSafeConsole()
     console.print(table)
-    console.print(f"written: {folder}", markup=False, highlight=False, soft_wrap=True)
+    console.print_line(f"written: {folder}")
 
 
 def _cells(row: dict[str, Any]) -> list[str]:

@@ -1,7 +1,8 @@
-"""`uiat list`: methods, models, data sets and attacks, a line each; recipes as a table of data and networks."""
+"""`uiat list`: methods, models, data sets and attacks, a line each; recipes by their settings."""
 
 import textwrap
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from uiat import attacks, data, methods, models, recipes
@@ -9,12 +10,12 @@ from uiat.errors import unknown
 from uiat.evaluation import suite
 from uiat.progress import print_result
 
-TABLE_WIDTH = 100
-"""Maximum width of the table of recipes, in columns."""
+TEXT_WIDTH = 100
+"""Maximum width of the lines about recipes, in columns."""
 NAMES_FLAG = "--names"
 LIST_USAGE = """usage: uiat list [{kinds}]… [--names]
 
-List what is available, a line each, and recipes as a table; with --names only the names, one per line."""
+List what is available, a line each, and recipes by their settings; with --names only the names, one per line."""
 ATTACK_EXAMPLES = {
     "pgd-K": "pgd-20",
     "pgd-K-R": "pgd-50-10",
@@ -80,63 +81,33 @@ def main(args: list[str]) -> int:
 
 
 def recipe_lines() -> Iterator[str]:
-    """Yield the table of recipes: the methods of each data set with each network, then the settings."""
-    by_place: dict[tuple[str, str], list[str]] = {}
-    for name in recipes.RECIPES:
-        place, method = split_name(name)
-        if method:
-            by_place.setdefault(place, []).append(method)
-    usual = {place: tuple(m for m in has if m in methods.METHODS) for place, has in by_place.items()}
-    more = {place: tuple(m for m in has if m not in methods.METHODS) for place, has in by_place.items()}
-    marks = {(): "·"} | {
-        names: chr(ord("a") + k) for k, names in enumerate(dict.fromkeys(filter(None, usual.values())))
-    }
-    pluses = {(): ""} | {names: "+" * (k + 1) for k, names in enumerate(dict.fromkeys(filter(None, more.values())))}
-    networks = list(dict.fromkeys(network for _, network in by_place))
-    yield f"named DATA-NETWORK-METHOD, such as {recipes.DEFAULT_RECIPE} (the default); letters stand for methods"
-    yield ""
-    yield _row("", networks, networks)
-    for images in dict.fromkeys(images for images, _ in by_place):
-        places = [(images, network) for network in networks]
-        yield _row(images, [f"{marks[usual.get(p, ())]} {pluses[more.get(p, ())]}" for p in places], networks)
-    yield ""
-    for names, mark in (*marks.items(), *pluses.items()):
-        if names:
-            yield from _wrap(", ".join(names), f"{mark:<3}", "   ")
+    """Yield the recipes by purpose: for each setting the data and networks that have it, its description, methods."""
+    yield f"named DATA-NETWORK-METHOD, such as {recipes.DEFAULT_RECIPE} (the default)"
     known = {name for group in recipes.RECIPE_GROUPS.values() for name in group}
-    others = {name: recipe for name, recipe in recipes.RECIPES.items() if name not in known}
-    for title, group in {**recipes.RECIPE_GROUPS, "others": others}.items():
-        if group:
-            yield ""
-            yield title
-            yield from _settings(group)
+    others = [name for name in recipes.RECIPES if name not in known]
+    by_purpose: dict[str, Iterable[str]] = {**recipes.RECIPE_GROUPS, "others": others}
+    for title, names in by_purpose.items():
+        settings: dict[str, dict[str, list[str]]] = {}
+        for name in names:
+            place, method = split_name(name)
+            whole, offered = (f"{place}-METHOD", [method]) if method in methods.METHODS else (name, [])
+            settings.setdefault(recipes.describe_recipe(name), {}).setdefault(whole, []).extend(offered)
+        yield from ("", title) if settings else ()
+        for text, by_place in settings.items():
+            yield from _wrap(", ".join(by_place), "  ")
+            yield from _wrap(text, "    ")
+            if every := ", ".join(dict.fromkeys(chain(*by_place.values()))):
+                yield from _wrap(f"METHOD: {every}", "    ")
 
 
-def split_name(name: str) -> tuple[tuple[str, str], str]:
-    """Return ((data, network), method) of a recipe's name; empty strings where the name has another form."""
+def split_name(name: str) -> tuple[str, str]:
+    """Return (data-network, method) of a recipe's name; empty strings where the name has another form."""
     for network in sorted(models.MODELS, key=len, reverse=True):
         images, separator, method = name.partition(f"-{network}-")
         if separator:
-            return (images, network), method
-    return ("", ""), ""
+            return f"{images}-{network}", method
+    return "", ""
 
 
-def _row(title: str, cells: list[str], networks: list[str]) -> str:
-    widths = [len(network) + 3 for network in networks]
-    return f"{title:<15}" + "".join(f"{cell:<{width}}" for cell, width in zip(cells, widths, strict=True))
-
-
-def _settings(names: Iterable[str]) -> Iterator[str]:
-    """Yield lines for each setting: the data and networks that have it, then its description."""
-    places: dict[str, list[str]] = {}
-    for name in names:
-        (images, network), method = split_name(name)
-        whole = f"{images}-{network}-…" if method in methods.METHODS else name
-        places.setdefault(recipes.describe_recipe(name), []).append(whole)
-    for line, recipe_names in places.items():
-        yield from _wrap(", ".join(dict.fromkeys(recipe_names)), "  ", "  ")
-        yield from _wrap(line, "    ", "    ")
-
-
-def _wrap(text: str, first: str, rest: str) -> list[str]:
-    return textwrap.wrap(text, TABLE_WIDTH - 2, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
+def _wrap(text: str, indent: str) -> list[str]:
+    return textwrap.wrap(text, TEXT_WIDTH - 2, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)

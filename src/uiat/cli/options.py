@@ -2,7 +2,6 @@
 
 import os
 from collections.abc import Container, Iterable, Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import fields, is_dataclass, replace
 from math import isfinite
 from pathlib import Path
@@ -15,7 +14,7 @@ from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, Pri
 from uiat import models
 from uiat.attacks import norm_of
 from uiat.balls import Norm
-from uiat.cli.flags import ALL, HELP, brief, flags_of, full_help, positionals, wants_brief
+from uiat.cli.flags import ALL, HELP, brief, flags_of, positionals, wants_brief
 from uiat.config import AnyConfig, ModelT, UnknownMethod
 from uiat.data import SOURCES
 from uiat.data.data_config import DataConfig
@@ -30,7 +29,7 @@ from uiat.models.libraries import input_format
 from uiat.models.normalization import named_statistics, with_statistics
 from uiat.paths import suggest_path
 from uiat.plugins import Import, import_words, unnamed
-from uiat.progress import PipeSafeConsole
+from uiat.progress import print_result
 from uiat.recipes.radius import SCALED_FIELDS
 from uiat.runs.identity import choose_data
 from uiat.runs.run_folder import RunFolder
@@ -40,19 +39,20 @@ OptionsT = TypeVar("OptionsT")
 RULES = ConstructorRegistry()
 
 
-class Parsing:
-    """Context in which tyro accepts fractions as numbers; ranges are checked later, where the field's path is known."""
+def run_parser(kind: Any, args: Iterable[str], prog: str, about: str, **default: Any) -> Any:
+    """Parse arguments with tyro, which accepts fractions as numbers.
 
-    def __enter__(self) -> None:
-        self.stack = ExitStack()
-        self.stack.enter_context(unchecked())
-        self.stack.enter_context(RULES)
-
-    def __exit__(self, *error: Any) -> None:
-        self.stack.close()
-
-
-REGISTRY = Parsing()
+    Ranges are checked later, where the path of a field is known.
+    """
+    with unchecked(), RULES:
+        return tyro.cli(
+            kind,
+            args=[HELP[1] if word == ALL else word for word in args],  # tyro's --help shows every flag
+            prog=prog,
+            description=about,
+            config=(tyro.conf.AvoidSubcommands,),
+            **default,
+        )
 
 
 def parse_number(text: str) -> float:
@@ -131,8 +131,8 @@ def take(args: list[str], flags: Iterable[str]) -> tuple[dict[str, str], list[st
 
 def suggest(lead: str, *words: object) -> None:
     """Print, as the last line of a command, the likely next command, quoted for the shell."""
-    line = f"{lead} {' '.join(map(quoted, words))}"
-    PipeSafeConsole(highlight=False, quiet=not is_main()).print(line, markup=False, soft_wrap=True)
+    if is_main():
+        print_result(f"{lead} {' '.join(map(quoted, words))}")
 
 
 def same_subject(args: list[str]) -> list[str]:
@@ -203,8 +203,8 @@ def parse_options(
         print(brief(f"{usage} [FLAGS]", " ".join([text, *arguments]), flags, examples))
         raise SystemExit(0)
     prog = " ".join(word for word in usage.split() if not word.isupper() and not word.startswith("["))
-    with REGISTRY:
-        return tyro.cli(kind, args=full_help(args), prog=prog, description=text)
+    options: OptionsT = run_parser(kind, args, prog, text)
+    return options
 
 
 SHARED = ("--weights", "--n", "--mean", "--std", "--eps", "--device")
@@ -245,15 +245,7 @@ def parse_subject_command(
         usage = " ".join([prog, "TARGET", *([images] if images else []), "[FLAGS]"])
         print(brief(usage, about, flags, [f"{prog} {example}" for example in examples]))
         raise SystemExit(0)
-    with REGISTRY:
-        parsed: OptionsT = tyro.cli(
-            exact,
-            default=command,
-            args=full_help(rest),
-            prog=f"{prog} TARGET",
-            description=about,
-            config=(tyro.conf.AvoidSubcommands,),
-        )
+    parsed: OptionsT = run_parser(exact, rest, f"{prog} TARGET", about, default=command)
     subject: Subject[Any] = parsed.subject  # type: ignore[attr-defined]
     if target.is_dir() and ("--model" not in chosen or isinstance(default.model, Imported)):
         _check_recorded(subject.model, default.model, target)

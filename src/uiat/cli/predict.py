@@ -118,7 +118,7 @@ def _predict(
     """Return all predictions, printed batch by batch, and notices about the attack."""
     predictions: list[Prediction] = []
     notices: dict[str, None] = {}
-    results = PipeSafeConsole(highlight=False, quiet=options.json == STDOUT)
+    results = PipeSafeConsole(quiet=options.json == STDOUT)
     size = options.subject.batch_size
     with Ticker(len(files), "classifying") as ticker:
         if results.is_terminal and ticker.console.is_terminal and not results.quiet:
@@ -127,7 +127,7 @@ def _predict(
             batch, said = predict_batch(subject, files[start : start + size], top=options.top, attack=attack)
             for prediction in batch:
                 console = ticker.console if prediction.error else results
-                console.print(_line(prediction, attack), markup=False, soft_wrap=True)
+                console.print_line(_line(prediction, attack))
             predictions += batch
             notices |= dict.fromkeys(said)
             ticker.advance(len(batch))

@@ -12,11 +12,11 @@ from uiat.errors import UserError, unknown
 from uiat.methods import METHODS
 from uiat.plugins import Import, import_words
 from uiat.precision import Precision
-from uiat.reproduce import scales
 from uiat.reproduce.cell import Cell, merge, method_name, with_helpers
 from uiat.reproduce.experiments import EXPERIMENTS, Experiment
 from uiat.reproduce.measures import BATCH_SIZE
 from uiat.reproduce.scale import Scale
+from uiat.reproduce.scales import SCALES
 
 CLAIMS = "claims"
 
@@ -84,7 +84,7 @@ class Job:
 
 def plan_job(options: Reproduce) -> Job:
     """Return the experiments and the runs that the options select."""
-    scale = replace(scales.get_scale(options.scale), batch_size=options.batch_size)
+    scale = replace(SCALES[options.scale], batch_size=options.batch_size)
     given = {name: getattr(options, name) for name in ("precision", "compile")}
     out = Path(options.out) if options.out else default_folder(scale.name)
     scale = replace(scale, finished_in=out)

@@ -6,15 +6,22 @@ from itertools import chain, count
 from pathlib import Path
 
 import torch
-import tyro
 
 from uiat import data
 from uiat.cli.dry_run import dry_run
 from uiat.cli.flags import wants_brief
 from uiat.cli.launch import cores, launch, stopped
-from uiat.cli.new_config import first_config, name_recipe
-from uiat.cli.options import REGISTRY, check_imports, note_large_steps, read_known, suggest
-from uiat.cli.train_options import SHORT, LaunchOptions, NewRun, Resume, parse_recipe, short_help
+from uiat.cli.options import check_imports, note_large_steps, read_known, run_parser, suggest
+from uiat.cli.train_options import (
+    SHORT,
+    LaunchOptions,
+    NewRun,
+    Resume,
+    first_config,
+    name_recipe,
+    parse_recipe,
+    short_help,
+)
 from uiat.config import AnyConfig, check
 from uiat.data.custom import is_callable
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
@@ -26,11 +33,10 @@ from uiat.errors import UserError
 from uiat.models import Imported, InMemory
 from uiat.models.libraries import input_format
 from uiat.plugins import Import, import_words
-from uiat.progress import PipeSafeConsole, print_message, print_result
+from uiat.progress import print_message, print_result
 from uiat.runs.checkpoint import known_identity
-from uiat.runs.extension import extended
-from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity, known_data
-from uiat.runs.provenance import config_differences
+from uiat.runs.identity import check_same, choose_data, find_data, find_network, identity, keep_identity
+from uiat.runs.provenance import config_differences, extended
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import check_model, check_network_size
 
@@ -147,8 +153,7 @@ def _few_steps(config: AnyConfig, splits: data.Splits) -> str:
 
 def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     """Resume a run from its configuration; given imports replace those it was made with."""
-    with REGISTRY:
-        chosen = tyro.cli(Resume, args=args, prog="uiat train --resume RUN", description=Resume.__doc__)
+    chosen: Resume = run_parser(Resume, args, "uiat train --resume RUN", str(Resume.__doc__))
     if chosen.out:
         raise UserError("--out cannot be given with --resume: the run stays in its own folder.")
     run = RunFolder.open(chosen.resume)
@@ -170,7 +175,7 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         images = replace(config.data, name=choose_data(config.data.name, chosen.data or None, run.path))
         splits = _load(replace(config, data=find_data(run, images)), chosen)
         check_network_size(run, config.model, splits.spec)
-        check_same(run.path, known_data(run) or known_identity(run), identity(splits), images.name)
+        check_same(run.path, run.read_data() or known_identity(run), identity(splits), images.name)
         keep_identity(run, splits, config, moved=chosen.data)
         changed = chosen.on_nonfinite is not None or chosen.train.epochs is not None
         if (changed or imports) and is_main():
@@ -217,14 +222,14 @@ def _train(
     where: LaunchOptions,
     imports: tuple[Import, ...],
 ) -> int:
-    console = PipeSafeConsole(highlight=False, quiet=not is_main())
     if where.processes > 1 and launched() == 1:
         flags = [*_flags(where, config), *import_words(imports)]
         code = launch(run.path, where.processes, where.restarts, flags)
         if code == 1 and not (run.has_trained() or RunFolder(run.helper).has_trained()):
             raise UserError("all workers exited before the first step; see their output above.")
         return code
-    console.print(f"run folder: {run.path}", markup=False, soft_wrap=True)
+    if is_main():
+        print_result(f"run folder: {run.path}")
     callback = open_callback(where.log, run, config) if is_main() else None
     with StopSignal() as stop:
         finished = train(config, run, splits, device, callback, stop)

@@ -44,7 +44,7 @@ def main(args: list[str]) -> int:
     (run, *others) = read_runs([options.run])
     if others:
         raise UserError(f"{options.run} has {1 + len(others)} runs: give one of them.")
-    console = PipeSafeConsole(highlight=False)
+    console = PipeSafeConsole()
     if options.once or not console.is_terminal:
         console.print(render_run(run, console.width))
         return 0

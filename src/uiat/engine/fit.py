@@ -29,9 +29,8 @@ from uiat.models import InMemory
 from uiat.progress import print_message
 from uiat.recipes.radius import with_radius
 from uiat.recipes.small import custom_run
-from uiat.runs.extension import extended
 from uiat.runs.identity import check_classes, keep_identity
-from uiat.runs.provenance import config_differences
+from uiat.runs.provenance import config_differences, extended
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import file_digest, load_weights, weights_digest
 from uiat.typed import check_fields

@@ -22,7 +22,7 @@ from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.normalization import statistics_of
 from uiat.models.probe import trial_batch, untouched
-from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_run_data, known_data
+from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_run_data
 from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, read_export
 from uiat.runs.weights import DIGEST, file_digest
@@ -113,7 +113,7 @@ def load_subject(target: Path, options: Subject[Any], splits: data_sets.Splits |
     if run is not None:
         find_network(run, options.model)
     splits = splits or _load(run, options)
-    trained = known_data(run) if run is not None else export.data if export is not None else {}
+    trained = run.read_data() if run is not None else export.data if export is not None else {}
     check_classes(target, trained, splits.train.classes, options.data.name)
     check_channels(target, trained, splits.spec.shape[0], options.data.name)
     images = _sample(splits.test, options)

@@ -29,12 +29,8 @@ PAPER: dict[str, Recipe] = {
     **{f"cifar10-{w}-{m}": partial(paper.cifar10, w, m) for w in ("wrn-28-10", "wrn-34-10") for m in MULTI_STEP},
     **{f"cifar10-preactresnet18-{m}": partial(paper.single_step, "preactresnet18", m) for m in SINGLE_STEP},
     **{
-        f"cifar10-ddpm-{w}-{m}": partial(paper.cifar10_ddpm, w, m)
-        for w in paper.GENERATED_MODELS
-        for m in paper.GENERATED_METHODS
-    },
-    **{
-        f"cifar100-ddpm-{w}-{m}": partial(paper.cifar100_ddpm, w, m)
+        f"{name}-ddpm-{w}-{m}": partial(build, w, m)
+        for name, build in (("cifar10", paper.cifar10_ddpm), ("cifar100", paper.cifar100_ddpm))
         for w in paper.GENERATED_MODELS
         for m in paper.GENERATED_METHODS
     },

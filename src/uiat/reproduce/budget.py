@@ -89,4 +89,4 @@ def work_done(store: Store, cost: tuple[float, float]) -> float:
     if store.trained:
         measures = store.cell.measures
         return cost[0] + cost[1] * sum(map(store.has, measures)) / max(1, len(measures)) * 0.999
-    return cost[0] * 0.999 * store.epochs / store.cell.config.train.epochs
+    return cost[0] * 0.999 * store.run.count_epochs() / store.cell.config.train.epochs

@@ -63,10 +63,6 @@ class Cell:
         """Return the same cell under these labels."""
         return replace(self, labels=labels)
 
-    def folder(self, out: Path) -> Path:
-        """Return the folder of the run."""
-        return out / "runs" / self.name
-
 
 def method_name(config: AnyConfig) -> str:
     """Return the registered name of a configuration's method, regardless of its hyper-parameters."""
@@ -92,7 +88,7 @@ class Store:
     """The files of one cell: a run folder, or the one file of a published run (`uiat.runs.published`)."""
 
     def __init__(self, cell: Cell, out: Path):
-        self.cell, self.out, self.path = cell, out, cell.folder(out)
+        self.cell, self.out, self.path = cell, out, out / "runs" / cell.name
         self.failure = self.path / "failed.json"
         self.before = self.path / "before"
         """Metrics and measurements of a run that is trained again."""
@@ -121,11 +117,6 @@ class Store:
     def finished(self) -> bool:
         """Whether the run is trained and all its measurements are there."""
         return self.trained and all(self.has(measure) for measure in self.cell.measures)
-
-    @property
-    def epochs(self) -> int:
-        """How many epochs of the training are done."""
-        return self.run.count_epochs()
 
     def has(self, measure: Measure) -> bool:
         """Whether a measurement of the run's weights exists: its JSON is written last."""

@@ -56,11 +56,6 @@ class Comparison:
         return 100 if self.percent else 1
 
     @property
-    def unit_name(self) -> str:
-        """The unit of what is shown."""
-        return "points" if self.percent else "seconds"
-
-    @property
     def digits(self) -> int:
         """Number of decimals shown."""
         return 2 if self.percent else 3
@@ -122,7 +117,7 @@ class Finding:
         if self.verdict != UNDECIDED or self.difference is None or self.difference.one_seed:
             return ""
         size = f"{largest_effect(self.difference) * self.comparison.unit:.{self.comparison.digits}f}"
-        return f"no effect larger than {size} {self.comparison.unit_name}"
+        return f"no effect larger than {size} {'points' if self.comparison.percent else 'seconds'}"
 
 
 def largest_effect(difference: Difference) -> float:
@@ -192,7 +187,7 @@ def write_claims(claims: Sequence[Claim], scale: Scale, out: Path, seeds: int) -
     return decided
 
 
-def show_difference(finding: Finding) -> tuple[str, str]:
+def show_finding(finding: Finding) -> tuple[str, str]:
     """Format a difference and its interval."""
     d, unit, digits = finding.difference, finding.comparison.unit, finding.comparison.digits
     if d is None:
@@ -256,6 +251,6 @@ def _markdown(scale: Scale, decided: list[tuple[Claim, list[Finding]]]) -> str:
                 finding.comparison.paper or "–",
                 show_verdict(finding.verdict, finding.bound or finding.why),
             )
-            cells = (finding.comparison.text, *show_difference(finding), _size(finding), paper, verdict)
+            cells = (finding.comparison.text, *show_finding(finding), _size(finding), paper, verdict)
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

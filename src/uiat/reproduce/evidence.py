@@ -1,7 +1,10 @@
 """Evidence for a claim: the paired difference over finished runs, above 0 if the claim holds."""
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +12,16 @@ import torch
 from torch import Tensor
 
 from uiat.config import AnyConfig
+from uiat.errors import UserError
 from uiat.evaluation.intervals import Difference, paired, paired_times, smallest_difference
+from uiat.evaluation.seed_variance import SeedVariance, estimate_seed_variance
 from uiat.reproduce.cell import Cell, Store, common_seeds
 from uiat.reproduce.claims import Evidence, Untestable
 from uiat.reproduce.measures import Attacked, Curve, Measure, read_learning
-from uiat.reproduce.seed_accuracies import seed_variance
 from uiat.reproduce.timing import Timing
 from uiat.rng import generator
+from uiat.runs.published import readable_folder
+from uiat.runs.run_folder import RunFolder
 
 FLOOR = 0.1
 """Accuracy of a harder half below which comparisons of halves show a floor effect."""
@@ -65,6 +71,33 @@ def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measu
         return paired(values, common=common)
 
     return evidence
+
+
+def seed_variance(out: Path, measure: Attacked, data: str) -> SeedVariance | None:
+    """Return the variance between seeds of an accuracy, over all finished runs on a data set; `None`: too few runs."""
+    files = (*out.glob("runs/*"), *out.glob("runs/*/measures"))
+    return _seed_variance(out, measure, data, tuple(sorted((file.name, file.stat().st_mtime_ns) for file in files)))
+
+
+@lru_cache(maxsize=64)
+def _seed_variance(out: Path, measure: Attacked, data: str, state: object) -> SeedVariance | None:
+    """Estimate it once for a `state` of the folder."""
+    groups: dict[str, dict[int, float]] = defaultdict(dict)
+    for cell in _cells(out):
+        store = Store(cell, out)
+        if cell.config.data.name == data and store.trained and store.has(measure):
+            groups[cell.at_seed(0).key][cell.config.seed] = float(store.tensors(measure)["correct"].double().mean())
+    return estimate_seed_variance(list(groups.values()))
+
+
+def _cells(out: Path) -> list[Cell]:
+    """Return the runs in a folder; those with learning curves, of other versions, or not readable are skipped."""
+    cells = []
+    for name in sorted({path.name.removesuffix(".json") for path in out.glob("runs/*")}):
+        with suppress(UserError, OSError):
+            cell = Cell(RunFolder(readable_folder(out / "runs" / name)).read_config())
+            cells += [cell] if cell.name == name else []
+    return cells
 
 
 def smaller_gap(first: AnyConfig, second: AnyConfig, measure: Curve) -> Evidence:

@@ -172,15 +172,14 @@ class Watcher:
         if event.record["kind"] != "epoch":
             return
         state = event.state
-        counts = dict(state.passes.counts)
         known = load_file(self.path) if self.path.exists() else {}
         size = self.config.validate.batch_size
-        for part, images in self.images.items():
-            for kind, attack in (("natural", None), ("robust", self.attack)):
-                measured = accuracy(state.network, images, attack, batch_size=size, device=self.device)
-                known[f"{part} {kind}/{state.epoch}"] = measured.correct
+        with state.passes.paused():  # learning curves are not part of the cost of training
+            for part, images in self.images.items():
+                for kind, attack in (("natural", None), ("robust", self.attack)):
+                    measured = accuracy(state.network, images, attack, batch_size=size, device=self.device)
+                    known[f"{part} {kind}/{state.epoch}"] = measured.correct
         write_tensors(self.path, known)
-        state.passes.counts.update(counts)  # learning curves are not part of the cost of training
 
 
 def read_learning(folder: Path) -> dict[str, list[Tensor]]:

@@ -19,7 +19,7 @@ from uiat.engine.loop import train
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.evaluation.autoattack import CASCADES
-from uiat.evaluation.ledger import Ledger, Stage
+from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject, Subject, load_subject
 from uiat.io import write_json
 from uiat.reproduce.cell import Cell, Store, helper_store, link_helper
@@ -70,14 +70,13 @@ def begin_from_shorter(store: Store, measure: Measure, ledger: Ledger) -> None:
         shorter = replace(measure, attack="+".join(names[:count]))
         facts = store.read(shorter)
         if facts is not None and store.has(shorter):
-            stage = Stage(store.tensors(shorter)["correct"], torch.empty(0, dtype=torch.long), component=count)
-            stage.seconds, stage.after = facts["seconds"], facts["after"]
-            ledger.stages[measure.attack] = stage
+            stage = ledger.begin(measure.attack, store.tensors(shorter)["correct"])
+            stage.component, stage.seconds, stage.after = count, facts["seconds"], facts["after"]
             return
 
 
 @lru_cache(maxsize=2)
-def load_splits(config: DataConfig, data_dir: str | None, training: bool) -> data.Splits:
+def shared_splits(config: DataConfig, data_dir: str | None, training: bool) -> data.Splits:
     """Load the splits once for the runs that share them."""
     if training:
         ensure_generated(config, data_dir)
@@ -164,7 +163,7 @@ class Runner:
         if store.lacks_weights():
             self.say(f"{store.path.name} has no weights to measure: training again")
             store.begin_again()
-        splits = load_splits(store.cell.config.data, self.data_dir, not store.trained)
+        splits = shared_splits(store.cell.config.data, self.data_dir, not store.trained)
         if not store.trained:
             self._train(store, splits)
         if store.restore_measurements():

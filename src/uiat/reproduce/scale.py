@@ -13,7 +13,7 @@ from uiat.reproduce.timing import Timing, timing_of
 PAPER_EPS = 8 / 255
 ALIGN = {6: 0.112, 8: 0.2, 10: 0.356}
 """λ_align of GradAlign at ε = k/255, from its authors' code."""
-FRONTS: dict[str, tuple[float, ...]] = {
+FRONT_VALUES: dict[str, tuple[float, ...]] = {
     "sat": (8, 10),
     "trades": (1.0, 3.0, 6.0, 10.0),
     "uiat": (1.0, 2.0, 3.5, 5.0, 6.5),
@@ -22,11 +22,6 @@ FRONTS: dict[str, tuple[float, ...]] = {
 """`Scale.fronts` of a scale that names no others."""
 Runs = Callable[[str, str, str], AnyConfig]
 """(method, one of the paper's data sets, one of its networks) → the run."""
-
-
-def attack_of(config: AnyConfig) -> Any:
-    """Return the attack of a configuration's method."""
-    return config.method.attack
 
 
 def change_method(config: AnyConfig, part: str | None, **changes: Any) -> AnyConfig:
@@ -67,8 +62,6 @@ class Scale:
     caveat: str
     """What its numbers do and do not show about the paper's claims."""
     seeds: int
-    images: int | None
-    """Test images for natural accuracy, PGD-20, CW and curves; `None`: all."""
     robust: str
     """The attack of the columns `Robust`, of sweeps and of Figure 5."""
     robust_images: int | None
@@ -76,6 +69,8 @@ class Scale:
     watch: Watch
     rounds: int
     """Repetitions of each benchmark."""
+    images: int | None = None
+    """Test images for natural accuracy, PGD-20, CW and curves; `None`: all."""
     tuned: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Overrides of a method's recipe, found by `tuning`: the learning rate (`lr`), or a field of the method."""
     weights: str = "best"
@@ -91,7 +86,7 @@ class Scale:
     """T', as fractions of the epochs."""
     larger_radii: tuple[int, ...] = (10, 12, 16)
     """ε of Table 3, in levels of 255."""
-    fronts: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: FRONTS)
+    fronts: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: FRONT_VALUES)
     """Values of each method's weight on its front; for SAT, the ε it is trained at, in levels of 255."""
     single_step_radii: tuple[int, ...] = (6, 8, 10)
     """ε of Table 5, in levels of 255."""
@@ -142,16 +137,13 @@ class Scale:
 
     def single_step(self, method: str, levels: int) -> AnyConfig:
         """Return a run of Table 5 at the radius of so many levels."""
-        config = self.single_step_run(method)
-        changes: dict[str, Any] = {"attack": replace(attack_of(config), eps=self.radius(levels))}
-        if isinstance(config.method, GradAlign):
-            changes["lam_align"] = ALIGN[levels]
-        return change_method(config, None, **changes)
+        config = change_method(self.single_step_run(method), "attack", eps=self.radius(levels))
+        aligned = {"lam_align": ALIGN[levels]} if isinstance(config.method, GradAlign) else {}
+        return change_method(config, None, **aligned)
 
     def larger(self, method: str, levels: float) -> AnyConfig:
         """Return a run of Table 3: another ε, with the default α and ε'."""
-        config = self.config(method)
-        return change_method(config, None, attack=replace(attack_of(config), eps=self.radius(levels)))
+        return change_method(self.config(method), "attack", eps=self.radius(levels))
 
     def timing(self, network: str, methods: tuple[str, ...]) -> Timing:
         """Return the benchmark of Table 2 on one of the paper's networks."""

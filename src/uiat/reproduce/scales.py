@@ -5,7 +5,6 @@ from dataclasses import replace
 from uiat import methods, recipes
 from uiat.config import AnyConfig, Schedule
 from uiat.data.data_config import Generated
-from uiat.errors import unknown
 from uiat.methods import IAT, UIAT
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
@@ -140,7 +139,6 @@ SCALES: dict[str, Scale] = {
         caveat="Digits, a toy network, 8 epochs and a few images: this shows that everything works, but not "
         "whether the paper's claims hold.",
         seeds=1,
-        images=None,
         robust="autoattack",
         robust_images=32,
         watch=Watch(train=200, test=None),
@@ -171,7 +169,6 @@ SCALES: dict[str, Scale] = {
         caveat="Real images and real methods at a small size: what holds here need not hold at the paper's size, "
         "and vice versa.",
         seeds=3,
-        images=None,
         robust="apgd-ce+apgd-t",
         robust_images=1000,
         watch=Watch(train=300, test=1000),
@@ -206,17 +203,9 @@ SCALES: dict[str, Scale] = {
         eps=PAPER_EPS,
         caveat="The setting of the paper, except for what it leaves open (docs/decisions.md).",
         seeds=1,
-        images=None,
         robust="autoattack",
         robust_images=None,
         watch=Watch(train=10_000, test=None),
         rounds=5,
     ),
 }
-
-
-def get_scale(name: str) -> Scale:
-    """Return a scale by its name."""
-    if name not in SCALES:
-        raise unknown("scale", name, SCALES)
-    return SCALES[name]

@@ -19,7 +19,7 @@ STAND_IN_PREFIX = "digits_stand_in"
 STAND_IN_IMAGES = 2000
 SHIFT, NOISE = 1, 24
 """The largest shift in pixels, and the largest noise in levels of 255."""
-SEED = 0
+STAND_IN_SEED = 0
 
 
 def stand_in_name(config: DataConfig) -> str:
@@ -28,7 +28,7 @@ def stand_in_name(config: DataConfig) -> str:
         "count": STAND_IN_IMAGES,
         "shift": SHIFT,
         "noise": NOISE,
-        "seed": SEED,
+        "seed": STAND_IN_SEED,
         "data": encode(_originals(config), key=True),
     }
     return f"{STAND_IN_PREFIX}-{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:8]}.npz"
@@ -45,7 +45,7 @@ def ensure_generated(config: DataConfig, data_dir: str | None) -> None:
     if name != stand_in_name(config) or path.exists():
         return
     images = data.load_splits(_originals(config), data_dir).train
-    key = generator(SEED, "stand-in")
+    key = generator(STAND_IN_SEED, "stand-in")
     chosen = torch.randint(len(images), (STAND_IN_IMAGES,), generator=key)
     across, down = torch.randint(-SHIFT, SHIFT + 1, (2, STAND_IN_IMAGES), generator=key).tolist()
     moved = [torch.roll(x, (d, a), (1, 2)) for x, d, a in zip(images.x[chosen], down, across, strict=True)]

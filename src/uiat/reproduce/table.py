@@ -26,8 +26,6 @@ FIGURES_FILE = Path(__file__).with_name("paper_tables.csv")
 @cache
 def read_figures() -> dict[tuple[str, str, str], str]:
     """Return every figure by (table, row, column), as the paper writes it: `50.40` stays `50.40`."""
-    if not FIGURES_FILE.exists():
-        return {}
     with FIGURES_FILE.open(newline="", encoding="utf-8") as file:
         return {(line["table"], line["row"], line["column"]): line["value"] for line in csv.DictReader(file)}
 

@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from uiat.distributed import broadcast, is_main, wait
-from uiat.errors import UserError, quoted
+from uiat.errors import UserError, first_line, quoted
 from uiat.io import append, digest, sealed, synced_size, write_sealed, write_tensors
 from uiat.methods import Method
 from uiat.progress import print_message
@@ -148,8 +148,7 @@ class Checkpointer:
             state.method.load_state_dict(saved["method"])
             state.load_state_dict(saved)
         except Exception as error:  # a downloaded checkpoint may hold anything
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise UserError(f"{path} does not fit the run's configuration ({first}).") from None
+            raise UserError(f"{path} does not fit the run's configuration ({first_line(error)}).") from None
         self._table_file, self._table_digest = saved["table_file"], saved.get("table_sha256")
         self._table_version = _version(state.method)
         _cut(self.run, saved["metrics_bytes"])

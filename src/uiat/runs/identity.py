@@ -37,7 +37,7 @@ def keep_identity(run: RunFolder, splits: Splits, config: AnyConfig, moved: str 
         place = moved if is_callable(moved) else str(user_path(moved).absolute())
         kept = {**known_places(run), "name": place}
         with run.lock():
-            write_json(run.data, {**known_data(run), "places": kept})
+            write_json(run.data, {**run.read_data(), "places": kept})
     wait()
 
 
@@ -60,7 +60,7 @@ def _part(images: Images) -> dict[str, Any]:
 
 def is_run_data(run: RunFolder, splits: Splits) -> bool:
     """Whether data has the fingerprint of the run's data, except for generated images."""
-    known, now = known_data(run), identity(splits)
+    known, now = run.read_data(), identity(splits)
     return all(known.get(part) == value for part, value in now.items() if part != "generated")
 
 
@@ -106,14 +106,9 @@ def _numbered(names: list[str] | tuple[str, ...]) -> bool:
     return list(names) == [str(k) for k in range(len(names))]
 
 
-def known_data(run: RunFolder) -> dict[str, Any]:
-    """Return the content of a run's data.json; empty if an earlier version created the run."""
-    return run.read_data()
-
-
 def known_facts(run: RunFolder, config: AnyConfig) -> dict[str, Any]:
     """Return the description of a run's data in data.json, as `data_facts` does; empty without data.json."""
-    known = known_data(run)
+    known = run.read_data()
     try:
         counts = {part: known[part]["images"] for part in ("train", "validation", "test")}
         return {"name": config.data.name, "classes": known["classes"], "shape": known["shape"], **counts}
@@ -134,15 +129,15 @@ def source_paths(config: AnyConfig) -> dict[str, str]:
     """Return the absolute paths of a configuration's custom data, and of the file that defines a custom network."""
     data = config.data
     given = {"name": data.name, "test": data.test, "generated": data.generated.file}
-    paths = {part: str(user_path(path).absolute()) for part, path in given.items() if _is_custom_path(path)}
+    paths = {
+        part: str(user_path(path).absolute())
+        for part, path in given.items()
+        if path not in SOURCES and custom.is_path(path) and os.path.exists(user_path(path))
+    }
     if isinstance(config.model, Imported):
         module = sys.modules.get(config.model.target.partition(":")[0])
         paths["model"] = str(getattr(module, "__file__", None) or Path.cwd())
     return paths
-
-
-def _is_custom_path(path: str) -> bool:
-    return path not in SOURCES and custom.is_path(path) and os.path.exists(user_path(path))
 
 
 def find_data(run: RunFolder, data: DataConfig, named: Collection[str] = ()) -> DataConfig:
@@ -193,5 +188,5 @@ def find_network(run: RunFolder, model: ModelConfig) -> None:
 
 def known_places(run: RunFolder) -> dict[str, str]:
     """Return the paths recorded in data.json; empty if an earlier version created the run."""
-    places: dict[str, str] = known_data(run).get("places", {})
+    places: dict[str, str] = run.read_data().get("places", {})
     return places

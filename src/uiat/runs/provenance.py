@@ -1,10 +1,11 @@
 """Provenance of a run: the id, configuration, data, helper and environment that its checkpoints were written with.
 
 A resumed run compares them with the current ones. Whatever determines the result must be the same; the rest may change,
-and the result card lists what changed, and when.
+and the result card lists what changed, and when. A run may get more epochs if its past does not depend on their number.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +16,19 @@ from uiat.config import AnyConfig, from_json, to_json
 from uiat.data import Splits
 from uiat.distributed import world
 from uiat.errors import UserError
-from uiat.runs.extension import obstacle
 from uiat.runs.identity import check_same, identity, known_places
 from uiat.runs.result_card import environment
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import weights_digest
+from uiat.types import Clock
 
 CHANGEABLE = (
     *("data.name", "data.test", "data.generated.file", "data.download", "method.helper"),
     *("train.on_nonfinite", "train.log_every", "train.checkpoint_minutes"),
 )
 """Fields of a configuration that may change: paths, whose content is compared, and fields that affect no weight."""
+RATES_PER_EPOCH = 64
+"""Steps of an epoch at which learning rates are compared."""
 _NAMED = 5
 """How many differing fields an error message names."""
 
@@ -107,6 +110,52 @@ class Provenance:
                 f"the weights of the helper of {run.path} have changed since {path} was written: restore them, "
                 "or start a new run."
             )
+
+
+def extended(config: AnyConfig, epochs: int, done: int, place: Path) -> AnyConfig:
+    """Return the configuration of a run in `place` with more epochs, of which `done` have begun.
+
+    Raises a `UserError` if a run of so many epochs would have been another one in these.
+    """
+    before = config.train.epochs
+    if epochs < before:
+        raise UserError(f"{place} has {before} epochs, more than the {epochs} of --train.epochs: give more of them.")
+    if reason := obstacle(config, epochs, min(done, before)):
+        raise UserError(
+            f"{place} has {before} epochs and cannot be extended to {epochs}: {reason}. Train a new run with "
+            f"--train.epochs {epochs}; --init {place} starts it from these weights."
+        )
+    return replace(config, train=replace(config.train, epochs=epochs))
+
+
+def obstacle(config: AnyConfig, epochs: int, done: int) -> str:
+    """Return what in the first `done` epochs depends on the number of epochs; "" if the run can be extended."""
+    plan, method = config.train, config.method
+    if epochs == plan.epochs:
+        return ""
+    old, new = plan.epochs * RATES_PER_EPOCH, epochs * RATES_PER_EPOCH
+    rates = ((plan.schedule.at(k, old), plan.schedule.at(k, new)) for k in range(done * RATES_PER_EPOCH))
+    if any(first != second for first, second in rates):
+        return f"its learning rate ({plan.schedule.name}) depends on the number of epochs"
+    if method.needs_helper and not method.helper and method.helper_epochs is None:
+        return "its helper was trained for as many epochs as the run has"
+    for name, when in (("method.selectable_from", method.selectable_from), *_times(method, "method.")):
+        first, second = (Clock(1, 0, count).epoch_at(when) for count in (plan.epochs, epochs))
+        # the table of p is filled in the epoch before
+        if first != second and min(first, second) - 1 <= done:
+            return f"{name} = {when:g} is epoch {first} of {plan.epochs}, and epoch {second} of {epochs}"
+    return ""
+
+
+def _times(part: Any, path: str) -> Iterator[tuple[str, float]]:
+    """Yield the epochs, or fractions of the run, at which the enabled parts of a method change what they do."""
+    if getattr(part, "enabled", True):
+        for field in fields(part):
+            value, name = getattr(part, field.name), f"{path}{field.name}"
+            if is_dataclass(value):
+                yield from _times(value, f"{name}.")
+            elif field.name in ("start", "epoch") and isinstance(value, int | float):
+                yield name, value
 
 
 def edited_since(config: AnyConfig, card: dict[str, Any]) -> str:

@@ -130,7 +130,7 @@ def _content(path: Path) -> Any:
     if path.suffix == ".json":
         return read_json(path)
     if path.suffix == ".jsonl":
-        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        return RunFolder(path.parent).read_metrics()
     return b64encode(zlib.compress(path.read_bytes(), 9)).decode()
 
 

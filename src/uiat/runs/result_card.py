@@ -131,12 +131,7 @@ def add_evaluation(run: RunFolder, result: dict[str, Any], verdicts: Mapping[str
 
 def present_evaluations(run: RunFolder, card: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the evaluations in a run's card that were measured on its current weights."""
-    return [entry for entry in card["evaluations"] if is_measured_on(entry, evaluated_weights(run, entry))]
-
-
-def evaluated_weights(run: RunFolder, entry: Mapping[str, Any]) -> Path:
-    """Return the weights file of a run that an evaluation in its card names."""
-    return run.path / Path(str(entry.get("weights", ""))).name
+    return [e for e in card["evaluations"] if is_measured_on(e, run.path / Path(str(e.get("weights", ""))).name)]
 
 
 def _setting(entry: dict[str, Any]) -> dict[str, Any]:

@@ -1,27 +1,29 @@
-"""Loading trained networks from a run, an export or the Hub, without running any code in them.
+"""Loading trained networks from a run, an export or the Hub, and images of a run, without running any code in them.
 
 An export may be untrusted. Its network is built by the classes of `MODELS` from its config.json, and the shapes of the
 weights are compared before memory is allocated for them.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
-from uiat import data, models
+from uiat import models
 from uiat.attacks import PGD
 from uiat.config import AnyConfig, model_from_json
+from uiat.data import Splits, load_splits
+from uiat.data.data_config import DataConfig
 from uiat.errors import UserError, first_line
 from uiat.models import LARGEST, Imported, InMemory, ModelConfig, NetworkOptions
 from uiat.models.normalization import with_statistics
 from uiat.paths import suggest_path, user_path
 from uiat.plugins import unnamed
 from uiat.runs import hub
-from uiat.runs.identity import choose_data, find_data, known_facts
+from uiat.runs.identity import check_same, choose_data, find_data, identity, known_facts
 from uiat.runs.published import open_published
 from uiat.runs.result_card import EXPORT, data_facts
 from uiat.runs.run_folder import RunFolder, Weights, read_json
@@ -73,6 +75,42 @@ def load(
         described, file, (_, spec) = config.model, run.find_weights(weights), trained_on(run, config)
     with torch.random.fork_rng([]):  # building the network must not change the caller's random numbers
         return build(choose_model(described, model, path), spec, file).to(device)
+
+
+def images(source: str | Path, *, data: str = "", data_dir: str | None = None) -> Splits:
+    """Return the training, validation and test images of a data set, or those that a run was trained and tested on.
+
+    >>> import uiat
+    >>> found = uiat.images("digits")
+    >>> found.test.x.shape, found.test.x.dtype, found.test.y[:4].tolist()
+    (torch.Size([359, 1, 8, 8]), torch.uint8, [2, 1, 4, 6])
+    >>> len(found.train), len(found.validation), found.test.classes[:3]
+    (1295, 143, ('0', '1', '2'))
+    >>> of_run = uiat.images("runs/b")  # with the subsets, size and splits of the run
+    >>> result = uiat.evaluate(uiat.load("runs/b"), of_run.test.x, of_run.test.y)
+
+    Args:
+        source: a run folder, or the file NAME.json of a published run; else a data set as for `uiat train --data`: a
+            built-in name, or the path of a folder of images or of an .npz.
+        data: of a run on custom data: its new path if it was moved, or its `module:callable`, which is imported only if
+            it is named here.
+        data_dir: the folder of data sets and downloads; by default $UIAT_DATA, or a cache folder.
+
+    Returns:
+        `train`, `validation` and `test`, each with `x` (bytes, (N, C, H, W)), `y` (int64) and `classes` (names). Divide
+        x by 255 for a network; `uiat.evaluate` takes it unchanged. Sample indices count within `train`.
+
+    Raises:
+        UserError: if the training or validation images have changed since the run was created.
+    """
+    run = RunFolder(open_published(user_path(str(source))))
+    if not run.config.is_file():
+        return load_splits(DataConfig(name=data or str(source)), data_dir)
+    config = run.read_config().data
+    config = replace(config, name=choose_data(config.name, data or None, run.path))
+    splits = load_splits(find_data(run, config), data_dir)
+    check_same(run.path, {**run.read_data(), "generated": None}, identity(splits), config.name)
+    return splits
 
 
 def locate(source: str | Path, revision: str | None = None) -> Path:
@@ -184,7 +222,7 @@ def trained_on(run: RunFolder, config: AnyConfig, data_dir: str | None = None) -
     facts = run.read_card().get("data") or known_facts(run, config)
     if not facts:
         choose_data(config.data.name, None, run.path)
-        facts = data_facts(config, data.load_splits(find_data(run, config.data), data_dir))
+        facts = data_facts(config, load_splits(find_data(run, config.data), data_dir))
     try:
         return facts, DataSpec(len(facts["classes"]), int(facts["train"]), tuple(facts["shape"]))
     except (KeyError, TypeError, ValueError):

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from uiat.reproduce.experiments import beyond, control, figures, selection, sweeps, tables
+from uiat.reproduce.experiments import beyond, figures, selection, sweeps, tables
 from uiat.reproduce.figure import Figure
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.table import Table
@@ -26,8 +26,8 @@ EXPERIMENTS: dict[str, Callable[[Scale], Experiment]] = {
     "fronts": sweeps.fronts,
     "questions": beyond.questions,
     "plus": beyond.plus,
-    "tuning": beyond.tuning,
-    "control": control.control,
+    "tuning": selection.tuning,
+    "control": beyond.control,
     "selection": selection.selection,
 }
 """In the order of the paper, then those that it does not have."""

@@ -1,15 +1,14 @@
-"""Tables that the paper does not have: open questions, boosters, and the tuning budget of the `cpu` scale."""
+"""Tables that the paper does not have: open questions, boosters, and what each part of UIAT adds (the control)."""
 
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
 from uiat.config import AnyConfig
+from uiat.methods import SingleStep
 from uiat.recipes.plus import BOOSTERS, LAM, PLUS_BOOSTERS, boosted, uiat_plus
-from uiat.reproduce.cell import Cell, seed_stores
-from uiat.reproduce.experiments.tables import TABLE1_METHODS
-from uiat.reproduce.measures import Measure
-from uiat.reproduce.scale import Scale, change_method, tuned
+from uiat.reproduce.cell import Cell
+from uiat.reproduce.experiments.selection import planned
+from uiat.reproduce.scale import Scale, change_method
 from uiat.reproduce.table import Entry, Percent, Table
 
 ACCURACY_COLUMNS = ("Natural", "PGD", "Robust")
@@ -78,55 +77,65 @@ def entries_of(
     )
 
 
-TUNED_FIELDS = {"trades": "omega", "mart": "beta", "hat": "beta", "iat": "lam", "uiat": "lam", "uiat-oneoff": "lam"}
-"""The weight of a method's second term; SAT has none."""
+CONTROL_COLUMNS = ("Natural", "PGD", "CW", "Robust")
+KL, MOMENTUM, INVERSE = "+ KL to f(x)", "+ momentum", "+ inverse adversary"
+"""The parts of UIAT, in the order in which they are added."""
+NO_MOMENTUM, WITHOUT = "inverse adversary, no momentum", "no inverse adversary"
 
 
-@dataclass(frozen=True)
-class Validated:
-    """Accuracy of the best epoch on the validation split, in percent."""
-
-    field: str
-    digits: int = 2
-    measure: Measure | None = None
-
-    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
-        """Read it from the card of the first seed."""
-        return [] if cell is None else [100 * store.card["best"][self.field] for store in seed_stores(cell, out, 1)]
+def without_inverse(config: AnyConfig) -> AnyConfig:
+    """Return the run with ε' = 0, where p = f(x) and everything else is equal, random draws included."""
+    method = config.method
+    if isinstance(method, SingleStep):
+        plug_in = replace(method.uiat, inverse=replace(method.uiat.inverse, eps=0.0))
+        return change_method(config, None, uiat=plug_in)
+    return change_method(config, "inverse", eps=0.0)
 
 
-def candidates(scale: Scale, method: str) -> dict[str, AnyConfig]:
-    """Return the runs of a method: the default, twice the rate, and half the weight at the better of the two rates.
+def control_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
+    """Return the runs with the paper's λ by (method, part that is added to the row above)."""
+    uiat, one_off = scale.config("uiat"), scale.config("uiat-oneoff")
+    single, single_uiat = scale.single_step("n-fgsm", 8), scale.single_step("n-fgsm-uiat", 8)
+    plain = change_method(uiat, "momentum", enabled=False)
+    return {
+        ("UIAT", "SAT"): scale.config("sat"),
+        ("UIAT", KL): without_inverse(plain),
+        ("UIAT", MOMENTUM): without_inverse(uiat),
+        ("UIAT", INVERSE): uiat,
+        ("UIAT", NO_MOMENTUM): plain,
+        ("UIAT (One-off)", KL): without_inverse(one_off),
+        ("UIAT (One-off)", INVERSE): one_off,
+        ("N-FGSM", "N-FGSM"): single,
+        ("N-FGSM", KL): without_inverse(single_uiat),
+        ("N-FGSM", INVERSE): single_uiat,
+    }
 
-    The better rate is the one in `scale.tuned`. A method without a weight tries half the rate instead.
+
+def selected_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
+    """Return the runs with and without an inverse adversary at the settings that `selection` found, once it is done.
+
+    N-FGSM + UIAT, which has no selection of its own, takes the λ of one-off UIAT.
     """
-    config = scale.runs(method, "CIFAR-10", "ResNet-18")
-    lr, field = config.train.schedule.lr, TUNED_FIELDS.get(method)
-    better = scale.tuned.get(method, {}).get("lr", lr)
-    third = {"lr": lr / 2} if field is None else {"lr": better, field: getattr(config.method, field) / 2}
-    return {setting_of(run): run for run in (config, tuned(config, {"lr": 2 * lr}), tuned(config, third))}
+    chosen = {method: planned(scale, method)[1] if scale.name == "cpu" else None for method in ("uiat", "uiat-oneoff")}
+    runs: dict[tuple[str, str], AnyConfig] = {}
+    for row, method in (("UIAT", "uiat"), ("UIAT (One-off)", "uiat-oneoff")):
+        found = chosen[method]
+        if found is not None and found.config != scale.config(method):
+            runs |= _with_and_without(f"{row}, selected: {found.label}", found.config)
+    usual: Any = scale.config("uiat-oneoff").method
+    if (one_off := chosen["uiat-oneoff"]) is not None and one_off.value != usual.lam:
+        single = change_method(scale.single_step("n-fgsm-uiat", 8), "uiat", lam=one_off.value)
+        runs |= _with_and_without(f"N-FGSM, λ = {one_off.value:g}", single)
+    return runs
 
 
-def setting_of(config: AnyConfig) -> str:
-    """Return the learning rate and the weight of a run as text."""
-    symbols = {"omega": "ω", "beta": "β", "lam": "λ"}
-    weights = {sign: getattr(config.method, name, None) for name, sign in symbols.items()}
-    return ", ".join(
-        f"{sign} {value:g}" for sign, value in {"lr": config.train.schedule.lr, **weights}.items() if value
-    )
+def _with_and_without(row: str, config: AnyConfig) -> dict[tuple[str, str], AnyConfig]:
+    return {(row, WITHOUT): without_inverse(config), (row, INVERSE): config}
 
 
-def tuning(scale: Scale) -> Table:
-    """Return the tuning budget, a section for each method; only the `cpu` scale is tuned, the paper gives its own."""
-    entries = [
-        Entry(row, "validation", column, Cell(config) if scale.name == "cpu" else None, Validated(field), section=name)
-        for name, method in TABLE1_METHODS.items()
-        for row, config in candidates(scale, method).items()
-        for column, field in (("natural", "val_natural"), ("robust", "val_robust"))
-    ]
-    notes = (
-        "Seed 0; accuracy of the best epoch on the validation split, robust under the validation attack. The "
-        "run with the highest robust accuracy gives the setting of all other tables at this scale.",
-    )
-    title = "Tuning budget: three runs a method"
-    return Table("tuning", title, scale, tuple(entries), notes, label="setting", one_seed=True)
+def control(scale: Scale) -> Table:
+    """Return the effect of each part of UIAT: SAT, the KL term with p = f(x), momentum, the inverse adversary."""
+    notes = ("Rows without an inverse adversary have ε' = 0, so that p = f(x); everything else is equal.",)
+    title = "Control: what each part of UIAT adds, accuracy (%)"
+    entries = entries_of(scale, control_runs(scale) | selected_runs(scale), CONTROL_COLUMNS)
+    return Table("control", title, scale, entries, notes, label="part")

@@ -1,15 +1,72 @@
-"""Selection of each method's weight and learning rate on training images that no run has seen."""
+"""Tuning and selection of each method's weight and learning rate at the `cpu` scale.
+
+Tuning compares three runs a method on the validation split, selection a grid on training images that no run has seen.
+"""
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from uiat.config import AnyConfig
-from uiat.reproduce.cell import Cell, Store
-from uiat.reproduce.experiments.beyond import TUNED_FIELDS, setting_of
+from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.experiments.sweeps import trained_at
 from uiat.reproduce.experiments.tables import LAST, TABLE1_METHODS, accuracy_entries, last_columns, table1_last
-from uiat.reproduce.measures import Attacked
+from uiat.reproduce.measures import Attacked, Measure
 from uiat.reproduce.scale import Scale, tuned
 from uiat.reproduce.table import Entry, Percent, Table
+
+TUNED_FIELDS = {"trades": "omega", "mart": "beta", "hat": "beta", "iat": "lam", "uiat": "lam", "uiat-oneoff": "lam"}
+"""The weight of a method's second term; SAT has none."""
+
+
+@dataclass(frozen=True)
+class Validated:
+    """Accuracy of the best epoch on the validation split, in percent."""
+
+    field: str
+    digits: int = 2
+    measure: Measure | None = None
+
+    def values(self, cell: Cell | None, out: Path, seeds: int) -> list[float]:
+        """Read it from the card of the first seed."""
+        return [] if cell is None else [100 * store.card["best"][self.field] for store in seed_stores(cell, out, 1)]
+
+
+def candidates(scale: Scale, method: str) -> dict[str, AnyConfig]:
+    """Return the runs of a method: the default, twice the rate, and half the weight at the better of the two rates.
+
+    The better rate is the one in `scale.tuned`. A method without a weight tries half the rate instead.
+    """
+    config = scale.runs(method, "CIFAR-10", "ResNet-18")
+    lr, field = config.train.schedule.lr, TUNED_FIELDS.get(method)
+    better = scale.tuned.get(method, {}).get("lr", lr)
+    third = {"lr": lr / 2} if field is None else {"lr": better, field: getattr(config.method, field) / 2}
+    return {setting_of(run): run for run in (config, tuned(config, {"lr": 2 * lr}), tuned(config, third))}
+
+
+def setting_of(config: AnyConfig) -> str:
+    """Return the learning rate and the weight of a run as text."""
+    symbols = {"omega": "ω", "beta": "β", "lam": "λ"}
+    weights = {sign: getattr(config.method, name, None) for name, sign in symbols.items()}
+    return ", ".join(
+        f"{sign} {value:g}" for sign, value in {"lr": config.train.schedule.lr, **weights}.items() if value
+    )
+
+
+def tuning(scale: Scale) -> Table:
+    """Return the tuning budget, a section for each method; only the `cpu` scale is tuned, the paper gives its own."""
+    entries = [
+        Entry(row, "validation", column, Cell(config) if scale.name == "cpu" else None, Validated(field), section=name)
+        for name, method in TABLE1_METHODS.items()
+        for row, config in candidates(scale, method).items()
+        for column, field in (("natural", "val_natural"), ("robust", "val_robust"))
+    ]
+    notes = (
+        "Seed 0; accuracy of the best epoch on the validation split, robust under the validation attack. The "
+        "run with the highest robust accuracy gives the setting of all other tables at this scale.",
+    )
+    title = "Tuning budget: three runs a method"
+    return Table("tuning", title, scale, tuple(entries), notes, label="setting", one_seed=True)
+
 
 IMAGES = 5_000
 """Unused training images that settings are compared on."""

@@ -102,7 +102,7 @@ FRONTS = {
     "one-off UIAT (λ)": ("uiat-oneoff", "lam"),
 }
 """The lines of the front: a method, and what moves it along its front: its weight, or the radius of training."""
-SINGLE_STEP = {"N-FGSM": "n-fgsm", "N-FGSM + UIAT": "n-fgsm-uiat"}
+SINGLE_STEP_LINES = {"N-FGSM": "n-fgsm", "N-FGSM + UIAT": "n-fgsm-uiat"}
 """Single-step methods, which are compared by their cost alone."""
 
 FRONT_COLUMNS = ("Natural", "Robust", "PGD")
@@ -135,7 +135,7 @@ def fronts(scale: Scale) -> Figure:
     cells = {line: front_cells(scale, line) for line in FRONTS}
     measures = tuple(scale.attacked(column) for column in FRONT_COLUMNS)
     defaults = {line.partition(" (")[0]: Cell(scale.config(method), measures) for line, (method, _) in FRONTS.items()}
-    defaults |= {name: Cell(scale.single_step(method, 8), measures) for name, method in SINGLE_STEP.items()}
+    defaults |= {name: Cell(scale.single_step(method, 8), measures) for name, method in SINGLE_STEP_LINES.items()}
 
     def points(out: Path, seeds: int) -> list[PlottedPoint]:
         places = [(FRONT, line, cell) for line, runs in cells.items() for cell in runs]
