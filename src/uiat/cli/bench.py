@@ -21,12 +21,12 @@ from uiat.cli.flags import brief, flags_of, full_help, wants_brief
 from uiat.cli.options import REGISTRY, check_file, read_known, take
 from uiat.config import ModelT, Training, encode
 from uiat.distributed import pick_device
-from uiat.engine.network_check import try_network
 from uiat.errors import UserError
 from uiat.escaping import printable
 from uiat.io import json_text, output_path, write_output
 from uiat.methods import MethodConfig
 from uiat.models import ResNet
+from uiat.models.probe import try_network
 from uiat.precision import Precision
 from uiat.progress import PipeSafeConsole
 from uiat.report.figure_style import save_figure

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uiat import data as data_sets
 from uiat.attacks import PGD
@@ -15,17 +15,15 @@ from uiat.config import ModelT, encode
 from uiat.data.data_config import DataConfig
 from uiat.data.images import Images, balanced
 from uiat.distributed import local_device, pick_device
-from uiat.errors import UserError, first_line
+from uiat.errors import UserError
 from uiat.fields import check_numbers, unchecked
-from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.normalization import statistics_of
-from uiat.models.probe import trial_batch, untouched
+from uiat.models.probe import network_name, trial_batch, try_forward, untouched
 from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_run_data, known_data
 from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, read_export
 from uiat.runs.weights import DIGEST, file_digest
-from uiat.types import DataSpec, check_logits
 
 
 @dataclass(frozen=True)
@@ -128,26 +126,6 @@ def load_subject(target: Path, options: Subject[Any], splits: data_sets.Splits |
         return subject
     fast = speed_up(to_channels_last(model, trial), trial)
     return replace(subject, fast=fast.crafting_network(), folds=fast.folds)
-
-
-def network_name(config: ModelConfig) -> str:
-    """Return the name of a network in messages."""
-    return f"the network {config.target if isinstance(config, Imported) else type(config).__name__}"
-
-
-def try_forward(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> Tensor:
-    """Return the logits of x; raise a `UserError` with the cause if the forward fails or returns no logits."""
-    mode = "training" if model.training else "evaluation"
-    try:
-        output = model(x)
-    except UserError:
-        raise
-    except Exception as error:  # a custom forward may raise anything
-        raise UserError(
-            f"{name} fails in {mode} mode on a batch of shape {tuple(x.shape)} ({first_line(error)}): "
-            "let it take images of this size, or resize them with --data.size."
-        ) from error
-    return check_logits(output, len(x), data.num_classes, f"{name}, in {mode} mode,")
 
 
 def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
