@@ -20,8 +20,7 @@ from uiat.config import Training
 from uiat.engine.setup import build_state
 from uiat.methods import METHODS
 from uiat.models import ResNet
-from uiat.models.compiled import Compiled
-from uiat.models.fast import AcceleratedModel
+from uiat.models.fast import AcceleratedModel, Compiled
 from uiat.models.features import Features
 from uiat.models.folding import folded_copy
 from uiat.types import Batch, Clock

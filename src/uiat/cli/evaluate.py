@@ -24,7 +24,7 @@ from uiat.fields import show_number
 from uiat.io import json_text, output_path, write_output
 from uiat.models import NetworkOptions
 from uiat.models.layout import keeps_channels_last
-from uiat.models.normalization import statistics_of
+from uiat.models.wrappers import statistics_of
 from uiat.progress import PipeSafeConsole, print_message
 from uiat.runs.result_card import add_evaluation
 from uiat.runs.run_folder import RunFolder

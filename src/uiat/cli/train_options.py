@@ -8,7 +8,7 @@ import tyro
 from uiat.cli.flags import brief, flags_of, full_help
 from uiat.cli.options import REGISTRY, read_statistics
 from uiat.config import AnyConfig, Config, MethodT, ModelT
-from uiat.models.normalization import with_statistics
+from uiat.models.wrappers import with_statistics
 
 USAGE = "uiat train [RECIPE]"
 SHORT = {"--precision": "--train.precision", "--compile": "--train.compile", "--on-nonfinite": "--train.on-nonfinite"}

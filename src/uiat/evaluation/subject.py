@@ -18,8 +18,8 @@ from uiat.distributed import local_device, pick_device
 from uiat.errors import UserError
 from uiat.fields import check_numbers, unchecked
 from uiat.models.fast import speed_up, to_channels_last
-from uiat.models.normalization import statistics_of
 from uiat.models.probe import network_name, trial_batch, try_forward, untouched
+from uiat.models.wrappers import statistics_of
 from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_run_data, known_data
 from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, read_export

@@ -16,7 +16,7 @@ from uiat.models import networks
 from uiat.models.features import penultimate
 from uiat.models.imported import Imported, InMemory, import_model
 from uiat.models.networks import Normalize
-from uiat.models.normalization import InputStatistics
+from uiat.models.wrappers import InputStatistics
 from uiat.types import DataSpec
 
 __all__ = [

@@ -13,8 +13,7 @@ from torch import nn
 from uiat.errors import UserError
 from uiat.models.libraries import input_format, library_of
 from uiat.models.networks import Normalize
-from uiat.models.normalization import InputStatistics
-from uiat.models.wrappers import Normalized
+from uiat.models.wrappers import InputStatistics, Normalized
 from uiat.plugins import import_from
 from uiat.types import DataSpec
 
