@@ -30,7 +30,7 @@ from uiat.engine.setup import (
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
-from uiat.evaluation.accuracy import accuracy
+from uiat.evaluation.suite import accuracy
 from uiat.io import append, write_tensors
 from uiat.models.layout import keeps_channels_last
 from uiat.models.probe import try_network
