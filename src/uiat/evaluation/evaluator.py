@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from uiat.data.fetch import cache_folder
 from uiat.data.images import Images, to_unit
 from uiat.distributed import rank, world
 from uiat.errors import UserError
-from uiat.evaluation.batches import read_tensors
 from uiat.evaluation.custom_attack import AnyAttack, attack_names, definition
 from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
@@ -214,3 +213,53 @@ def write_adversaries(path: Path, result: EvaluationResult, y: Tensor) -> None:
     tensors = {f"{name}/x_adv": found.x_adv for name, found in result.items() if found.x_adv is not None}
     tensors |= {f"{name}/correct": found.correct for name, found in result.items()}
     write_tensors(path, {**tensors, "y": y})
+
+
+IMAGE_KEYS, LABEL_KEYS = ("image", "images", "img", "pixel_values", "x"), ("label", "labels", "y", "target", "targets")
+"""Keys of a batch that is a dict."""
+
+
+def read_tensors(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Return images and labels of tensors, arrays, or batches."""
+    if isinstance(x, Tensor | np.ndarray):
+        if y is None:
+            raise UserError("there are images without labels: give y, or batches of both, such as a DataLoader.")
+        return _tensor(x), _labels(y)
+    if y is not None:
+        raise UserError(f"x is a {type(x).__name__}: with y, give a tensor or a NumPy array.")
+    batches = [_pair(batch) for batch in x]
+    if not batches:
+        raise UserError("the data has no batches: give at least one.")
+    if len({(x.shape[1:], x.dtype) for x, _ in batches}) > 1:
+        raise UserError("the images of the batches have several shapes or types: give all the same.")
+    return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
+
+
+def _pair(batch: Any) -> tuple[Tensor, Tensor]:
+    """Return images and labels of a batch."""
+    if isinstance(batch, Mapping):
+        found = [next((batch[key] for key in keys if key in batch), None) for keys in (IMAGE_KEYS, LABEL_KEYS)]
+    else:
+        found = list(batch[-2:]) if isinstance(batch, tuple | list) and len(batch) in (2, 3) else [None]
+    if any(part is None for part in found):
+        held = f"the keys {list(batch)}" if isinstance(batch, Mapping) else f"the type {type(batch).__name__}"
+        raise UserError(
+            f"a batch has {held}: give (x, y), (index, x, y), or a dict with one of {', '.join(IMAGE_KEYS)} and one of "
+            f"{', '.join(LABEL_KEYS)}."
+        )
+    x, y = _tensor(found[0]), _labels(found[1])
+    if y.ndim != 1 or len(x) != len(y):
+        raise UserError(f"a batch has images {tuple(x.shape)} and labels {tuple(y.shape)}: give batches, not samples.")
+    return x.cpu(), y.cpu()
+
+
+def _tensor(values: Any) -> Tensor:
+    tensor = torch.as_tensor(values)
+    return tensor.float() if isinstance(values, np.ndarray) and tensor.is_floating_point() else tensor
+
+
+def _labels(values: Any) -> Tensor:
+    """Return labels as int64, whatever the type of integers."""
+    labels = torch.as_tensor(values)
+    integers = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    return labels.long() if integers else labels
