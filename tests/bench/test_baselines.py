@@ -14,8 +14,7 @@ import uiat.methods.method as module
 from tests.bench import CPU, SETTING
 from uiat.bench.bare_passes import BarePass, bare_passes, bare_passes_of
 from uiat.bench.interleaved_timing import time_methods
-from uiat.bench.literal_steps import literal_hat, literal_natural, literal_trades
-from uiat.bench.timed_method import Phase, TimedMethod
+from uiat.bench.timed_method import Phase, TimedMethod, literal_hat, literal_natural, literal_trades
 from uiat.config import Training
 from uiat.engine.setup import build_state
 from uiat.methods import METHODS

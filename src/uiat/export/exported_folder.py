@@ -16,9 +16,8 @@ from torch import nn
 
 from uiat.data.decode import preprocessing
 from uiat.errors import UserError
-from uiat.export.hub_card import write_config, write_model_card
 from uiat.export.loaded_run import LoadedRun
-from uiat.export.model_card import write_card, write_readme
+from uiat.export.model_card import write_card, write_config, write_model_card, write_readme
 from uiat.export.script import EXAMPLE, NETWORK, SCRIPT, requirements, write_example, write_scripts
 from uiat.io import atomic, write_json, write_tensors, write_text
 from uiat.runs.hub import require_package

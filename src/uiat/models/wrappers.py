@@ -1,4 +1,4 @@
-"""Normalisation inside a network, wrappers for custom networks, and the statistics with which a network normalises its inputs."""
+"""Normalisation inside a network, and wrappers for custom networks: normalised inputs, and logits."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace

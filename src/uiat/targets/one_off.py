@@ -8,9 +8,8 @@ from torch import Tensor, nn
 
 from uiat.distributed import any_rank
 from uiat.fields import WEIGHT, require
-from uiat.targets.clean import CleanTarget
 from uiat.targets.memory import PredictionTable, TablePrecision
-from uiat.targets.target import Target
+from uiat.targets.target import CleanTarget, Target
 from uiat.types import Clock, DataSpec, View
 
 
