@@ -43,8 +43,8 @@ def compare_verdicts(first: Tensor, second: Tensor) -> Paired:
     difference = (gained - lost) / n
     p = 2 * NormalDist().cdf(-abs(_score(0.0, n, gained, lost)))
     z = NormalDist().inv_cdf(0.975)
-    low = _root(lambda at: _score(at, n, gained, lost) - z, -1.0, difference)
-    high = _root(lambda at: _score(at, n, gained, lost) + z, difference, 1.0)
+    low = crossing(lambda at: _score(at, n, gained, lost) - z, -1.0, difference)
+    high = crossing(lambda at: _score(at, n, gained, lost) + z, difference, 1.0)
     return Paired(difference, low, high, p)
 
 
@@ -58,7 +58,7 @@ def _score(difference: float, n: int, gained: int, lost: int) -> float:
     return distance / sqrt(variance) if variance > 0 else copysign(inf, distance) if distance else 0.0
 
 
-def _root(falling: Callable[[float], float], low: float, high: float) -> float:
+def crossing(falling: Callable[[float], float], low: float, high: float) -> float:
     """Return where a falling function crosses 0, by bisection."""
     for _ in range(60):
         middle = (low + high) / 2
