@@ -41,8 +41,7 @@ if TYPE_CHECKING:
         UIATOneOff,
     )
     from uiat.methods.weight_perturbation import perturb_weights
-    from uiat.models.fast import speed_up
-    from uiat.models.layout import to_channels_last
+    from uiat.models.fast import speed_up, to_channels_last
     from uiat.models.wrappers import Normalized, logits_of
     from uiat.runs.run_images import images
     from uiat.runs.saved import load
@@ -67,7 +66,7 @@ else:
             "load": "runs.saved",
             "perturb_weights": "methods.weight_perturbation",
             "speed_up": "models.fast",
-            "to_channels_last": "models.layout",
+            "to_channels_last": "models.fast",
             **dict.fromkeys(("FGSM", "NFGSM", "PGD", "RSFGSM"), "attacks"),
             **dict.fromkeys(("InstanceInverse", "Momentum", "OneOff", "UniversalInverse"), "targets"),
             **dict.fromkeys(("Batch", "Clock", "DataSpec", "Loss"), "types"),

@@ -23,7 +23,7 @@ from uiat.evaluation.verdicts import pack_verdicts
 from uiat.fields import show_number
 from uiat.io import json_text, output_path, write_output
 from uiat.models import NetworkOptions
-from uiat.models.layout import keeps_channels_last
+from uiat.models.fast import keeps_channels_last
 from uiat.models.wrappers import statistics_of
 from uiat.progress import PipeSafeConsole, print_message
 from uiat.runs.result_card import add_evaluation

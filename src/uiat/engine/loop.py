@@ -32,7 +32,7 @@ from uiat.engine.state import State
 from uiat.engine.step import train_step
 from uiat.evaluation.suite import accuracy
 from uiat.io import append, write_tensors
-from uiat.models.layout import keeps_channels_last
+from uiat.models.fast import keeps_channels_last
 from uiat.models.probe import try_network
 from uiat.progress import Reporter
 from uiat.rng import derive
