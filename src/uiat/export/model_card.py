@@ -196,7 +196,7 @@ DATASETS = {
 }
 """Names of data sets on the Hub."""
 DESCRIBED = ("schema", "kind", "network", "weights", "data", "preprocessing", "threat_model")
-"""The parts of an export's card that describe its network and inputs, as in config.json."""
+"""The parts of an export's card that are needed to build and evaluate the network: the content of `config.json`."""
 
 USE = """\
 ## Loading
@@ -212,11 +212,6 @@ model = uiat.load("{name}")  # in eval mode, images in [0, 1]
 `uiat predict {name} photo.jpg` classifies picture files.
 
 Without uiat, in a copy of this folder:"""
-
-
-def write_config(card: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of `config.json`: the parts of the card that are needed to build and evaluate the network."""
-    return {part: card[part] for part in DESCRIBED}
 
 
 def write_model_card(card: dict[str, Any], readme: str, files: list[str], *, licence: str, name: str) -> str:

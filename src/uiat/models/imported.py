@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from uiat.errors import UserError
-from uiat.models.libraries import input_format, library_of
+from uiat.models.libraries import library_of
 from uiat.models.networks import Normalize
 from uiat.models.wrappers import InputStatistics, Normalized
 from uiat.plugins import import_from
@@ -82,12 +82,6 @@ class Imported(InputStatistics):
                 f"{self.target} could not be called ({error}): let it take no argument, or a DataSpec."
             ) from None
         return given
-
-
-def import_model(target: str) -> Imported:
-    """Return the configuration of a custom network; one of a library normalises as its own configuration says."""
-    known = input_format(target)
-    return Imported(target, mean=known.mean, std=known.std)
 
 
 @dataclass(frozen=True)
