@@ -12,9 +12,9 @@ from rich.table import Table
 
 from uiat import methods, models
 from uiat.bench.bare_passes import bare_passes_of
+from uiat.bench.cost_estimate import peak_bytes
 from uiat.bench.cost_report import StepCost, draw_costs, step_costs, to_content
 from uiat.bench.interleaved_timing import time_methods
-from uiat.bench.peak_memory import peak_bytes
 from uiat.bench.setting import BenchSetting
 from uiat.bench.timed_method import TimedMethod, literal_references, timed_method
 from uiat.cli.flags import brief, flags_of, full_help, wants_brief
