@@ -83,15 +83,15 @@ def literal_natural(model: nn.Module, optimizer: torch.optim.Optimizer) -> Liter
     return step
 
 
-def literal_trades(model: nn.Module, optimizer: torch.optim.Optimizer, omega: float = 6.0) -> LiteralStep:
-    """Return a step on CE(f(x), y) + ω·KL(f(x) ‖ f(x̂))."""
+def literal_trades(model: nn.Module, optimizer: torch.optim.Optimizer) -> LiteralStep:
+    """Return a step on CE(f(x), y) + 6·KL(f(x) ‖ f(x̂))."""
 
     def step(x: Tensor, y: Tensor) -> None:
         x_adv = _attack(model, x)
         model.train()
         natural = F.cross_entropy(model(x), y)
         robust = _kl(model(x_adv), model(x)) / len(x)
-        _descend(optimizer, natural + omega * robust)
+        _descend(optimizer, natural + 6.0 * robust)
 
     return step
 

@@ -21,7 +21,7 @@ from uiat.report.page.comparison import (
     setting_key,
 )
 
-SEED = re.compile(r"[-_]?(s|seed)\d+(-[0-9a-f]{10})?$")
+SEED_SUFFIX = re.compile(r"[-_]?(s|seed)\d+(-[0-9a-f]{10})?$")
 """The part of a run's name that states its seed, and its key if `uiat reproduce` named it."""
 
 
@@ -70,7 +70,7 @@ def _common_name(rows: Sequence[Row]) -> str:
     names = [row.run.name for row in rows]
     if len(names) == 1:
         return names[0]
-    common = {SEED.sub("", name) for name in names}
+    common = {SEED_SUFFIX.sub("", name) for name in names}
     return f"{names[0] if len(common) > 1 else common.pop() or names[0]}, {len(names)} seeds"
 
 

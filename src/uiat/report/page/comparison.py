@@ -218,7 +218,7 @@ def cells(name: str, rows: Sequence[Row], pair: Paired | None) -> list[str]:
         rows[0].run.method,
         _spread([row.natural for row in rows]),
         _spread([row.robust for row in rows]),
-        *show_difference(pair),
+        *show_paired(pair),
         clock_time(mean(seconds)) if seconds else NONE,
         show_count(round(mean(passes))) if passes else NONE,
     ]
@@ -232,7 +232,7 @@ def _spread(found: Sequence[Evaluation | None]) -> str:
     return f"{mean(values):.2f} ± {stdev(values):.2f}"
 
 
-def show_difference(pair: Paired | None) -> tuple[str, str]:
+def show_paired(pair: Paired | None) -> tuple[str, str]:
     """Format a paired difference in points with its interval, and its p-value."""
     if pair is None:
         return NONE, NONE
