@@ -16,10 +16,9 @@ from uiat.config import ModelT
 from uiat.distributed import is_main, local_device, pick_device, process_group, wait
 from uiat.errors import UserError, explain
 from uiat.evaluation import suite
-from uiat.evaluation.evaluation_result import AttackResult, EvaluationResult
+from uiat.evaluation.evaluation_result import AttackResult, EvaluationResult, pack_verdicts
 from uiat.evaluation.evaluator import evaluate_subject, open_ledger, subject_card, write_adversaries
 from uiat.evaluation.subject import LoadedSubject, load_subject
-from uiat.evaluation.verdicts import pack_verdicts
 from uiat.fields import show_number
 from uiat.io import json_text, output_path, write_output
 from uiat.models import NetworkOptions

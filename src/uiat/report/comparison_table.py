@@ -8,8 +8,7 @@ from statistics import mean
 import torch
 
 from uiat.escaping import markdown
-from uiat.evaluation.intervals import Difference, paired
-from uiat.evaluation.verdicts import Paired, crossing
+from uiat.evaluation.intervals import Difference, Paired, crossing, paired
 from uiat.report.page.comparison import (
     HEADINGS,
     Row,

@@ -12,7 +12,7 @@ from typing import Any
 from uiat.config import to_json
 from uiat.errors import UserError
 from uiat.escaping import csv_cell
-from uiat.evaluation.verdicts import Paired, compare_verdicts
+from uiat.evaluation.intervals import Paired, compare_verdicts
 from uiat.fields import show_number
 from uiat.progress import clock_time
 from uiat.report.page.runs import Evaluation, Run, show_threat
