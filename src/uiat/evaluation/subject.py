@@ -156,10 +156,22 @@ def _sample(images: Images, options: Subject[Any]) -> Images:
     return images.take(first if options.sample == "first" else balanced(images.y, options.n, options.seed))
 
 
-def normalization_facts(subject: LoadedSubject) -> dict[str, Any]:
-    """Return mean and std with which the network normalises its inputs; nothing if no layer is known to do so."""
-    known = statistics_of(subject.model)
-    return {} if known is None else {"mean": known[0], "std": known[1]}
+def measured_facts(subject: LoadedSubject) -> dict[str, Any]:
+    """Return what accuracies belong to, for a JSON file: weights, normalisation (if a layer is known to do it), images.
+
+    `folded_batchnorms` is the number of layers that were folded for the attacks.
+    """
+    options, known = subject.options, statistics_of(subject.model)
+    return {
+        "weights": subject.weights_file.name,
+        DIGEST: subject.digest,
+        **({} if known is None else {"mean": known[0], "std": known[1]}),
+        "data": options.data.name,
+        "split": "test",
+        "sample": options.sample if options.n is not None else "all",
+        "exact": options.exact,
+        "folded_batchnorms": subject.folds,
+    }
 
 
 def subject_facts(subject: LoadedSubject) -> dict[str, Any]:
@@ -168,16 +180,9 @@ def subject_facts(subject: LoadedSubject) -> dict[str, Any]:
     return {
         "schema": 1,
         "target": subject.target.name,
-        "weights": subject.weights_file.name,
-        DIGEST: subject.digest,
+        **measured_facts(subject),
         "model": encode(options.model),
-        **normalization_facts(subject),
-        "data": options.data.name,
-        "split": "test",
         "n": len(subject.images),
-        "sample": options.sample if options.n is not None else "all",
-        "exact": options.exact,
-        "folded_batchnorms": subject.folds,
         "batch_size": options.batch_size,
         "seed": options.seed,
     }
