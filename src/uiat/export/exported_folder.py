@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from torch import nn
 
 from uiat.data.decode import preprocessing
-from uiat.errors import UserError, first_line
+from uiat.errors import UserError
 from uiat.export.loaded_run import LoadedRun
 from uiat.export.model_card import DESCRIBED, write_card, write_model_card, write_readme
 from uiat.export.script import EXAMPLE, NETWORK, SCRIPT, requirements, write_example, write_scripts
@@ -147,7 +147,7 @@ def write_onnx(model: nn.Module, data: DataSpec, classes: list[str], path: Path)
             torch.onnx.export(model, (x,), str(temporary), **names, dynamic_axes=axes, dynamo=False)
             _add_metadata(temporary, {**preprocessing(data.shape), "classes": classes})
         except Exception as error:  # operations that ONNX lacks raise many types of errors
-            reason = first_line(error)
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise UserError(f"the network cannot be written as ONNX ({reason}): export without --onnx.") from error
 
 

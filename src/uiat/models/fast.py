@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from uiat.crafting import AcceleratedNetwork, crafting
-from uiat.errors import UserError, first_line
+from uiat.errors import UserError
 from uiat.models.features import Features
 from uiat.models.folding import AcceleratedCopy, folded_copy
 from uiat.models.probe import agree, close, full_precision, logits_and_gradients, untouched
@@ -129,7 +129,8 @@ class Compiled(nn.Module):
 
     def _give_up(self, error: Exception) -> None:
         self._compiled = None
-        print_message(f"{self.what} runs without torch.compile, which failed ({first_line(error)})")
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        print_message(f"{self.what} runs without torch.compile, which failed ({reason})")
 
 
 class AcceleratedModel(AcceleratedNetwork):
