@@ -25,7 +25,7 @@ from uiat import data
 from uiat.config import AnyConfig
 from uiat.data.data_config import DataConfig
 from uiat.engine.loop import train
-from uiat.evaluation.accuracy import accuracy
+from uiat.evaluation.suite import accuracy
 from uiat.io import append
 from uiat.methods import get_method
 from uiat.recipes import small

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
         UIATOneOff,
     )
     from uiat.methods.weight_perturbation import perturb_weights
-    from uiat.models.fast import speed_up
-    from uiat.models.layout import to_channels_last
+    from uiat.models.fast import speed_up, to_channels_last
     from uiat.models.wrappers import Normalized, logits_of
     from uiat.runs.saved import images, load
     from uiat.targets import InstanceInverse, Momentum, OneOff, UniversalInverse
@@ -64,7 +63,7 @@ else:
             "fit": "engine.fit",
             "perturb_weights": "methods.weight_perturbation",
             "speed_up": "models.fast",
-            "to_channels_last": "models.layout",
+            "to_channels_last": "models.fast",
             **dict.fromkeys(("images", "load"), "runs.saved"),
             **dict.fromkeys(("FGSM", "NFGSM", "PGD", "RSFGSM"), "attacks"),
             **dict.fromkeys(("InstanceInverse", "Momentum", "OneOff", "UniversalInverse"), "targets"),

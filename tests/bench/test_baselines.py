@@ -14,14 +14,12 @@ import uiat.methods.method as module
 from tests.bench import CPU, SETTING
 from uiat.bench.bare_passes import BarePass, bare_passes, bare_passes_of
 from uiat.bench.interleaved_timing import time_methods
-from uiat.bench.literal_steps import literal_hat, literal_natural, literal_trades
-from uiat.bench.timed_method import Phase, TimedMethod
+from uiat.bench.timed_method import Phase, TimedMethod, literal_hat, literal_natural, literal_trades
 from uiat.config import Training
 from uiat.engine.setup import build_state
 from uiat.methods import METHODS
 from uiat.models import ResNet
-from uiat.models.compiled import Compiled
-from uiat.models.fast import AcceleratedModel
+from uiat.models.fast import AcceleratedModel, Compiled
 from uiat.models.features import Features
 from uiat.models.folding import folded_copy
 from uiat.types import Batch, Clock

@@ -12,8 +12,8 @@ from torch import nn
 from tests.bench import CPU, SETTING
 from tests.support.calls import call, missing_facts, refused
 from uiat.bench.bare_passes import BarePass
+from uiat.bench.cost_estimate import peak_bytes
 from uiat.bench.interleaved_timing import time_methods
-from uiat.bench.peak_memory import peak_bytes
 from uiat.bench.timed_method import Phase, TimedMethod, timed_method
 from uiat.errors import UserError
 from uiat.models import MODELS

@@ -16,7 +16,7 @@ from tests.support.networks import LeNet
 from tests.support.runs import CPU, DATA, begin, splits, tiny
 from uiat.attacks import PGD
 from uiat.engine.setup import build_model
-from uiat.evaluation.accuracy import accuracy
+from uiat.evaluation.suite import accuracy
 from uiat.models import MODELS, Imported
 from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.weights import load_weights

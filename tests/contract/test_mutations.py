@@ -20,8 +20,8 @@ from uiat.methods.method import Method
 from uiat.models.features import Features
 from uiat.objectives import terms
 from uiat.objectives.divergence import kl_divergence
-from uiat.targets import MomentumTarget, OneOffTarget, PredictionTable, Target, instance, momentum, universal
-from uiat.targets.momentum import _mix
+from uiat.targets import MomentumTarget, OneOffTarget, PredictionTable, Target, instance, remembered, universal
+from uiat.targets.remembered import _mix
 from uiat.targets.universal import add_clipped
 from uiat.types import Batch, Clock, Loss, View
 
@@ -132,7 +132,7 @@ MISTAKES: dict[str, tuple[Mistake, str]] = {
     "T rounded up": (instead(Clock, "epoch_at", rounded_up), "uiat"),
     "T' rounded up": (instead(Clock, "epoch_at", rounded_up), "uiat-oneoff"),
     "momentum mixes the wrong way": (
-        instead(momentum, "_mix", lambda before, fresh, gamma: _mix(fresh, before, gamma)),
+        instead(remembered, "_mix", lambda before, fresh, gamma: _mix(fresh, before, gamma)),
         "uiat",
     ),
     "unseen samples mixed with nothing": (instead(PredictionTable, "recall", all_seen), "uiat"),

@@ -43,11 +43,10 @@ class Site:
     def __init__(self, root: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.url, self.monkeypatch = root, url, monkeypatch
 
-    def offer(self, name: str, content: bytes, digest: str = "", sha256: str = "") -> None:
+    def offer(self, name: str, content: bytes, sha256: str = "") -> None:
         (self.root / name).write_bytes(content)
-        right = digest or "md5:" + hashlib.md5(content).hexdigest()
         sha256 = sha256 or hashlib.sha256(content).hexdigest()
-        self.monkeypatch.setitem(OFFICIAL, name, Remote(f"{self.url}/{name}", right, sha256))
+        self.monkeypatch.setitem(OFFICIAL, name, Remote(f"{self.url}/{name}", sha256))
 
 
 def serve(handler: type[BaseHTTPRequestHandler] | partial[Quiet]) -> Iterator[str]:
@@ -127,14 +126,13 @@ def test_files_are_fetched_and_only_those_that_lack(site: Site, data: Path) -> N
     assert (own / "t10k-images-idx3-ubyte.gz").stat().st_mode & 0o777 == 0o644
 
 
-@pytest.mark.parametrize(("md5", "sha256"), [("md5:" + "0" * 32, ""), ("", "0" * 64)], ids=["MD5", "SHA-256"])
-def test_wrong_digest_is_discarded(md5: str, sha256: str, tmp_path: Path, site: Site, data: Path) -> None:
-    """Either of the two is enough."""
-    site.offer(ARCHIVE, cifar_archive(tmp_path), md5, sha256)
-    with pytest.raises(UserError, match=rf"{md5 or sha256}.* was discarded: put .* into .*data, .*--data-dir"):
+def test_wrong_digest_is_discarded(tmp_path: Path, site: Site, data: Path) -> None:
+    sha256 = "0" * 64
+    site.offer(ARCHIVE, cifar_archive(tmp_path), sha256)
+    with pytest.raises(UserError, match=rf"{sha256}.* was discarded: put .* into .*data, .*--data-dir"):
         cifar.load10(data, True)
     assert not list(data.iterdir())
-    site.offer("train_32x32.mat", b"x", md5, sha256)
+    site.offer("train_32x32.mat", b"x", sha256)
     with pytest.raises(UserError, match="digest"):
         svhn.load_svhn(data, True)
     assert not list((data / "svhn").iterdir())
@@ -144,7 +142,7 @@ def test_no_network(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/x"
-        monkeypatch.setitem(OFFICIAL, ARCHIVE, Remote(url, "md5:0"))
+        monkeypatch.setitem(OFFICIAL, ARCHIVE, Remote(url, "0"))
         with pytest.raises(UserError, match=r"CIFAR-10 is not in .*data and http.* did not send it .*--data-dir"):
             cifar.load10(data, True)
     assert not list(data.iterdir())
@@ -160,7 +158,7 @@ def test_not_found(site: Site, data: Path) -> None:
 
 def test_line_cut_in_the_middle(monkeypatch: pytest.MonkeyPatch, data: Path) -> None:
     for url in serve(Breaks):
-        monkeypatch.setitem(OFFICIAL, ARCHIVE, Remote(f"{url}/x", "md5:0"))
+        monkeypatch.setitem(OFFICIAL, ARCHIVE, Remote(f"{url}/x", "0"))
         with pytest.raises(UserError, match="CIFAR-10 is not in"):
             cifar.load10(data, True)
     assert not list(data.iterdir())
@@ -260,5 +258,4 @@ def test_table_names_every_official_file() -> None:
     for name, remote in OFFICIAL.items():
         assert remote.url.startswith("http")
         assert remote.url.endswith("/" + name)
-        assert len(bytes.fromhex(remote.digest.removeprefix("md5:"))) == 16
         assert len(bytes.fromhex(remote.sha256)) == 32

@@ -22,7 +22,7 @@ from uiat.distributed import process_group, rank, world
 from uiat.engine.pass_counter import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step
-from uiat.evaluation.accuracy import accuracy
+from uiat.evaluation.suite import accuracy
 from uiat.methods import METHODS, Method
 from uiat.types import Clock, DataSpec
 

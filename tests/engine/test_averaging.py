@@ -17,7 +17,7 @@ from uiat.config import AnyConfig, Averaging
 from uiat.engine.setup import build_model, build_state
 from uiat.engine.step import train_step
 from uiat.errors import UserError
-from uiat.evaluation.accuracy import accuracy
+from uiat.evaluation.suite import accuracy
 from uiat.export.loaded_run import load_run
 from uiat.methods import HAT
 from uiat.rng import derive

@@ -15,8 +15,8 @@ from uiat.engine.setup import build_state
 from uiat.errors import UserError
 from uiat.methods import METHODS
 from uiat.models import Imported
+from uiat.models.fast import keeps_channels_last
 from uiat.models.folding import AcceleratedCopy
-from uiat.models.layout import keeps_channels_last
 from uiat.models.probe import trial_batch
 from uiat.objectives.terms import HelperCrossEntropy
 from uiat.runs.run_folder import RunFolder

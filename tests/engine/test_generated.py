@@ -21,7 +21,7 @@ from uiat.data.loader import Mixture
 from uiat.engine.loop import train
 from uiat.rng import Draws
 from uiat.runs.run_folder import RunFolder, read_json
-from uiat.targets.memory import PredictionTable
+from uiat.targets.remembered import PredictionTable
 from uiat.types import Batch, DataSpec, View
 
 MORE = 100

@@ -13,7 +13,7 @@ from uiat.cli import main
 from uiat.engine import loop
 from uiat.engine.setup import build_model
 from uiat.engine.state import State
-from uiat.evaluation.accuracy import accuracy
+from uiat.evaluation.suite import accuracy
 from uiat.rng import derive
 from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.weights import load_weights

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from tests.support.calls import missing_facts
 from uiat import DataSpec, UserError
-from uiat.engine.network_check import try_network
 from uiat.models import Imported
+from uiat.models.probe import try_network
 
 DATA = DataSpec(num_classes=3, num_samples=20, shape=(1, 8, 8))
 CONFIG = Imported("mine:build")

@@ -11,11 +11,10 @@ from uiat.attacks import PGD
 from uiat.data.data_config import DataConfig
 from uiat.data.images import Images
 from uiat.evaluation import curve_measurement
-from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.evaluation_result import AttackResult
 from uiat.evaluation.inverses import inverse_settings, make_inverses
 from uiat.evaluation.subject import LoadedSubject, Subject
-from uiat.evaluation.suite import run_suite
+from uiat.evaluation.suite import accuracy, run_suite
 from uiat.models import Imported
 from uiat.report.page import network_summary
 from uiat.report.page.frames import Walk, make_frames

@@ -9,7 +9,6 @@ import torch
 from tests.support.uiat_run import EPS, images, precise
 from uiat.attacks import PGD
 from uiat.errors import UserError
-from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.curve_measurement import (
     default_grid,
     easier_half,
@@ -18,7 +17,7 @@ from uiat.evaluation.curve_measurement import (
     plan_points,
 )
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.suite import Plan
+from uiat.evaluation.suite import Plan, accuracy
 from uiat.rng import SampleDraws
 from uiat.targets import InstanceInverse
 

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from tests.support.runs import load_checkpoint
 from tests.support.uiat_run import CONFIG, EPS, INNER, images, network, precise, trained
 from uiat.attacks import PGD
-from uiat.attacks.start import GAUSSIAN
+from uiat.attacks.ascent import GAUSSIAN
 from uiat.errors import UserError
 from uiat.evaluation.inverses import inverse_settings, make_z, read_z
 from uiat.rng import generator

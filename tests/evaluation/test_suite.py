@@ -12,8 +12,7 @@ from uiat.attacks import PGD
 from uiat.data import Splits
 from uiat.data.images import Images, balanced
 from uiat.errors import UserError
-from uiat.evaluation.accuracy import accuracy
-from uiat.evaluation.suite import plan_attack, run_suite
+from uiat.evaluation.suite import accuracy, plan_attack, run_suite
 from uiat.rng import SampleDraws
 
 Load = Callable[[Path], nn.Module]

@@ -16,8 +16,7 @@ from uiat.attacks import PGD
 from uiat.crafting import crafting
 from uiat.engine.pass_counter import PassCounter
 from uiat.methods import METHODS
-from uiat.models.compiled import Compiled
-from uiat.models.fast import AcceleratedModel, speed_up
+from uiat.models.fast import AcceleratedModel, Compiled, speed_up
 from uiat.models.folding import AcceleratedCopy
 from uiat.models.probe import Streams
 from uiat.types import Batch, Clock, DataSpec

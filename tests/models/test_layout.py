@@ -11,8 +11,7 @@ from tests.models.test_folding import facts, images, settled
 from tests.support import networks
 from uiat.methods import METHODS
 from uiat.models import PreActResNet, ResNet, WideResNet
-from uiat.models.fast import speed_up
-from uiat.models.layout import keeps_channels_last, to_channels_last
+from uiat.models.fast import keeps_channels_last, speed_up, to_channels_last
 from uiat.types import Batch, Clock, DataSpec
 
 SHAPE = (1, 8, 8)

@@ -17,8 +17,8 @@ from scipy.stats import chi2
 
 from tests.support.calls import call, refused
 from tests.support.reports import METHODS, copy_of, paths, three_runs
-from uiat.evaluation.intervals import paired, wilson
-from uiat.evaluation.verdicts import compare_verdicts, pack_verdicts, unpack_verdicts
+from uiat.evaluation.evaluation_result import pack_verdicts, unpack_verdicts
+from uiat.evaluation.intervals import compare_verdicts, paired, wilson
 from uiat.report.comparison_table import group_seeds, p_value
 from uiat.report.page.comparison import compare_runs, strength
 from uiat.report.page.runs import read_runs

@@ -25,7 +25,7 @@ from tests.support.reports import (
     report,
     three_runs,
 )
-from uiat.evaluation.verdicts import Paired
+from uiat.evaluation.intervals import Paired
 from uiat.report.page.comparison import Row, RunComparison, compare_runs
 from uiat.report.page.frames import INVERSE_FRAMES, Frames, Walk, make_frames
 from uiat.report.page.network_summary import NetworkSummarizer, NetworkSummary, SummaryOptions

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from uiat.attacks import FGSM, PGD
-from uiat.attacks.ascent import gradient_of
-from uiat.attacks.half import BACK_OFF, SMALLEST
+from uiat.attacks.ascent import BACK_OFF, SMALLEST, gradient_of
 from uiat.objectives.inverse_loss import inverse_loss
 from uiat.precision import ATTACK_SCALE, autocast, is_fp16
 from uiat.rng import Draws

@@ -19,7 +19,7 @@ from uiat.targets import (
     PredictionTable,
     universal,
 )
-from uiat.targets.momentum import MomentumTarget
+from uiat.targets.remembered import MomentumTarget
 from uiat.targets.universal import UniversalInverse, UniversalInverseTarget
 from uiat.types import Batch, Clock, View
 

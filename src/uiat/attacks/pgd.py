@@ -8,8 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from uiat.attacks.ascent import ascend, gradient_of
-from uiat.attacks.start import Start, starting_point
+from uiat.attacks.ascent import Start, ascend, gradient_of, starting_point
 from uiat.balls import BALLS, Norm
 from uiat.fields import RADIUS, STEP_COUNT, WEIGHT, require
 from uiat.objectives.divergence import kl_divergence, margin

@@ -3,18 +3,21 @@
 Passes are counted (`uiat.bench.pass_count`); seconds are these passes at the speed of bare passes on this machine.
 """
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 
 from uiat.bench.bare_passes import bare_passes_of
 from uiat.bench.interleaved_timing import bare_seconds
 from uiat.bench.pass_count import DIRECTIONS, Passes, passes_per_image
-from uiat.bench.peak_memory import peak_bytes
 from uiat.bench.setting import BenchSetting
 from uiat.bench.timed_method import timed_method
 from uiat.config import AnyConfig, Training
@@ -135,3 +138,37 @@ def _kept_bytes(state: State) -> dict[str, int]:
         "method": [*state.method.state_dict().values()],
     }
     return {k: sum(v.nbytes for v in values if isinstance(v, Tensor)) for k, values in parts.items()}
+
+
+def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
+    """Return the peak memory of a call, in addition to what was allocated before."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        before = torch.cuda.memory_allocated(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        work()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    with _silence(), profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+        work()
+    inner: Any = recorded.profiler
+    events = [event for event in inner.kineto_results.events() if event.name() == "[memory]"]
+    held = peak = 0
+    for event in sorted(events, key=lambda event: event.start_ns()):
+        held += event.nbytes()
+        peak = max(peak, held)
+    return peak
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Suppress the profiler's messages, which bypass Python's stderr."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    try:
+        with open(os.devnull, "w") as nowhere:
+            os.dup2(nowhere.fileno(), 2)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)

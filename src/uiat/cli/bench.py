@@ -10,21 +10,21 @@ from rich.table import Table
 
 from uiat import methods, models
 from uiat.bench.bare_passes import bare_passes_of
+from uiat.bench.cost_estimate import peak_bytes
 from uiat.bench.cost_report import StepCost, draw_costs, step_costs, to_content
 from uiat.bench.interleaved_timing import time_methods
 from uiat.bench.pass_count import DIRECTIONS
-from uiat.bench.peak_memory import peak_bytes
 from uiat.bench.setting import BenchSetting
 from uiat.bench.timed_method import literal_references, timed_method
 from uiat.cli.flags import brief, flags_of, wants_brief
 from uiat.cli.options import check_file, read_known, run_parser, take
 from uiat.config import ModelT, Training, encode
 from uiat.distributed import pick_device
-from uiat.engine.network_check import try_network
 from uiat.errors import UserError
 from uiat.io import json_text, output_path, write_output
 from uiat.methods import MethodConfig
 from uiat.models import ResNet
+from uiat.models.probe import try_network
 from uiat.precision import Precision
 from uiat.progress import PipeSafeConsole, print_message, print_result
 from uiat.report.figure_style import save_figure

@@ -15,15 +15,14 @@ from uiat.config import ModelT
 from uiat.distributed import is_main, local_device, pick_device, process_group, wait
 from uiat.errors import UserError, explain
 from uiat.evaluation import suite
-from uiat.evaluation.evaluation_result import AttackResult, EvaluationResult
+from uiat.evaluation.evaluation_result import AttackResult, EvaluationResult, pack_verdicts
 from uiat.evaluation.evaluator import evaluate_subject, open_ledger, subject_card, write_adversaries
 from uiat.evaluation.subject import LoadedSubject, load_subject
-from uiat.evaluation.verdicts import pack_verdicts
 from uiat.fields import show_number
 from uiat.io import json_text, output_path, write_output
 from uiat.models import Imported, NetworkOptions
-from uiat.models.layout import keeps_channels_last
-from uiat.models.normalization import statistics_of
+from uiat.models.fast import keeps_channels_last
+from uiat.models.wrappers import statistics_of
 from uiat.progress import PipeSafeConsole, print_message
 from uiat.runs.result_card import add_evaluation
 from uiat.runs.run_folder import RunFolder

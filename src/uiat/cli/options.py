@@ -26,7 +26,7 @@ from uiat.io import is_stream, output_path, reason
 from uiat.methods import MethodConfig
 from uiat.models import Imported, ModelConfig
 from uiat.models.libraries import input_format
-from uiat.models.normalization import named_statistics, with_statistics
+from uiat.models.wrappers import named_statistics, with_statistics
 from uiat.paths import suggest_path
 from uiat.plugins import Import, import_words, unnamed
 from uiat.progress import print_result

@@ -15,7 +15,7 @@ from uiat.config import AnyConfig, Config, MethodT, ModelT, from_json
 from uiat.data.custom import is_custom
 from uiat.errors import UserError
 from uiat.models.libraries import input_format
-from uiat.models.normalization import with_statistics
+from uiat.models.wrappers import with_statistics
 from uiat.paths import suggest_path, user_path
 from uiat.recipes.radius import with_radius
 from uiat.runs.identity import choose_data, find_data

@@ -7,6 +7,7 @@ from pathlib import Path
 from uiat.data import cifar, custom, grey, in_memory, npz, svhn
 from uiat.data.data_config import DataConfig
 from uiat.data.fetch import data_folder
+from uiat.data.files import some
 from uiat.data.images import SPLIT_SEED, Images, Parts, default_validation, hold_out, resize, stratified
 from uiat.data.loader import Loader, plain
 from uiat.errors import UserError, unknown
@@ -134,10 +135,8 @@ def empty_classes(splits: Splits, name: str) -> str:
     empty = [f"{k}" if label == str(k) else f"{k} ({label})" for k, label in enumerate(classes) if k not in present]
     if not empty:
         return ""
-    more = f" and {len(empty) - _NAMED} more" if len(empty) > _NAMED else ""
-    named = ", ".join(empty[:_NAMED]) + more
     return (
-        f"{name} has {len(classes)} classes, of which {len(empty)} have no images: {named}; "
+        f"{name} has {len(classes)} classes, of which {len(empty)} have no images: {some(empty, _NAMED)}; "
         "number the labels from 0 without gaps, unless this is intended"
     )
 

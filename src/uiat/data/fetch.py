@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 from uiat.data.files import check_file_size
 from uiat.errors import UserError, first_line
-from uiat.io import digest
 from uiat.paths import user_path
 
 if TYPE_CHECKING:
@@ -24,61 +23,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Remote:
-    """The address of an official file and its digests."""
+    """The address of an official file and its digest."""
 
     url: str
-    digest: str
-    """The MD5 that its authors, or torchvision, publish."""
-    sha256: str = ""
-    """The SHA-256 that TensorFlow Datasets records for the same file; unlike an MD5, it cannot be forged."""
-
-    @property
-    def digests(self) -> str:
-        """All digests, for error messages."""
-        return " and ".join([self.digest, *([f"sha256:{self.sha256}"] if self.sha256 else [])])
+    sha256: str
+    """As TensorFlow Datasets records it; the MD5 that some authors publish could be forged."""
 
 
 _CIFAR = "https://www.cs.toronto.edu/~kriz/"
 _FASHION = "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/"
 """The authors' repository; the address in their README is an S3 website, which has no https."""
 _SVHN = "http://ufldl.stanford.edu/housenumbers/"
-"""Not known to be served over https; the SHA-256 guards it."""
+"""Not known to be served over https; the digest guards it."""
 
 OFFICIAL: dict[str, Remote] = {
-    name: Remote(site + name, f"md5:{md5}", sha256)
-    for site, name, md5, sha256 in (
-        (
-            *(_CIFAR, "cifar-10-binary.tar.gz", "c32a1d4ab5d03f1284b67883e8d87530"),
-            "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-        ),
-        (
-            *(_CIFAR, "cifar-100-binary.tar.gz", "03b5dce01913d631647c71ecec9e9cb8"),
-            "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-        ),
-        (
-            *(_SVHN, "train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373"),
-            "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
-        ),
-        (
-            *(_SVHN, "test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3"),
-            "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
-        ),
-        (
-            *(_FASHION, "train-images-idx3-ubyte.gz", "8d4fb7e6c68d591d4c3dfef9ec88bf0d"),
-            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-        ),
-        (
-            *(_FASHION, "train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe"),
-            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-        ),
-        (
-            *(_FASHION, "t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79"),
-            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-        ),
-        (
-            *(_FASHION, "t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310"),
-            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        ),
+    name: Remote(site + name, sha256)
+    for site, name, sha256 in (
+        (_CIFAR, "cifar-10-binary.tar.gz", "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
+        (_CIFAR, "cifar-100-binary.tar.gz", "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
+        (_SVHN, "train_32x32.mat", "435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8"),
+        (_SVHN, "test_32x32.mat", "cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b"),
+        (_FASHION, "train-images-idx3-ubyte.gz", "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84"),
+        (_FASHION, "train-labels-idx1-ubyte.gz", "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845"),
+        (_FASHION, "t10k-images-idx3-ubyte.gz", "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073"),
+        (_FASHION, "t10k-labels-idx1-ubyte.gz", "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5"),
     )
 }
 """The official files by name."""
@@ -143,7 +111,7 @@ def file(name: str, folder: Path, wanted: Wanted, download: bool) -> Path:
     except OSError as error:
         raise _cannot_write(wanted.folder, error) from error
     except ValueError as error:  # how pooch reports a wrong digest
-        problem = f"what {remote.url} sent does not have the digest {remote.digests} and was discarded"
+        problem = f"what {remote.url} sent does not have the digest sha256:{remote.sha256} and was discarded"
         raise wanted.error(problem, "try again later") from error
 
 
@@ -172,14 +140,7 @@ def _retrieve(remote: Remote, folder: Path, name: str) -> Path:
             stack.callback(response.close)
 
         downloader = pooch.HTTPDownloader(progressbar=True, timeout=30, hooks={"response": close_later})
-
-        def download_checked(url: str, output_file: str, caller: pooch.Pooch) -> None:
-            """Download and check the SHA-256; pooch checks the MD5 and moves the file into place."""
-            downloader(url, output_file, caller)
-            if remote.sha256 not in ("", digest(Path(output_file))):
-                raise ValueError("the SHA-256 differs")
-
-        path = Path(pooch.retrieve(remote.url, remote.digest, name, folder, downloader=download_checked))
+        path = Path(pooch.retrieve(remote.url, f"sha256:{remote.sha256}", name, folder, downloader=downloader))
     path.chmod(0o644)  # pooch keeps the private mode of a temporary file
     return path
 

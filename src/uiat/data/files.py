@@ -1,7 +1,7 @@
-"""Helpers for readers of data files: size limits, error messages and label checks."""
+"""Helpers for readers of data: size limits, error messages and label checks."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -36,6 +36,12 @@ def is_file(path: Path) -> bool:
 def first_file(*paths: Path) -> Path | None:
     """Return the first of these paths that is a file."""
     return next((path for path in paths if is_file(path)), None)
+
+
+def some(names: Sequence[str], most: int = 5, separator: str = ", ") -> str:
+    """Return the first names for a message, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return separator.join(names[:most]) + more
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from unicodedata import normalize
 
 from uiat.data.decode import SUFFIXES
+from uiat.data.files import some
 from uiat.data.packing import Listing
 from uiat.data.pixels import opened
 from uiat.errors import UserError
@@ -183,7 +184,7 @@ def _check_classes(folder: Path, splits: dict[str, Path], images: dict[str, dict
             if name not in images["train"]:
                 raise UserError(
                     f"the class {name} of {where} is not in {splits['train']}: "
-                    f"it is not trained; the training classes are {_some(sorted(images['train']))}."
+                    f"it is not trained; the training classes are {some(sorted(images['train']))}."
                 )
             if not files and part == "train":
                 raise UserError(f"the class folder {where / name} has no images: add some, or remove it.")
@@ -195,15 +196,10 @@ def _check_classes(folder: Path, splits: dict[str, Path], images: dict[str, dict
 def _notes(images: dict[str, dict[str, list[str]]], classes: Sequence[str], walk: _Walk) -> tuple[str, ...]:
     lacking = {part: [name for name in classes if not group.get(name)] for part, group in images.items()}
     notes = [
-        f"the {part} split has no images of {_some(names)}: accuracies do not cover them"
+        f"the {part} split has no images of {some(names)}: accuracies do not cover them"
         for part, names in lacking.items()
         if names
     ]
     if walk.others:
-        notes.append(f"skipped, since they are not images in a class folder: {_some(walk.others)}")
+        notes.append(f"skipped, since they are not images in a class folder: {some(walk.others)}")
     return tuple(sorted(notes))
-
-
-def _some(names: Sequence[str], most: int = 5) -> str:
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import torch
 
 from uiat.data.decode import ImageFacts, image_facts, to_array
+from uiat.data.files import some
 from uiat.data.images import LARGEST, SPLIT_SEED, check_image_size, default_validation, stratified
 from uiat.data.packed import Manifest, is_packed, read_manifest, read_packed, write_packed
 from uiat.data.pixels import RESAMPLING
@@ -155,12 +156,9 @@ def _read_all(
                 yield result
             ticker.advance(1)
     if damaged:
-        named = "; ".join(f"{place} ({why.removeprefix('ValueError: ')})" for place, why in damaged[:_NAMED])
-        more = f"; and {len(damaged) - _NAMED} more" if len(damaged) > _NAMED else ""
+        named = some([f"{place} ({why.removeprefix('ValueError: ')})" for place, why in damaged], _NAMED, "; ")
         count = "an image" if len(damaged) == 1 else f"{len(damaged)} images"
-        raise UserError(
-            f"{count} of {listing.source} cannot be read: {named}{more}: replace or remove, then try again."
-        )
+        raise UserError(f"{count} of {listing.source} cannot be read: {named}: replace or remove, then try again.")
 
 
 def _splits(

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from uiat.crafting import crafting
+from uiat.data.files import some
 from uiat.distributed import all_reduce_sum, gather, is_main, wait
 from uiat.engine.state import State
 from uiat.errors import Resumable, quoted
@@ -105,9 +106,8 @@ def _save(fault: Fault, folder: Path) -> tuple[str, Path]:
             write_tensors(file, {**batch, "offending": offending}, facts)
     finally:
         wait()  # a process that exits may end the others
-    samples = batch["index"][offending].tolist()
-    more = f" and {len(samples) - NAMED_SAMPLES} more" if len(samples) > NAMED_SAMPLES else ""
-    return f"training samples {', '.join(map(str, samples[:NAMED_SAMPLES]))}{more}", file
+    samples = [str(sample) for sample in batch["index"][offending].tolist()]
+    return f"training samples {some(samples, NAMED_SAMPLES)}", file
 
 
 def _columns(views: Sequence[View]) -> dict[str, Tensor]:

@@ -15,7 +15,6 @@ from uiat.data.loader import prefetch
 from uiat.distributed import any_rank, is_main
 from uiat.engine.callbacks import Callback, LogEvent, make_pictures
 from uiat.engine.guards import respond
-from uiat.engine.network_check import try_network
 from uiat.engine.overfitting import is_single_step, one_step
 from uiat.engine.setup import (
     build_loader,
@@ -31,9 +30,10 @@ from uiat.engine.setup import (
 from uiat.engine.signals import StopSignal
 from uiat.engine.state import State
 from uiat.engine.step import train_step
-from uiat.evaluation.accuracy import accuracy
+from uiat.evaluation.suite import accuracy
 from uiat.io import append, write_tensors
-from uiat.models.layout import keeps_channels_last
+from uiat.models.fast import keeps_channels_last
+from uiat.models.probe import try_network
 from uiat.progress import Reporter
 from uiat.rng import derive
 from uiat.runs.checkpoint import Checkpointer

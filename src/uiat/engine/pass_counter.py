@@ -20,8 +20,8 @@ class PassCounter:
     forward (an attack), else as a weight-backward (an update).
     """
 
-    def __init__(self, network: nn.Module, counts: dict[str, int] | None = None):
-        self.counts = {"forward": 0, "input_backward": 0, "weight_backward": 0, **(counts or {})}
+    def __init__(self, network: nn.Module):
+        self.counts = {"forward": 0, "input_backward": 0, "weight_backward": 0}
         self._network, self._depth = network, 0
         counted = network.networks if isinstance(network, AcceleratedModel) else [network]
         first = next((m for m in network.modules() if list(m.parameters(recurse=False))), network)

@@ -158,11 +158,11 @@ def weights_at(given: str) -> Path:
         return place
     if (export := read_export(place)) is not None:
         return export.weights_file()
-    if not RunFolder(place).config.is_file() and (place / EXPORTED).is_file():
+    if (run := RunFolder(place)).config.is_file():
+        return run.find_weights()
+    if (place / EXPORTED).is_file():
         return place / EXPORTED
-    if not RunFolder(place).config.is_file():
-        raise UserError(f"the folder {place} is neither a run nor an export: give one of these, or a weights file.")
-    return RunFolder(place).find_weights()
+    raise UserError(f"the folder {place} is neither a run nor an export: give one of these, or a weights file.")
 
 
 def head_of(model: nn.Module, classes: int) -> tuple[str, ...]:

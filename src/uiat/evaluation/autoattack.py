@@ -64,7 +64,7 @@ class AutoAttackComponent:
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, index: tuple[int, ...]) -> Tensor:
         """Attack every x; the global random state is restored."""
-        with _restored_randomness(x.device):
+        with torch.random.fork_rng([x.device] if x.device.type == "cuda" else []):
             return self._build(model, x.device).perturb(x.contiguous(), y)  # type: ignore[no-any-return]
 
     def _build(self, model: nn.Module, device: torch.device) -> Any:
@@ -145,9 +145,3 @@ def collected_warnings() -> Iterator[list[str]]:
         yield warnings
     finally:
         LOGGER.removeHandler(catcher)
-
-
-@contextmanager
-def _restored_randomness(device: torch.device) -> Iterator[None]:
-    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-        yield

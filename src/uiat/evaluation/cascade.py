@@ -8,11 +8,10 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from uiat.attacks import Attack
 from uiat.data.images import Images, to_unit
 from uiat.evaluation.custom_attack import CustomAttack
 from uiat.evaluation.ledger import Ledger, Stage
-from uiat.rng import SampleDraws
+from uiat.rng import Draws, SampleDraws
 
 
 class Component(Protocol):
@@ -34,7 +33,7 @@ class Component(Protocol):
 class Restart:
     """One random restart of an attack; its random start depends on the example, not on the batch."""
 
-    attack: Attack
+    attack: Callable[[nn.Module, Tensor, Tensor, Draws], Tensor]
     steps: int
     seed: int
     restart: int = 0

@@ -13,31 +13,13 @@ from uiat.crafting import crafting
 from uiat.data.images import Images
 from uiat.data.loader import plain
 from uiat.errors import UserError
+from uiat.evaluation.cascade import Restart
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.suite import Plan, RunOptions, plan_attack, run_plans
-from uiat.rng import SampleDraws
 from uiat.targets import InstanceInverse
 
 INVERSE_STEPS = 20
 """Steps of ε/4 of the inverse perturbation: as many as PGD-20 has above 0."""
-
-
-@dataclass(frozen=True)
-class Descent:
-    """The inverse perturbation as a component of a cascade: PGD that descends the cross-entropy."""
-
-    inverse: InstanceInverse
-    seed: int
-    name: str = "inverse"
-
-    @property
-    def cost(self) -> float:
-        """One forward and backward a step, and a forward to classify the result."""
-        return self.inverse.steps + 0.5
-
-    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, index: tuple[int, ...]) -> Tensor:
-        """Return the inverse adversarial example of every x; with β = 0 it needs no x̂."""
-        return self.inverse(model, x, y, x, SampleDraws(self.seed, index=index))
 
 
 @dataclass(frozen=True)
@@ -93,8 +75,9 @@ def _point(eps: float, attack: str, base: PGD, num_classes: int, seed: int) -> P
         return Plan("natural", (), {}, several_eps=True)
     if eps < 0:
         inverse = InstanceInverse(-eps, -eps / 4, INVERSE_STEPS, beta=0.0, start="uniform", norm=base.norm)
+        descent = Restart(lambda model, x, y, draws: inverse(model, x, y, x, draws), INVERSE_STEPS, seed)  # β = 0: no x̂
         setting = {**asdict(inverse), "seed": seed}
-        return Plan("inverse", (Descent(inverse, seed),), setting, eps=eps, several_eps=True, every_image=True)
+        return Plan("inverse", (descent,), setting, eps=eps, several_eps=True, every_image=True)
     step = base.step * (eps / base.eps) if base.step is not None and base.eps else None
     plan = plan_attack(attack, replace(base, eps=eps, step=step), num_classes=num_classes, seed=seed)
     return replace(plan, several_eps=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -113,3 +114,17 @@ class EvaluationResult(Mapping[Key, AttackResult]):
             else:
                 entries.setdefault(result.attack, []).append(entry)
         return evaluation_card(entries, self.notices, self.device, **facts)
+
+
+def pack_verdicts(correct: Tensor) -> str:
+    """Return (examples,) of bool as hexadecimal digits, four examples a digit."""
+    return np.packbits(correct.numpy()).tobytes().hex()
+
+
+def unpack_verdicts(text: object, n: int) -> Tensor | None:
+    """Return the verdicts on `n` examples that `pack_verdicts` packed; `None` for any other text."""
+    try:
+        bits = np.unpackbits(np.frombuffer(bytes.fromhex(str(text)), dtype=np.uint8))
+    except ValueError:
+        return None
+    return torch.from_numpy(bits[:n].astype(bool)) if 0 < n <= len(bits) < n + 8 else None

@@ -22,11 +22,10 @@ from uiat.evaluation.batches import read_tensors
 from uiat.evaluation.custom_attack import AnyAttack, attack_names, check_attack, definition
 from uiat.evaluation.evaluation_result import EvaluationResult
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import LoadedSubject, count_classes, normalization_facts
+from uiat.evaluation.subject import LoadedSubject, count_classes, measured_facts
 from uiat.evaluation.suite import Plan, custom_attacks, plan_attack, plan_custom, run_plans, run_suite
 from uiat.fields import number_argument, show_number
 from uiat.io import write_tensors
-from uiat.runs.weights import DIGEST
 
 
 def evaluate(
@@ -197,18 +196,7 @@ def open_ledger(subject: LoadedSubject, attacks: Sequence[str], keep: bool, rest
 
 def subject_card(subject: LoadedSubject, result: EvaluationResult) -> dict[str, Any]:
     """Return the card of an evaluation of a run or of weights; every attack carries its own setting."""
-    options = subject.options
-    return result.to_dict(
-        weights=subject.weights_file.name,
-        **normalization_facts(subject),
-        data=options.data.name,
-        split="test",
-        sample=options.sample if options.n is not None else "all",
-        exact=options.exact,
-        folded_batchnorms=subject.folds,
-        processes=world(),
-        **{DIGEST: subject.digest},
-    )
+    return result.to_dict(**measured_facts(subject), processes=world())
 
 
 def write_adversaries(path: Path, result: EvaluationResult, y: Tensor) -> None:

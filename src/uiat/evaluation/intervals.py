@@ -5,7 +5,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import exp, hypot, log, sqrt
+from math import copysign, exp, hypot, inf, log, sqrt
 from statistics import NormalDist, mean, median, stdev
 from typing import Literal
 
@@ -20,14 +20,56 @@ Interval = Callable[[float], tuple[float, float]]
 """Confidence level → low and high."""
 
 
-def wilson(correct: int, n: int, z: float = 1.959963984540054) -> tuple[float, float]:
+def wilson(correct: int, n: int) -> tuple[float, float]:
     """Return Wilson's 95 % score interval for a proportion; sound also near 0 and 1, where accuracies often are."""
     if n == 0:
         return 0.0, 1.0
-    p = correct / n
+    p, z = correct / n, 1.959963984540054
     center = (p + z * z / (2 * n)) / (1 + z * z / n)
     half = z / (1 + z * z / n) * sqrt(p * (1 - p) / n + z * z / (4 * n * n))
     return max(0.0, center - half), min(1.0, center + half)
+
+
+@dataclass(frozen=True)
+class Paired:
+    """Paired difference of two runs on the same images. The 95 % interval excludes 0 exactly if p is below 0.05."""
+
+    difference: float
+    """Accuracy of the first minus accuracy of the second."""
+    low: float
+    high: float
+    """The ends of Tango's score interval (1998), which inverts McNemar's test."""
+    p: float
+    """p-value of McNemar's test: the probability of a difference this large if neither run were better."""
+
+
+def compare_verdicts(first: Tensor, second: Tensor) -> Paired:
+    """Compare verdicts on the same images."""
+    n, gained, lost = len(first), int((first & ~second).sum()), int((second & ~first).sum())
+    difference = (gained - lost) / n
+    p = 2 * NormalDist().cdf(-abs(_score(0.0, n, gained, lost)))
+    z = NormalDist().inv_cdf(0.975)
+    low = crossing(lambda at: _score(at, n, gained, lost) - z, -1.0, difference)
+    high = crossing(lambda at: _score(at, n, gained, lost) + z, difference, 1.0)
+    return Paired(difference, low, high, p)
+
+
+def _score(difference: float, n: int, gained: int, lost: int) -> float:
+    """Return the score statistic of a true difference; it falls as the difference grows, and is McNemar's z at 0."""
+    b = (2 * n - gained + lost) * difference - gained - lost
+    c = -lost * difference * (1 - difference)
+    share = (sqrt(max(0.0, b * b - 8 * n * c)) - b) / (4 * n)  # of images that only the second gets right
+    variance = n * (2 * share + difference * (1 - difference))
+    distance = gained - lost - n * difference
+    return distance / sqrt(variance) if variance > 0 else copysign(inf, distance) if distance else 0.0
+
+
+def crossing(falling: Callable[[float], float], low: float, high: float) -> float:
+    """Return where a falling function crosses 0, by bisection."""
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if falling(middle) > 0 else (low, middle)
+    return (low + high) / 2
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uiat import data as data_sets
 from uiat.attacks import PGD
@@ -16,17 +16,15 @@ from uiat.crafting import crafting
 from uiat.data.data_config import DataConfig
 from uiat.data.images import Images, balanced, to_unit
 from uiat.distributed import local_device, pick_device
-from uiat.errors import UserError, first_line
+from uiat.errors import UserError
 from uiat.fields import check_numbers, unchecked
-from uiat.models import Imported, ModelConfig
 from uiat.models.fast import speed_up, to_channels_last
-from uiat.models.normalization import statistics_of
-from uiat.models.probe import trial_batch, untouched
+from uiat.models.probe import network_name, trial_batch, try_forward, untouched
+from uiat.models.wrappers import statistics_of
 from uiat.runs.identity import check_channels, check_classes, find_data, find_network, is_run_data
 from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, read_export
 from uiat.runs.weights import DIGEST, file_digest
-from uiat.types import DataSpec, check_logits
 
 
 @dataclass(frozen=True)
@@ -131,26 +129,6 @@ def load_subject(target: Path, options: Subject[Any], splits: data_sets.Splits |
     return replace(subject, fast=fast.crafting_network(), folds=fast.folds)
 
 
-def network_name(config: ModelConfig) -> str:
-    """Return the name of a network in messages."""
-    return f"the network {config.target if isinstance(config, Imported) else type(config).__name__}"
-
-
-def try_forward(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> Tensor:
-    """Return the logits of x; raise a `UserError` with the cause if the forward fails or returns no logits."""
-    mode = "training" if model.training else "evaluation"
-    try:
-        output = model(x)
-    except UserError:
-        raise
-    except Exception as error:  # a custom forward may raise anything
-        raise UserError(
-            f"{name} fails in {mode} mode on a batch of shape {tuple(x.shape)} ({first_line(error)}): "
-            "let it take images of this size, or resize them with --data.size."
-        ) from error
-    return check_logits(output, len(x), data.num_classes, f"{name}, in {mode} mode,")
-
-
 def count_classes(model: nn.Module, x: Tensor) -> int:
     """Return the number of logits of a network in memory, from its output for the first two of the images x."""
     if not isinstance(model, nn.Module):
@@ -198,10 +176,22 @@ def _sample(images: Images, options: Subject[Any]) -> Images:
     return images.take(first if options.sample == "first" else balanced(images.y, options.n, options.seed))
 
 
-def normalization_facts(subject: LoadedSubject) -> dict[str, Any]:
-    """Return mean and std with which the network normalises its inputs; nothing if no layer is known to do so."""
-    known = statistics_of(subject.model)
-    return {} if known is None else {"mean": known[0], "std": known[1]}
+def measured_facts(subject: LoadedSubject) -> dict[str, Any]:
+    """Return what accuracies belong to, for a JSON file: weights, normalisation (if a layer is known to do it), images.
+
+    `folded_batchnorms` is the number of layers that were folded for the attacks.
+    """
+    options, known = subject.options, statistics_of(subject.model)
+    return {
+        "weights": subject.weights_file.name,
+        DIGEST: subject.digest,
+        **({} if known is None else {"mean": known[0], "std": known[1]}),
+        "data": options.data.name,
+        "split": "test",
+        "sample": options.sample if options.n is not None else "all",
+        "exact": options.exact,
+        "folded_batchnorms": subject.folds,
+    }
 
 
 def subject_facts(subject: LoadedSubject) -> dict[str, Any]:
@@ -210,16 +200,9 @@ def subject_facts(subject: LoadedSubject) -> dict[str, Any]:
     return {
         "schema": 1,
         "target": subject.target.name,
-        "weights": subject.weights_file.name,
-        DIGEST: subject.digest,
+        **measured_facts(subject),
         "model": encode(options.model),
-        **normalization_facts(subject),
-        "data": options.data.name,
-        "split": "test",
         "n": len(subject.images),
-        "sample": options.sample if options.n is not None else "all",
-        "exact": options.exact,
-        "folded_batchnorms": subject.folds,
         "batch_size": options.batch_size,
         "seed": options.seed,
     }

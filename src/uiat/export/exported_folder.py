@@ -16,9 +16,8 @@ from torch import nn
 
 from uiat.data.decode import preprocessing
 from uiat.errors import UserError
-from uiat.export.hub_card import write_config, write_model_card
 from uiat.export.loaded_run import LoadedRun
-from uiat.export.model_card import write_card, write_readme
+from uiat.export.model_card import DESCRIBED, write_card, write_model_card, write_readme
 from uiat.export.script import EXAMPLE, NETWORK, SCRIPT, requirements, write_example, write_scripts
 from uiat.io import atomic, write_json, write_tensors, write_text
 from uiat.runs.hub import require_package
@@ -124,7 +123,7 @@ def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool
     card, readme = write_card(loaded, out, files, requires), write_readme(loaded, files, requires)
     if hub is not None:
         readme = write_model_card(card, readme, files, licence=hub.licence, name=hub.name)
-        write_json(out / CONFIG, write_config(card))
+        write_json(out / CONFIG, {part: card[part] for part in DESCRIBED})
     write_text(out / README, readme)
     write_json(out / CARD, card)
     for name in set(FILES) - set(files):  # of an earlier export
@@ -148,7 +147,7 @@ def write_onnx(model: nn.Module, data: DataSpec, classes: list[str], path: Path)
             torch.onnx.export(model, (x,), str(temporary), **names, dynamic_axes=axes, dynamo=False)
             _add_metadata(temporary, {**preprocessing(data.shape), "classes": classes})
         except Exception as error:  # operations that ONNX lacks raise many types of errors
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
             raise UserError(f"the network cannot be written as ONNX ({reason}): export without --onnx.") from error
 
 

@@ -2,14 +2,10 @@
 
 from uiat.attacks import NFGSM, RSFGSM
 from uiat.errors import UserError, unknown
-from uiat.methods.hat import HAT
+from uiat.methods.baselines import HAT, MART, SAT, TRADES, Natural
 from uiat.methods.inverse_training import IAT, UIAT, UIATOneOff
-from uiat.methods.mart import MART
 from uiat.methods.method import LossOf, Method, MethodConfig
-from uiat.methods.natural import Natural
-from uiat.methods.sat import SAT
 from uiat.methods.single_step_training import GradAlign, SingleStep, UIATPlugIn
-from uiat.methods.trades import TRADES
 
 METHODS: dict[str, MethodConfig] = {
     "natural": Natural(),

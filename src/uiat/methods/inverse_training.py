@@ -32,8 +32,8 @@ Statistics = Literal["batch", "running"]
 
 
 @dataclass(frozen=True)
-class InverseTerm(MethodConfig):
-    """The fields that the inverse methods begin with: the attack, and the weight and origin of the target p."""
+class InverseTraining(MethodConfig):
+    """What the inverse methods share."""
 
     lam: float = 3.5
     """λ of Eq. 7 and S1: weight of KL(p ‖ f(x̂)), where p is the prediction on the inverse adversarial example."""
@@ -41,28 +41,6 @@ class InverseTerm(MethodConfig):
     """The attack that generates x̂."""
     inverse: InstanceInverse | UniversalInverse = UniversalInverse()
     """The inverse attack; each method has its own kind."""
-
-
-@dataclass(frozen=True)
-class MomentumTerm(InverseTerm):
-    """The first fields of the methods with momentum."""
-
-    momentum: Momentum = Momentum()
-    """Averaging of p over epochs (Eq. 8)."""
-
-
-@dataclass(frozen=True)
-class OneOffTerm(InverseTerm):
-    """The first fields of the one-off method."""
-
-    one_off: OneOff = OneOff()
-    """The epoch T' in which inverse adversarial examples are generated, and p before it."""
-
-
-@dataclass(frozen=True)
-class TargetOptions(MethodConfig):
-    """The fields that the inverse methods end with."""
-
     detach_target: bool = True
     """Whether no gradient flows through p."""
     crafting: Crafting = "eval"
@@ -71,11 +49,6 @@ class TargetOptions(MethodConfig):
     """Label smoothing of CE(f(x̂), y)."""
     target_statistics: Statistics = optional_in_key("batch")
     """BatchNorm in the forward that gives p: the `batch`'s statistics, or the `running` ones (no gradient then)."""
-
-
-@dataclass(frozen=True)
-class InverseTraining(TargetOptions, InverseTerm):
-    """What the inverse methods share. Fields are collected from the last base to the first: term, then options."""
 
     def __post_init__(self) -> None:
         require(self, lam=WEIGHT, label_smoothing=SHARE)
@@ -106,7 +79,7 @@ class InverseTraining(TargetOptions, InverseTerm):
 
 
 @dataclass(frozen=True)
-class IAT(InverseTraining, MomentumTerm):
+class IAT(InverseTraining):
     """Instance-wise inverse adversarial training (Alg. S1): CE(f(x̂), y) + λ·KL(f(x̌) ‖ f(x̂)).
 
     >>> loss = IAT(inverse=InstanceInverse(steps=5)).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
@@ -124,7 +97,7 @@ class IAT(InverseTraining, MomentumTerm):
 
 
 @dataclass(frozen=True)
-class UIAT(InverseTraining, MomentumTerm):
+class UIAT(InverseTraining):
     """Universal inverse adversarial training (Alg. 1): CE(f(x̂), y) + λ·KL(p ‖ f(x̂)), a z for each class.
 
     >>> model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
@@ -138,6 +111,8 @@ class UIAT(InverseTraining, MomentumTerm):
 
     inverse: UniversalInverse = UniversalInverse()
     """The inverse attack that updates z, where x̌ = clip(x + z_y) (Eq. 6)."""
+    momentum: Momentum = Momentum()
+    """Averaging of p over epochs (Eq. 8)."""
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
@@ -146,7 +121,7 @@ class UIAT(InverseTraining, MomentumTerm):
 
 
 @dataclass(frozen=True)
-class UIATOneOff(InverseTraining, OneOffTerm):
+class UIATOneOff(InverseTraining):
     """One-off UIAT (Eq. S1 and S2): inverse adversarial examples in a single epoch T', whose predictions are kept.
 
     >>> loss = UIATOneOff(one_off=OneOff(epoch=0.8)).build(data)(model, batch, Clock(epoch=1, step=0, epochs=30)).total
@@ -154,6 +129,8 @@ class UIATOneOff(InverseTraining, OneOffTerm):
 
     inverse: UniversalInverse = UniversalInverse()
     """The inverse attack that updates z in epoch T'."""
+    one_off: OneOff = OneOff()
+    """The epoch T' in which inverse adversarial examples are generated, and p before it."""
 
     @property
     def selectable_from(self) -> float:  # type: ignore[override]  # read-only, as all fields

@@ -49,6 +49,22 @@ class WithPlugIn(MethodConfig):
         """That of the plug-in, if enabled."""
         return self.uiat.one_off if self.uiat.enabled else None
 
+    def with_terms(self, more: list[Weighted], data: DataSpec, seed: int, keep_gradient: bool = False) -> Method:
+        """Return CE(f(x̂), y) + the plug-in's term, if it is enabled, + more terms."""
+        terms, target = [Weighted("ce", ce_adversarial)], None
+        if self.uiat.enabled:
+            terms.append(Weighted("kl", kl_to_target, self.uiat.lam))
+            target = one_off_universal(self.uiat.inverse, self.uiat.one_off, data, seed, self.uiat.detach_target)
+        return Method(
+            data,
+            attack=self.attack,
+            target=target,
+            terms=[*terms, *more],
+            crafting=self.crafting,
+            seed=seed,
+            keep_gradient=keep_gradient,
+        )
+
 
 @dataclass(frozen=True)
 class SingleStep(WithPlugIn):
@@ -66,7 +82,7 @@ class SingleStep(WithPlugIn):
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        return _single_step(self.attack, [], self.uiat, self.crafting, data, seed)
+        return self.with_terms([], data, seed)
 
 
 @dataclass(frozen=True)
@@ -93,28 +109,4 @@ class GradAlign(WithPlugIn):
         alignment = Weighted("align", GradientAlignment(self.attack.eps), self.lam_align)
         # Crafted with running statistics, the gradient could not be compared with one from batch statistics.
         reuse = self.crafting != "eval"
-        return _single_step(self.attack, [alignment], self.uiat, self.crafting, data, seed, keep_gradient=reuse)
-
-
-def _single_step(
-    attack: Attack,
-    more_terms: list[Weighted],
-    uiat: UIATPlugIn,
-    crafting: Crafting,
-    data: DataSpec,
-    seed: int,
-    keep_gradient: bool = False,
-) -> Method:
-    terms, target = [Weighted("ce", ce_adversarial)], None
-    if uiat.enabled:
-        terms.append(Weighted("kl", kl_to_target, uiat.lam))
-        target = one_off_universal(uiat.inverse, uiat.one_off, data, seed, uiat.detach_target)
-    return Method(
-        data,
-        attack=attack,
-        target=target,
-        terms=[*terms, *more_terms],
-        crafting=crafting,
-        seed=seed,
-        keep_gradient=keep_gradient,
-    )
+        return self.with_terms([alignment], data, seed, keep_gradient=reuse)

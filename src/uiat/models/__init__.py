@@ -14,9 +14,10 @@ from uiat.errors import UserError, unknown
 from uiat.fields import optional_in_key
 from uiat.models import networks
 from uiat.models.features import penultimate
-from uiat.models.imported import Imported, InMemory, import_model
+from uiat.models.imported import Imported, InMemory
+from uiat.models.libraries import input_format
 from uiat.models.networks import Normalize
-from uiat.models.normalization import InputStatistics
+from uiat.models.wrappers import InputStatistics
 from uiat.types import DataSpec
 
 __all__ = [
@@ -176,8 +177,9 @@ def check_options(model: ModelConfig) -> None:
 
 def get_model(name: str) -> ModelConfig:
     """Return the registered model of this name, or a custom one for `module:callable`, `timm:…` or `transformers:…`."""
-    if ":" in name:
-        return import_model(name)
+    if ":" in name:  # a network of a library normalises as its own configuration says
+        known = input_format(name)
+        return Imported(name, mean=known.mean, std=known.std)
     if name not in MODELS:
         raise unknown("model", name, MODELS)
     return MODELS[name]

@@ -1,5 +1,7 @@
-"""The fast path: a model with a faster network for attacks and a compiled forward for the loss."""
+"""The fast path: channels_last memory, a faster network for attacks, and a compiled forward for the loss."""
 
+import warnings
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from copy import deepcopy
 from typing import Any
@@ -9,17 +11,126 @@ from torch import Tensor, nn
 
 from uiat.crafting import AcceleratedNetwork, crafting
 from uiat.errors import UserError
-from uiat.models.compiled import Compiled
 from uiat.models.features import Features
 from uiat.models.folding import AcceleratedCopy, folded_copy
-from uiat.models.layout import to_channels_last
-from uiat.models.probe import close, full_precision, untouched
-
-__all__ = ["AcceleratedModel", "speed_up", "to_channels_last"]
+from uiat.models.probe import agree, close, full_precision, logits_and_gradients, untouched
+from uiat.progress import print_message
 
 DRIFT = 1e-2
 """Tolerance of the copy's logits in later checks, relative to the largest: trained weights may round worse than initial
 ones, but a copy that no longer follows the model computes another function."""
+
+
+def to_channels_last(model: nn.Module, x: Tensor | None = None) -> nn.Module:
+    """Convert the weights of 2-D convolutions to channels_last memory if the model can run in it; return the model.
+
+    A model that flattens its maps with `view`, for example, cannot. On CPUs a model with strided 1×1 convolutions is
+    left unchanged: oneDNN computes wrong gradients for their weights in that memory format when they have few channels,
+    or writes out of bounds (oneDNN's issue 6035). The bundled networks have none.
+
+    >>> model = to_channels_last(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.Flatten()))
+    >>> model[0].weight.is_contiguous(memory_format=torch.channels_last)
+    True
+
+    Args:
+        model: the classifier; only its memory format changes.
+        x: two or more samples, to check that the model still computes the same and can be trained; if not, the old
+            format is restored. Nothing is checked without samples, nor for a bundled network.
+    """
+    convolutions = _convolutions(model)
+    strided = any(max(conv.kernel_size) == 1 and max(conv.stride) > 1 for conv in convolutions)
+    on_cpu = any(parameter.device.type == "cpu" for parameter in model.parameters())
+    if strided and on_cpu:
+        return model
+    is_bundled = type(model).__module__.startswith(f"{__package__}.")
+    tried = None if is_bundled or x is None else x[:2].detach()
+    before = [(conv.weight, conv.weight.data) for conv in convolutions]
+    expected = None if tried is None else _try(model, tried, training=False)
+    for weight, data in before:
+        weight.data = data.to(memory_format=torch.channels_last)
+    if tried is not None and not _computes(model, tried, expected):
+        for weight, data in before:
+            weight.data = data
+    return model
+
+
+def keeps_channels_last(model: nn.Module) -> bool:
+    """Return whether every 2-D convolution has its weights in channels_last memory."""
+    return all(conv.weight.stride(1) == 1 for conv in _convolutions(model))
+
+
+def _convolutions(model: nn.Module) -> list[nn.Conv2d]:
+    """Return the convolutions whose weight is a parameter, not computed by a parametrization."""
+    convs = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
+    return [conv for conv in convs if isinstance(conv._parameters.get("weight"), Tensor) and conv.weight.ndim == 4]
+
+
+def _computes(model: nn.Module, x: Tensor, expected: list[Tensor] | None) -> bool:
+    """Return whether the model computes the expected values in eval mode and can be trained."""
+    computed = _try(model, x, training=False)
+    if expected is None or computed is None or not agree(computed, expected):
+        return False
+    return _try(model, x, training=True) is not None
+
+
+def _try(model: nn.Module, x: Tensor, *, training: bool) -> list[Tensor] | None:
+    """Return logits and gradients for x and the parameters; `None` if the model fails."""
+    with untouched(model), full_precision(x.device):
+        try:
+            model.train(training)
+            return logits_and_gradients(model, x, [p for p in model.parameters() if p.requires_grad])
+        except Exception:  # a custom forward may raise anything
+            return None
+
+
+class Compiled(nn.Module):
+    """Runs a network's forward compiled; if compiling fails, prints a message and runs the network itself from then on.
+
+    torch recompiles for other shapes, modes and flags, and compiles a backward at its first use, where a failure could
+    not be caught. Each new kind of call is therefore tried first, with its backward and without side effects. Hooks of
+    the network run only after compiling has failed.
+    """
+
+    def __init__(self, network: nn.Module, what: str):
+        super().__init__()
+        self.what = what
+        self._network = (network,)  # in a tuple, it is no submodule
+        self._tried: set[Hashable] = set()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch's, about its own parts
+            self._compiled: Callable[[Tensor], Any] | None = torch.compile(network.forward)
+
+    def forward(self, x: Tensor) -> Any:
+        """Return the output of the network."""
+        if self._compiled is not None:
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    self._try(self._compiled, x)
+                    return self._compiled(x)
+            except Exception as error:  # no compiler, an unsupported operation: any exception is possible
+                self._give_up(error)
+        return self._network[0](x)
+
+    def _try(self, compiled: Callable[[Tensor], Any], x: Tensor) -> None:
+        """Compile forward and backward at the first x of its kind."""
+        (network,) = self._network
+        trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+        with_graph = torch.is_grad_enabled() and (x.requires_grad or bool(trained))
+        autocast_dtype = torch.is_autocast_enabled(x.device.type) and torch.get_autocast_dtype(x.device.type)
+        kind = (x.shape, x.dtype, x.device, x.requires_grad, with_graph, len(trained), network.training, autocast_dtype)
+        if with_graph and kind not in self._tried:
+            with untouched(network):
+                at = x.detach().clone().requires_grad_(x.requires_grad)
+                output = compiled(at)
+                ends = [end.sum() for end in (output if isinstance(output, tuple) else (output,)) if end.requires_grad]
+                torch.autograd.grad(ends, [*trained, *([at] if x.requires_grad else [])], allow_unused=True)
+        self._tried.add(kind)
+
+    def _give_up(self, error: Exception) -> None:
+        self._compiled = None
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        print_message(f"{self.what} runs without torch.compile, which failed ({reason})")
 
 
 class AcceleratedModel(AcceleratedNetwork):

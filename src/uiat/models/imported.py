@@ -12,8 +12,7 @@ from torch import nn
 
 from uiat.errors import UserError
 from uiat.models.libraries import input_format, library_of
-from uiat.models.normalization import InputStatistics, rounded, statistics_of
-from uiat.models.wrappers import Normalized
+from uiat.models.wrappers import InputStatistics, Normalized, rounded, statistics_of
 from uiat.plugins import import_from
 from uiat.types import DataSpec
 
@@ -82,12 +81,6 @@ class Imported(InputStatistics):
                 f"{self.target} could not be called ({error}): let it take no argument, or a DataSpec."
             ) from None
         return given
-
-
-def import_model(target: str) -> Imported:
-    """Return the configuration of a custom network; one of a library normalises as its own configuration says."""
-    known = input_format(target)
-    return Imported(target, mean=known.mean, std=known.std)
 
 
 @dataclass(frozen=True)

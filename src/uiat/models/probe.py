@@ -1,4 +1,4 @@
-"""Trial runs of a network without side effects, and comparison of two networks."""
+"""Trial runs of a network without side effects: checks before a run, and comparison of two networks."""
 
 import random
 from collections.abc import Iterator, Sequence
@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from uiat.errors import UserError, first_line
 from uiat.rng import generator
-from uiat.types import DataSpec
+from uiat.types import DataSpec, check_logits
 
 LOGITS = 1e-4
 """Tolerance for equal logits, relative to the largest."""
@@ -108,3 +110,58 @@ def agree(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> bool:
 def trial_batch(data: DataSpec, device: torch.device) -> Tensor:
     """Return two samples of noise."""
     return torch.rand((2, *data.shape), generator=generator(0, "features")).to(device)
+
+
+def network_name(config: object) -> str:
+    """Return the name in messages of the network of a model configuration."""
+    return f"the network {getattr(config, 'target', '') or type(config).__name__}"
+
+
+def try_forward(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> Tensor:
+    """Return the logits of x; raise a `UserError` with the cause if the forward fails or returns no logits."""
+    mode = "training" if model.training else "evaluation"
+    try:
+        output = model(x)
+    except UserError:
+        raise
+    except Exception as error:  # a custom forward may raise anything
+        raise UserError(
+            f"{name} fails in {mode} mode on a batch of shape {tuple(x.shape)} ({first_line(error)}): "
+            "let it take images of this size, or resize them with --data.size."
+        ) from error
+    return check_logits(output, len(x), data.num_classes, f"{name}, in {mode} mode,")
+
+
+def try_network(model: nn.Module, config: object, data: DataSpec) -> None:
+    """Raise a `UserError` that names why a network cannot be trained on this data, if it cannot.
+
+    It is run in training and in evaluation mode, on two samples of noise of the shape of the data, on its device. Its
+    weights, statistics and modes, and the global random streams, are restored afterwards.
+    """
+    name = network_name(config)
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if not trained:
+        raise UserError(f"{name} has no parameter to train: set requires_grad on those that training should change.")
+    x = trial_batch(data, trained[0].device)
+    with untouched(model), torch.enable_grad():
+        for training in (False, True):
+            model.train(training)
+            _try_training(model, x.clone().requires_grad_(), data, name)
+
+
+def _try_training(model: nn.Module, x: Tensor, data: DataSpec, name: str) -> None:
+    logits = try_forward(model, x, data, name)
+    if not bool(logits.isfinite().all()):
+        raise UserError(f"{name} returns NaN or infinite logits before any training: check its forward and weights.")
+    mode = "training" if model.training else "evaluation"
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    loss = F.cross_entropy(logits.float(), torch.zeros(len(x), dtype=torch.long, device=logits.device))
+    try:
+        at_x, *others = torch.autograd.grad(loss, [x, *trained], allow_unused=True)
+    except RuntimeError as error:
+        raise UserError(
+            f"the gradient of {name} fails in {mode} mode ({first_line(error)}): make its forward differentiable."
+        ) from error
+    for gradients, what in (([at_x], "its input, which an attack needs"), (others, "any of its parameters")):
+        if all(gradient is None for gradient in gradients):
+            raise UserError(f"the output of {name} has no gradient for {what}: do not detach it in the forward.")

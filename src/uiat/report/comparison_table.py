@@ -3,29 +3,24 @@
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from statistics import mean, stdev
+from statistics import mean
 
 import torch
 
 from uiat.escaping import markdown
-from uiat.evaluation.intervals import Difference, paired
-from uiat.evaluation.verdicts import Paired
-from uiat.progress import clock_time
+from uiat.evaluation.intervals import Difference, Paired, crossing, paired
 from uiat.report.page.comparison import (
     HEADINGS,
-    NONE,
     Row,
     RunComparison,
+    cells,
     differences,
     paired_test,
     percent,
     setting_key,
-    show_count,
-    show_difference,
 )
-from uiat.report.page.runs import Evaluation
 
-SEED = re.compile(r"[-_]?(s|seed)\d+(-[0-9a-f]{10})?$")
+SEED_SUFFIX = re.compile(r"[-_]?(s|seed)\d+(-[0-9a-f]{10})?$")
 """The part of a run's name that states its seed, and its key if `uiat reproduce` named it."""
 
 
@@ -48,26 +43,7 @@ class SeedGroup:
 
     def cells(self) -> list[str]:
         """Return the cells of the row, in the order of `HEADINGS`."""
-        run = self.rows[0].run
-        seconds = [row.run.seconds for row in self.rows if row.run.seconds]
-        passes = [row.run.passes for row in self.rows if row.run.passes]
-        return [
-            self.name,
-            run.method,
-            _spread([row.natural for row in self.rows]),
-            _spread([row.robust for row in self.rows]),
-            *show_difference(self.paired),
-            clock_time(mean(seconds)) if seconds else NONE,
-            show_count(round(mean(passes))) if passes else NONE,
-        ]
-
-
-def _spread(found: Sequence[Evaluation | None]) -> str:
-    """Format an accuracy with its interval, or the mean and standard deviation of several."""
-    values = [100 * evaluation.accuracy for evaluation in found if evaluation is not None]
-    if len(found) == 1 or len(values) < len(found):
-        return percent(found[0])
-    return f"{mean(values):.2f} ± {stdev(values):.2f}"
+        return cells(self.name, self.rows, self.paired)
 
 
 def group_seeds(comparison: RunComparison) -> list[SeedGroup]:
@@ -93,7 +69,7 @@ def _common_name(rows: Sequence[Row]) -> str:
     names = [row.run.name for row in rows]
     if len(names) == 1:
         return names[0]
-    common = {SEED.sub("", name) for name in names}
+    common = {SEED_SUFFIX.sub("", name) for name in names}
     return f"{names[0] if len(common) > 1 else common.pop() or names[0]}, {len(names)} seeds"
 
 
@@ -129,13 +105,7 @@ def p_value(difference: Difference) -> float:
         low, high = difference.interval(level)
         return low > 0 or high < 0
 
-    low, high = 0.0, 1 - 1e-9
-    if not excludes(1e-9):
-        return 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (middle, high) if excludes(middle) else (low, middle)
-    return 1 - low
+    return 1 - crossing(lambda level: 1.0 if excludes(level) else -1.0, 0.0, 1 - 1e-9)
 
 
 def group_differences(groups: Sequence[SeedGroup]) -> dict[str, list[str]]:
@@ -164,7 +134,7 @@ def comparison_markdown(comparison: RunComparison) -> str:
     """Return the comparison as Markdown: the table, the settings that differ, and the notes."""
     groups = group_seeds(comparison)
     lines = [_line(HEADINGS), _line(["---"] * len(HEADINGS))]
-    lines += [_line([*map(markdown, cells[:2]), *cells[2:]]) for cells in (group.cells() for group in groups)]
+    lines += [_line([*map(markdown, texts[:2]), *texts[2:]]) for texts in (group.cells() for group in groups)]
     lines += ["", f"robust: {markdown(comparison.title)}"]
     if differing := group_differences(groups):
         heads = ["setting", *(group.name for group in groups)]

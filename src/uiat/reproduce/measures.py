@@ -19,12 +19,11 @@ from uiat.data import Splits
 from uiat.data.images import Images, balanced
 from uiat.engine.callbacks import LogEvent
 from uiat.errors import UserError
-from uiat.evaluation.accuracy import accuracy
 from uiat.evaluation.curve_measurement import measure, plan_points
 from uiat.evaluation.inverses import IMAGE_KINDS, inverse_settings, make_inverses, read_z, shown_places
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject
-from uiat.evaluation.suite import run_suite
+from uiat.evaluation.suite import accuracy, run_suite
 from uiat.fields import optional_in_key
 from uiat.io import write_tensors
 

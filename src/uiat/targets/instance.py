@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 from torch import Tensor, nn
 
-from uiat.attacks.ascent import ascend, gradient_of
-from uiat.attacks.start import Start, starting_point
+from uiat.attacks.ascent import Start, ascend, gradient_of, starting_point
 from uiat.balls import BALLS, Norm
 from uiat.crafting import crafting
 from uiat.fields import RADIUS, STEP_COUNT, WEIGHT, require

@@ -1,4 +1,4 @@
-"""Base class of targets."""
+"""Base class of targets, and the clean prediction f(x) as target."""
 
 from collections.abc import Sequence
 
@@ -25,3 +25,17 @@ class Target(nn.Module):
     def forward(self, view: View, clock: Clock) -> Tensor:
         """Return log p for each sample of the view."""
         raise TypeError(f"{type(self).__name__} does not define forward, which returns log p")
+
+
+class CleanTarget(Target):
+    """p = f(x), with a gradient unless `detach` is set (and never with `running` statistics)."""
+
+    def __init__(self, detach: bool = False, running: bool = False):
+        super().__init__()
+        self.detach, self.running = detach or running, running
+
+    def forward(self, view: View, clock: Clock) -> Tensor:
+        """Return log f(x); terms that need f(x) share the forward."""
+        if not self.detach:
+            return view.clean.log_softmax(dim=1)
+        return view.predict(view.batch.x, detach=True, running=self.running)

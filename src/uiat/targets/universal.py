@@ -7,8 +7,7 @@ from functools import reduce
 import torch
 from torch import Tensor, nn
 
-from uiat.attacks.ascent import Gradient, ascend, gradient_of
-from uiat.attacks.start import GAUSSIAN
+from uiat.attacks.ascent import GAUSSIAN, Gradient, ascend, gradient_of
 from uiat.balls import BALLS, PIXELS, Ball, Norm, per_row
 from uiat.crafting import crafting
 from uiat.distributed import all_reduce_sum

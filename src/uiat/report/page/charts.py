@@ -69,14 +69,14 @@ def percent_ticks() -> Ticks:
     return [(k / 5, f"{20 * k} %") for k in range(6)]
 
 
-def value_ticks(largest: float, count: int = 4) -> Ticks:
-    """Return round ticks from 0 that reach the largest value."""
-    rough = max(largest, 1e-9) / count
+def value_ticks(largest: float) -> Ticks:
+    """Return five round ticks from 0 that reach the largest value."""
+    rough = max(largest, 1e-9) / 4
     size = 10.0 ** int(f"{rough:e}".rpartition("e")[2])
     step = next(size * m for m in (1, 2, 2.5, 5, 10) if size * m >= rough * 0.999)
-    return [(k * step, f"{k * step:.4g}") for k in range(count + 1)]
+    return [(k * step, f"{k * step:.4g}") for k in range(5)]
 
 
-def epoch_ticks(epochs: int, count: int = 5) -> Ticks:
+def epoch_ticks(epochs: int) -> Ticks:
     """Return whole epochs from 0, before the first, to the last."""
-    return [(epoch, str(epoch)) for epoch in sorted({round(k * epochs / count) for k in range(count + 1)})]
+    return [(epoch, str(epoch)) for epoch in sorted({round(k * epochs / 5) for k in range(6)})]

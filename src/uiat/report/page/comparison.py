@@ -12,7 +12,7 @@ from typing import Any
 from uiat.config import to_json
 from uiat.errors import UserError
 from uiat.escaping import csv_cell
-from uiat.evaluation.verdicts import Paired, compare_verdicts
+from uiat.evaluation.intervals import Paired, compare_verdicts
 from uiat.fields import show_number
 from uiat.progress import clock_time
 from uiat.report.page.runs import Evaluation, Run, show_threat
@@ -209,21 +209,30 @@ def percent(evaluation: Evaluation | None) -> str:
     return f"{100 * evaluation.accuracy:.2f} [{100 * evaluation.low:.1f}–{100 * evaluation.high:.1f}]"
 
 
-def cells(row: Row) -> list[str]:
-    """Return the cells of a run in the table."""
-    run = row.run
+def cells(name: str, rows: Sequence[Row], pair: Paired | None) -> list[str]:
+    """Return the cells of a row of the table: of one run, or means over several that differ only in their seed."""
+    seconds = [row.run.seconds for row in rows if row.run.seconds]
+    passes = [row.run.passes for row in rows if row.run.passes]
     return [
-        run.name,
-        run.method,
-        percent(row.natural),
-        percent(row.robust),
-        *show_difference(row.paired),
-        clock_time(run.seconds) if run.seconds else NONE,
-        show_count(run.passes) if run.passes else NONE,
+        name,
+        rows[0].run.method,
+        _spread([row.natural for row in rows]),
+        _spread([row.robust for row in rows]),
+        *show_paired(pair),
+        clock_time(mean(seconds)) if seconds else NONE,
+        show_count(round(mean(passes))) if passes else NONE,
     ]
 
 
-def show_difference(pair: Paired | None) -> tuple[str, str]:
+def _spread(found: Sequence[Evaluation | None]) -> str:
+    """Format an accuracy with its interval, or the mean and standard deviation of several."""
+    values = [100 * evaluation.accuracy for evaluation in found if evaluation is not None]
+    if len(found) == 1 or len(values) < len(found):
+        return percent(found[0])
+    return f"{mean(values):.2f} ± {stdev(values):.2f}"
+
+
+def show_paired(pair: Paired | None) -> tuple[str, str]:
     """Format a paired difference in points with its interval, and its p-value."""
     if pair is None:
         return NONE, NONE

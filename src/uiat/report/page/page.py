@@ -68,7 +68,7 @@ def render(
         "details": details(comparison),
         "caveats": caveats(comparison),
         "comparison": comparison,
-        "rows": [(row, cells(row)) for row in comparison.rows],
+        "rows": [(row, cells(row.run.name, [row], row.paired)) for row in comparison.rows],
         "notes": notes(comparison),
         "learning": [(row.run, _learning(row.run)) for row in comparison.rows],
         "configs": [(row.run, _settings(row.run)) for row in comparison.rows],

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from uiat.config import AnyConfig
 from uiat.errors import UserError
+from uiat.evaluation.evaluation_result import unpack_verdicts
 from uiat.evaluation.intervals import wilson
-from uiat.evaluation.verdicts import unpack_verdicts
 from uiat.fields import show_number
 from uiat.paths import suggest_path
 from uiat.runs.published import open_published, readable_folder
