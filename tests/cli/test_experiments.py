@@ -105,6 +105,7 @@ def test_runs_of_other_settings_are_not_resumed(here: Path, capsys: pytest.Captu
     RunFolder.create("x-s0", tiny("natural"))
     assert "train.epochs is 3 in x-s0 and 2 in this command" in refused(capsys, *words)
     assert "--seeds" in refused(capsys, *words, "--seed", "1")
+    assert "--seeds has no number" in refused(capsys, "train", *NATURAL, "--seeds")
 
 
 def test_a_longer_run_is_the_shorter_one_extended(

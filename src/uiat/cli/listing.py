@@ -13,7 +13,8 @@ TABLE_WIDTH = 100
 NAMES_FLAG = "--names"
 LIST_USAGE = """usage: uiat list [{kinds}]… [--names]
 
-List what is available, a line each, and recipes as a table; with --names only the names, one per line."""
+List what is available, a line each, and recipes as a table; with --names only the names, one per
+line."""
 ATTACK_EXAMPLES = {
     "pgd-K": "pgd-20",
     "pgd-K-R": "pgd-50-10",

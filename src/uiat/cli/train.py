@@ -6,15 +6,14 @@ from itertools import chain, count
 from pathlib import Path
 
 import torch
-import tyro
 
 from uiat import data
 from uiat.cli.dry_run import dry_run
 from uiat.cli.flags import wants_brief
 from uiat.cli.launch import cores, launch, stopped
 from uiat.cli.new_config import first_config, name_recipe
-from uiat.cli.options import REGISTRY, check_imports, note_large_steps, read_known, suggest
-from uiat.cli.train_options import SHORT, LaunchOptions, NewRun, Resume, parse_recipe, short_help
+from uiat.cli.options import check_imports, note_large_steps, read_known, suggest
+from uiat.cli.train_options import SHORT, LaunchOptions, NewRun, Resume, parse_recipe, parse_resume, short_help
 from uiat.config import AnyConfig, check
 from uiat.data.custom import is_callable
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
@@ -60,8 +59,11 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     device = local_device(pick_device(where.device))
     check_processes(where.processes, where.restarts, device)
     base = Path("runs") / name
-    if where.seeds and any(word.split("=")[0] == "--seed" for word in rest):
+    flags = {word.split("=")[0] for word in rest}
+    if {"--seed", "--seeds"} <= flags:
         raise UserError("--seed and --seeds exclude each other: give one of them.")
+    if "--seeds" in flags and not where.seeds:
+        raise UserError("--seeds has no number: give at least one seed, such as --seeds 0 1 2.")
     if where.dry_run:
         config = replace(config, seed=where.seeds[0]) if where.seeds else config
         dry_run(config, RunFolder(where.out or _free(Path(f"{base}-s{config.seed}"))), where.data_dir, device)
@@ -157,8 +159,7 @@ def _few_steps(config: AnyConfig, splits: data.Splits) -> str:
 
 def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     """Resume a run from its configuration; given imports replace those it was made with."""
-    with REGISTRY:
-        chosen = tyro.cli(Resume, args=args, prog="uiat train --resume RUN", description=Resume.__doc__)
+    chosen = parse_resume(args)
     if chosen.out:
         raise UserError("--out cannot be given with --resume: the run stays in its own folder.")
     run = RunFolder.open(chosen.resume)

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Generic, Literal
 import tyro
 
 from uiat.cli.flags import brief, flags_of, full_help
-from uiat.cli.options import REGISTRY, read_statistics
+from uiat.cli.options import REGISTRY, parse_options, read_statistics
 from uiat.config import AnyConfig, Config, MethodT, ModelT
 from uiat.models.normalization import with_statistics
 
@@ -23,6 +23,12 @@ BRIEF = (
 )
 """Flags of the short help, if the recipe has them."""
 EXAMPLES = ("uiat train digits-resnet8-uiat --train.epochs 30 --out runs/mine", "uiat train --resume runs/mine")
+RESUME_BRIEF = (
+    *("--resume", "--train.epochs", "--data", "--model", "--device", "--data-dir", "--processes", "--restarts"),
+    *("--log", "--on-nonfinite"),
+)
+"""Flags of the short help of a resume: all but --out, since the run stays in its folder."""
+RESUME_EXAMPLES = ("uiat train --resume runs/mine", "uiat train --resume runs/mine --train.epochs 40")
 
 
 @dataclass(frozen=True)
@@ -112,3 +118,8 @@ def parse_recipe(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, NewRun]
     if (given := read_statistics(where.mean, where.std)) is not None:
         config = replace(config, model=with_statistics(config.model, *given))
     return config, where
+
+
+def parse_resume(args: list[str]) -> Resume:
+    """Parse the arguments of a resume, or print its short help and exit."""
+    return parse_options(Resume, args, "uiat train --resume RUN", RESUME_EXAMPLES, most_used=RESUME_BRIEF)
