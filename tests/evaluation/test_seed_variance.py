@@ -62,7 +62,7 @@ def test_methods_may_have_different_seeds() -> None:
 
 def test_a_comparison_counts_in_proportion_to_its_degrees_of_freedom() -> None:
     common = SeedVariance(variance=2.0, prior_degrees=6.0, total_degrees=30.0)
-    assert common.moderate(own=10.0, degrees=2) == (pytest.approx((6 * 4 + 2 * 10) / 8), 8.0)
+    assert common.moderate(own=10.0, degrees=2) == pytest.approx(((6 * 4 + 2 * 10) / 8, 8.0))
     assert SeedVariance(2.0, inf, 30.0).moderate(10.0, 2) == (4.0, 30.0)
 
 

@@ -1,6 +1,7 @@
 """The control experiment: UIAT's parts added one at a time, with and without an inverse adversary."""
 
 from dataclasses import replace
+from typing import Any
 
 from uiat.config import AnyConfig
 from uiat.methods import SingleStep
@@ -54,8 +55,9 @@ def selected_runs(scale: Scale) -> dict[tuple[str, str], AnyConfig]:
         found = chosen[method]
         if found is not None and found.config != scale.config(method):
             runs |= _with_and_without(f"{row}, selected: {found.label}", found.config)
-    if (one_off := chosen["uiat-oneoff"]) is not None and one_off.value != scale.config("uiat-oneoff").method.lam:
-        single = scale.single_step("n-fgsm-uiat", 8)
+    default: Any = scale.config("uiat-oneoff").method
+    if (one_off := chosen["uiat-oneoff"]) is not None and one_off.value != default.lam:
+        single: Any = scale.single_step("n-fgsm-uiat", 8)
         plug_in = replace(single.method.uiat, lam=one_off.value)
         runs |= _with_and_without(f"N-FGSM, λ = {one_off.value:g}", change_method(single, None, uiat=plug_in))
     return runs
