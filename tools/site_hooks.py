@@ -18,6 +18,10 @@ PAGES = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md", "CHANGEL
 SOURCES = {page: source for source, page in PAGES.items()}
 FENCED = re.compile(r"(^(?:```|~~~~).*?^(?:```|~~~~)$)", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r'(?:\[(?P<text>[^\]]*)\]\(|src=")(?P<path>[^)#":\s]+)(?P<anchor>#[^)\s]*)?[)"]')
+NESTED = re.compile(r"^  (?=- )", re.MULTILINE)
+"""A list within a list, as on GitHub; Python-Markdown wants four spaces."""
+INTERVAL = re.compile(r"(?<=<td)([^\n]*\[[-+−]?[\d.]+), ([-+−]?[\d.]+\]</td>)")
+"""An interval at the end of a cell, which is not broken between two lines."""
 REPORT = """<a class="md-button" href="report.html" target="_blank">Open the report in a new tab</a>
 
 <iframe class="report" src="report.html" title="Demo report"></iframe>
@@ -77,12 +81,13 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         page.meta["hide"] = ["navigation"]  # the tabs above are all of it
     source = ROOT / SOURCES.get(uri, f"docs/{uri}")
     parts = FENCED.split(markdown)
-    parts[::2] = [LINK.sub(lambda match: link(match, source, uri), part) for part in parts[::2]]
+    parts[::2] = [NESTED.sub("    ", LINK.sub(lambda match: link(match, source, uri), part)) for part in parts[::2]]
     return "".join(parts).replace("<!-- report -->", REPORT)
 
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Load KaTeX on the pages with equations."""
+    """Load KaTeX on the pages with equations, and keep intervals in tables on one line."""
+    html = INTERVAL.sub(r"\1,&nbsp;\2", html)
     site = relpath("site", dirname(page.file.dest_uri) or ".")
     return html + MATH.format(site=site) if 'class="arithmatex"' in html else html
 

@@ -333,7 +333,9 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
 
     A method of an unknown kind becomes an `UnknownMethod`: its network can be evaluated without it.
     """
-    if not isinstance(saved, dict) or saved.get("schema") != CONFIG_SCHEMA:
+    if not isinstance(saved, dict) or "schema" not in saved:
+        raise UserError(f"the file does not hold a run's configuration: it is not of schema {CONFIG_SCHEMA}.")
+    if saved["schema"] != CONFIG_SCHEMA:
         raise UserError(
             f"the configuration is not of schema {CONFIG_SCHEMA}: it was written by another version of uiat."
         )

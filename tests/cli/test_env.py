@@ -33,6 +33,7 @@ def test_optional_packages_are_those_of_users(capsys: pytest.CaptureFixture[str]
     assert {"pyautoattack", "tyro", "scikit-learn", "huggingface_hub", "onnx", "tensorboard", "lightning"} <= set(
         packages
     )
+    assert {"timm", "transformers"} <= set(packages)
     assert not {"uiat", "torch", "pytest", "ruff", "mypy", "twine"} & set(packages)
     assert packages["tyro"]
 

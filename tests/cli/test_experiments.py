@@ -105,6 +105,7 @@ def test_runs_of_other_settings_are_not_resumed(here: Path, capsys: pytest.Captu
     RunFolder.create("x-s0", tiny("natural"))
     assert missing_facts(refused(capsys, *args), "train.epochs 3 x-s0 2") == []
     assert "--seeds" in refused(capsys, *args, "--seed", "1")
+    assert "--seeds has no number" in refused(capsys, "train", *NATURAL, "--seeds")
 
 
 def test_a_longer_run_is_the_shorter_one_extended(

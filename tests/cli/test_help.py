@@ -49,7 +49,19 @@ def test_it_fits_a_screen_and_the_rest_is_one_flag_away(command: str, capsys: py
 
 
 @pytest.mark.parametrize(
-    "command", ["reproduce", "compare", "report", "watch", "export", "push", "data info", "data pack", "data fetch"]
+    "command",
+    [
+        "train --resume RUN",
+        "reproduce",
+        "compare",
+        "report",
+        "watch",
+        "export",
+        "push",
+        "data info",
+        "data pack",
+        "data fetch",
+    ],
 )
 def test_commands_with_few_flags_have_the_same_style(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     short, full = call(capsys, *command.split(), "-h"), call(capsys, *command.split(), "--help-all")
@@ -59,8 +71,17 @@ def test_commands_with_few_flags_have_the_same_style(command: str, capsys: pytes
     assert len(lines) <= 45
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith(f"usage: uiat {command} ")
-    assert [line for line in lines if line.startswith(f"  uiat {command} ")] == lines[-2:]
+    assert [line for line in lines if line.startswith(f"  uiat {command.removesuffix(' RUN')} ")] == lines[-2:]
     assert named(short.out) - {"--help-all"} <= named(full.out)
+
+
+@pytest.mark.parametrize("command", ["data", "list", "env", "completion"])
+def test_commands_without_flags_of_their_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    found = call(capsys, command, "--help")
+    assert found.code == 0
+    assert found.out.startswith(f"usage: uiat {command} ")
+    assert max(map(len, found.out.splitlines())) <= 100
+    assert call(capsys, command, "-h").out == found.out
 
 
 def test_the_help_of_reproduce_lists_every_table_and_figure(capsys: pytest.CaptureFixture[str]) -> None:

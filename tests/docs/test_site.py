@@ -138,6 +138,15 @@ def test_links_of_the_repository_become_links_of_the_site(pages: dict[Path, Page
     assert "<code>LICENSE</code>" in (site / "index.html").read_text(encoding="utf-8")
 
 
+def test_lists_and_intervals_of_the_results(site: Path) -> None:
+    """Comparisons stand under their claim, as on GitHub, and no interval in a table is broken."""
+    text = (site / "results.html").read_text(encoding="utf-8")
+    assert text.count("<li>UIAT is faster than IAT (Table 2).<ul>") == 1
+    cells = re.findall(r"<td[^\n]*\]</td>", text)
+    assert len(cells) > 50
+    assert not any(", " in cell.rpartition("[")[2] for cell in cells)
+
+
 def test_a_dead_link_a_missing_anchor_and_a_page_outside_the_menu_end_the_build(tmp_path: Path) -> None:
     shutil.copytree(ROOT / "docs", tmp_path / "docs")
     new = "# New\n\n[a](nowhere.md), [b](cli.md#nothing), [c](../CITATION.txt), [d](../README.md), [e](../LICENSE)\n"

@@ -81,6 +81,23 @@ def test_it_says_what_predict_says(
             assert next(iter(one)) == max(other, key=lambda label: other[label])  # the most probable class is first
 
 
+def test_a_picture_that_cannot_be_read_is_skipped(tmp_path: Path) -> None:
+    """With the reason, as by `uiat predict`."""
+    folder = fill(tmp_path / "photos", dict.fromkeys(CLASSES, 1))
+    (tmp_path / "broken.png").write_bytes(b"no picture")
+    run = photos_run(tmp_path / "run")
+    write_folder(load_run(run.path, "best", None), tmp_path / "export")
+    words = [sys.executable, str(tmp_path / "export" / "example.py")]
+    whole = [str(file) for file in find_images(folder)]
+    done = subprocess.run([*words, "broken.png", *whole], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "broken.png: no prediction (it is not an image" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [line.partition(": ")[0] for line in done.stdout.splitlines()] == whole
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, "usage" in done.stderr) == (1, True)
+
+
 def test_the_runtime_says_what_predict_says(
     files: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,7 +20,7 @@ from tests.support.reports import METHODS, copy_of, paths, three_runs
 from uiat.evaluation.evaluation_result import pack_verdicts, unpack_verdicts
 from uiat.evaluation.intervals import compare_verdicts, paired, wilson
 from uiat.report.comparison_table import group_seeds, p_value
-from uiat.report.page.comparison import compare_runs, strength
+from uiat.report.page.comparison import compare_runs, show_p, strength
 from uiat.report.page.runs import read_runs
 from uiat.runs.weights import DIGEST, file_digest
 
@@ -275,6 +275,7 @@ def test_runs_that_were_measured_at_their_last_epoch_alone(tmp_path: Path, capsy
     assert f"{100 * entry('sat', 'pgd-20')['accuracy']:.2f}" in out
     out = call(capsys, "compare", str(three_runs() / "natural"), str(copies[0])).out
     assert "note: sat: evaluated with the weights of the last epoch alone: see `uiat compare --weights last`" in out
+    assert "sat: not evaluated" not in out
 
 
 def test_errors_are_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -290,3 +291,9 @@ def test_runs_of_an_earlier_version_join_the_row_of_their_setting(tmp_path: Path
     del saved["train"]["optimizer"]
     (Path(ours[0]) / "config.json").write_text(json.dumps(saved))
     assert [len(group.rows) for group in group_seeds(compare_runs(read_runs(ours)))] == [2]
+
+
+def test_a_p_value_below_the_level_does_not_show_as_the_level() -> None:
+    assert [show_p(p) for p in (0.04986, 0.049999, 0.05, 0.0494, 0.0009, 0.3)] == [
+        *("0.0499", "0.0499", "0.050", "0.049", "<0.001", "0.300")
+    ]

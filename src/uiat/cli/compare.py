@@ -95,4 +95,6 @@ def _print_differences(console: PipeSafeConsole, names: list[str], differing: di
 
 
 def _table(title: str) -> Table:
-    return Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0), title_justify="left")
+    table = Table(title=title, box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    table.title_justify = table.caption_justify = "left"
+    return table

@@ -1,6 +1,7 @@
 """`uiat data info|pack|fetch`: inspection of data, packing of image folders, downloads of known data sets."""
 
 import os
+import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -9,7 +10,7 @@ import tyro
 from rich.table import Table
 
 from uiat import data
-from uiat.cli.flags import positionals
+from uiat.cli.flags import MAX_WIDTH, positionals
 from uiat.cli.options import check_file, parse_options, suggest
 from uiat.data import DataConfig, custom, packed
 from uiat.data.packing import PackOptions, pack_images
@@ -82,7 +83,8 @@ def main(args: list[str]) -> int:
     """Run one of the sub-commands."""
     if not args or args[0] in ("-h", "--help"):
         lines = [f"  {name:<6} {kind.__doc__}" for name, (kind, _) in DATA_COMMANDS.items()]
-        print("usage: uiat data COMMAND [--help]\n\n" + "\n".join(lines))
+        texts = [textwrap.fill(line, MAX_WIDTH, subsequent_indent=" " * 9) for line in lines]
+        print("usage: uiat data COMMAND [--help]\n\n" + "\n".join(texts))
         return 0
     if args[0] not in DATA_COMMANDS:
         raise unknown("data command", args[0], DATA_COMMANDS)

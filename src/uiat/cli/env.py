@@ -23,6 +23,8 @@ ENV_USAGE = f"""usage: uiat env [{JSON_FLAG}]
 Print versions, CPU, GPUs and git commit, to paste into a bug report; with {JSON_FLAG} as JSON."""
 REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,]*)\])?.*; extra == \W(\w+)\W")
 """Package, its extras, and the extra of uiat that requires it."""
+OTHER_EXTRAS = ("timm", "transformers", "loops")
+"""Extras for users that `all` does not have: networks by name, and other training loops."""
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -60,12 +62,13 @@ def describe_environment() -> dict[str, Any]:
 
 
 def optional_packages() -> list[str]:
-    """Return the packages of the extras for users, `all` and `loops`."""
+    """Return the packages of the extras for users: of `all` and of `OTHER_EXTRAS`."""
     try:
         found = [match.groups() for line in requires("uiat") or () if (match := REQUIREMENT.match(line))]
     except PackageNotFoundError:  # imported from a folder that is not installed
         return []
-    users = {"loops", *(name for _, parts, extra in found if extra == "all" for name in (parts or "").split(","))}
+    parts = (names or "" for _, names, extra in found if extra == "all")
+    users = {*OTHER_EXTRAS, *(name for names in parts for name in names.split(","))}
     wanted = [name for name, _, extra in found if extra in users]
     return [name for name in wanted if name != "uiat"]  # an extra may name others of ours
 

@@ -15,7 +15,8 @@ TEXT_WIDTH = 100
 NAMES_FLAG = "--names"
 LIST_USAGE = """usage: uiat list [{kinds}]… [--names]
 
-List what is available, a line each, and recipes by their settings; with --names only the names, one per line."""
+List what is available, a line each, and recipes by their settings; with --names only the names, one
+per line."""
 ATTACK_EXAMPLES = {
     "pgd-K": "pgd-20",
     "pgd-K-R": "pgd-50-10",

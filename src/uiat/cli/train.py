@@ -11,7 +11,7 @@ from uiat import data
 from uiat.cli.dry_run import dry_run
 from uiat.cli.flags import wants_brief
 from uiat.cli.launch import cores, launch, stopped
-from uiat.cli.options import check_imports, note_large_steps, read_known, run_parser, suggest
+from uiat.cli.options import check_imports, note_large_steps, read_known, suggest
 from uiat.cli.train_options import (
     SHORT,
     LaunchOptions,
@@ -20,6 +20,7 @@ from uiat.cli.train_options import (
     first_config,
     name_recipe,
     parse_recipe,
+    parse_resume,
     short_help,
 )
 from uiat.config import AnyConfig, check
@@ -64,8 +65,11 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     device = local_device(pick_device(where.device))
     check_processes(where.processes, where.restarts, device)
     base = Path("runs") / name
-    if where.seeds and any(word.split("=")[0] == "--seed" for word in rest):
+    flags = {word.split("=")[0] for word in rest}
+    if {"--seed", "--seeds"} <= flags:
         raise UserError("--seed and --seeds exclude each other: give one of them.")
+    if "--seeds" in flags and not where.seeds:
+        raise UserError("--seeds has no number: give at least one seed, such as --seeds 0 1 2.")
     if where.dry_run:
         config = replace(config, seed=where.seeds[0]) if where.seeds else config
         dry_run(config, RunFolder(where.out or _free(Path(f"{base}-s{config.seed}"))), where.data_dir, device)
@@ -153,7 +157,7 @@ def _few_steps(config: AnyConfig, splits: data.Splits) -> str:
 
 def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     """Resume a run from its configuration; given imports replace those it was made with."""
-    chosen: Resume = run_parser(Resume, args, "uiat train --resume RUN", str(Resume.__doc__))
+    chosen = parse_resume(args)
     if chosen.out:
         raise UserError("--out cannot be given with --resume: the run stays in its own folder.")
     run = RunFolder.open(chosen.resume)

@@ -10,7 +10,7 @@ import tyro
 
 from uiat import data, models, recipes
 from uiat.cli.flags import brief, flags_of
-from uiat.cli.options import check_known, check_named, number_of, read_statistics, run_parser, take
+from uiat.cli.options import check_known, check_named, number_of, parse_options, read_statistics, run_parser, take
 from uiat.config import AnyConfig, Config, MethodT, ModelT, from_json
 from uiat.data.custom import is_custom
 from uiat.errors import UserError
@@ -37,6 +37,12 @@ BRIEF = (
 WITHIN = ("files", "config.json", "config")
 """Where published runs and result cards hold the configuration."""
 EXAMPLES = ("uiat train digits-resnet8-uiat --train.epochs 30 --out runs/mine", "uiat train --resume runs/mine")
+RESUME_BRIEF = (
+    *("--resume", "--train.epochs", "--data", "--model", "--device", "--data-dir", "--processes", "--restarts"),
+    *("--log", "--on-nonfinite"),
+)
+"""Flags of the short help of a resume: all but --out, since the run stays in its folder."""
+RESUME_EXAMPLES = ("uiat train --resume runs/mine", "uiat train --resume runs/mine --train.epochs 40")
 
 
 @dataclass(frozen=True)
@@ -176,3 +182,8 @@ def parse_recipe(config: AnyConfig, args: list[str]) -> tuple[AnyConfig, NewRun]
     if (given := read_statistics(where.mean, where.std)) is not None:
         config = replace(config, model=with_statistics(config.model, *given))
     return config, where
+
+
+def parse_resume(args: list[str]) -> Resume:
+    """Parse the arguments of a resume, or print its short help and exit."""
+    return parse_options(Resume, args, "uiat train --resume RUN", RESUME_EXAMPLES, most_used=RESUME_BRIEF)

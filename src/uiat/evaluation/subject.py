@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from uiat import data as data_sets
 from uiat.attacks import PGD
@@ -16,7 +16,7 @@ from uiat.crafting import crafting
 from uiat.data.data_config import DataConfig
 from uiat.data.images import Images, balanced, to_unit
 from uiat.distributed import local_device, pick_device
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
 from uiat.fields import check_numbers, unchecked
 from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.probe import network_name, trial_batch, try_forward, untouched
@@ -25,6 +25,7 @@ from uiat.runs.identity import check_channels, check_classes, find_data, find_ne
 from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, read_export
 from uiat.runs.weights import DIGEST, file_digest
+from uiat.types import check_logits
 
 
 @dataclass(frozen=True)

@@ -100,9 +100,18 @@ def classify(model: torch.nn.Module, path: str | Path) -> list[tuple[str, float]
 
 
 if __name__ == "__main__":
-    network = load()
+    if not sys.argv[1:]:
+        sys.exit("usage: python example.py photo.jpg …")
+    network, code = load(), 0
     for name in sys.argv[1:]:
-        print(f"{name}:", ", ".join(f"{label} {100 * share:.2f}%" for label, share in classify(network, name)[:3]))
+        try:
+            best = classify(network, name)[:3]
+        except Exception as error:  # decoders raise nearly anything on damaged bytes
+            print(f"{name}: no prediction ({error})", file=sys.stderr)
+            code = 1
+        else:
+            print(f"{name}:", ", ".join(f"{label} {100 * share:.2f}%" for label, share in best))
+    sys.exit(code)
 '''
 
 

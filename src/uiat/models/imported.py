@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from uiat.errors import UserError
-from uiat.models.libraries import input_format, library_of
+from uiat.models.libraries import library_of
 from uiat.models.wrappers import InputStatistics, Normalized, rounded, statistics_of
 from uiat.plugins import import_from
 from uiat.types import DataSpec

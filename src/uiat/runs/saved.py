@@ -19,7 +19,7 @@ from uiat.data import Splits, load_splits
 from uiat.data.data_config import DataConfig
 from uiat.errors import UserError, first_line
 from uiat.models import LARGEST, Imported, InMemory, ModelConfig, NetworkOptions
-from uiat.models.normalization import with_statistics
+from uiat.models.wrappers import with_statistics
 from uiat.paths import suggest_path, user_path
 from uiat.plugins import unnamed
 from uiat.runs import hub

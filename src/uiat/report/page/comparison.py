@@ -81,13 +81,9 @@ def compare_runs(runs: Sequence[Run], attack: str | None = None, weights: Weight
     best = order[0].under(threat) if order else None
     data = Counter(run.data for run in order).most_common(1)[0][0] if order else ()
     rows = []
+    other = "last" if weights == "best" else "best"
     for k, run in enumerate(order):
-        row = _row(run, threat, best, data, first=not k)
-        if run.folder.path in others:
-            other = "last" if weights == "best" else "best"
-            note = f"evaluated with the weights of the {other} epoch alone: see `uiat compare --weights {other}`"
-            row = replace(row, notes=(*row.notes, note))
-        rows.append(row)
+        rows.append(_row(run, threat, best, data, first=not k, alone=other if run.folder.path in others else ""))
     return RunComparison(tuple(rows), threat, weights, differences(order), tuple(_seeds(rows)))
 
 
@@ -116,7 +112,9 @@ def strength(attack: str) -> tuple[int, int]:
     return kind, passes
 
 
-def _row(run: Run, threat: Threat | None, best: Evaluation | None, data: tuple[Any, ...], *, first: bool) -> Row:
+def _row(
+    run: Run, threat: Threat | None, best: Evaluation | None, data: tuple[Any, ...], *, first: bool, alone: str
+) -> Row:
     natural, robust = run.natural(), run.under(threat)
     notes = [run.progress] if run.progress else []
     if run.others:
@@ -128,7 +126,8 @@ def _row(run: Run, threat: Threat | None, best: Evaluation | None, data: tuple[A
     if run.data != data:
         notes.append(f"other data than most ({run.data_name}): not comparable")
     if natural is None and robust is None:
-        notes.append("not evaluated")
+        elsewhere = f"evaluated with the weights of the {alone} epoch alone: see `uiat compare --weights {alone}`"
+        notes.append(elsewhere if alone else "not evaluated")
     elif robust is None and threat is not None:
         notes.append(f"not evaluated with {show_threat(threat)}")
     pair, reason = (None, "") if first else paired_test(robust, best)
@@ -241,8 +240,8 @@ def show_paired(pair: Paired | None) -> tuple[str, str]:
 
 
 def show_p(p: float) -> str:
-    """Format a p-value."""
-    return f"{p:.3f}" if p >= 0.001 else "<0.001"
+    """Format a p-value; one that would round up to the level of significance keeps a fourth digit."""
+    return "<0.001" if p < 0.001 else f"{min(p, 0.0499):.4f}" if 0.0495 <= p < 0.05 else f"{p:.3f}"
 
 
 def show_count(count: int) -> str:
