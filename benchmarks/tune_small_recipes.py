@@ -1,6 +1,6 @@
 """Tune the weights and learning rates of the small recipes: a grid for each method, selected on validation images.
 
-    python benchmarks/tune_small_recipes.py --data digits --seeds 0 1 2 --out runs/tuning/digits.jsonl
+    python benchmarks/tune_small_recipes.py --data digits --seeds 0 1 2 --out results/tuning/digits.jsonl
 
 Each finished run appends a line of JSON to the file; runs that are in the file are skipped, so a stopped command
 resumes. All methods have the same number of runs: four values of the method's own weight (SAT has none: weight decay)
