@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
 from tests.support.calls import call
 from tests.support.processes import ROOT
@@ -77,7 +76,7 @@ def test_no_bar_while_another_program_may_print(tmp_path: Path, monkeypatch: pyt
     ours, theirs = os.pipe()
     with os.fdopen(theirs, "w") as pipe, os.fdopen(ours):
         monkeypatch.setattr("sys.stdout", pipe)
-        console = Console(file=io.StringIO(), force_terminal=True)
+        console = progress.PipeSafeConsole(file=io.StringIO(), force_terminal=True)
         assert progress.Reporter(tmp_path / "log.txt", 1, 1, 0, console).bar is None
 
 
