@@ -17,7 +17,7 @@ from uiat.errors import quoted
 from uiat.runs.run_folder import RunFolder
 
 NATURAL = ("--attacks", "natural")
-SMALL = ["--model.width", "2", "--train.epochs", "1", "--method.attack.steps", "1", "--validate.steps", "1"]
+SMALL = ["--model.width", "2", "--train.epochs", "1", "--validate.steps", "1"]
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from uiat.plugins import import_from
 
 PIXELS = formats.pixels(30, 9, 12, 3)
 LABELS = np.arange(30) % 3
-SMALL = ["--train.epochs", "1", "--method.attack.steps", "1", "--validate.steps", "1", "--model.width", "2"]
+SMALL = ["--train.epochs", "1", "--validate.steps", "1", "--model.width", "2"]
 _numbers = itertools.count()
 
 
