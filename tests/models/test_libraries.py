@@ -168,7 +168,9 @@ def test_no_code_of_a_repository_is_run(here: Path) -> None:
     assert not (here / "ran").exists()
 
 
-def test_one_that_is_not_there(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_that_is_not_there(here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offline, so that nothing waits for a network."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (here / "weights.pt").touch()
     message = stopped(capsys, "evaluate", "weights.pt", "--model", "transformers:no/such", "--data", "digits")
     assert "transformers:no/such" in message
