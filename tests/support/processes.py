@@ -65,6 +65,7 @@ class Fork:
 
 def fork(log: Path, function: Callable[..., int | None], *args: Any, **environment: str) -> Fork:
     """Call a function in a fork, without importing again; its return value is the exit code."""
+    log.touch()  # a fork that is killed at once has an empty log
     pid = os.fork()
     if pid:
         return Fork(pid, log)
