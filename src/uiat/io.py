@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from uiat.errors import UserError
@@ -113,7 +113,7 @@ def _remove_abandoned(path: Path) -> None:
 
 def _place(temporary: Path, path: Path, *, exclusive: bool = False, previous: Path | None = None) -> None:
     """Rename a complete file to its final name, with the permissions of a new file."""
-    make_readable(temporary, 0o666)  # safetensors makes its files private
+    make_readable(temporary, 0o666)  # temporary files are private
     if exclusive:
         os.link(temporary, path)  # unlike a rename, fails where the name is taken
         return
@@ -171,8 +171,8 @@ def write_output(place: str, text: str) -> None:
 
 def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
     """Write tensors as a safetensors file, atomically."""
-    with atomic(path) as temporary:
-        save_file(_without_sharing(tensors), temporary, metadata)
+    with atomic(path) as temporary:  # `save_file` would leave a temporary file of its own when the process is killed
+        temporary.write_bytes(save(_without_sharing(tensors), metadata))
 
 
 def write_sealed(path: Path, content: dict[str, Any], previous: Path | None = None) -> None:
