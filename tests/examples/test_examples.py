@@ -2,8 +2,11 @@
 
 import os
 import re
+import runpy
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.support.processes import free_port
+from uiat import Clock
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LINE = re.compile(r"epoch (\d+).*natural ([\d.]+)%  PGD-\d+ ([\d.]+)%")
@@ -18,15 +22,35 @@ SHOWN = re.compile(r"natural ([\d.]+)%  pgd-20 ([\d.]+)%$")
 CHANCE = 10.0
 SLOW = pytest.mark.slow
 LIGHTNING = (
-    "ignore:`isinstance(treespec, LeafSpec)` is deprecated:FutureWarning",  # a use of torch by Lightning itself
+    r"ignore:`isinstance\(treespec, LeafSpec\)` is deprecated:FutureWarning",  # a use of torch by Lightning itself
     "ignore:The 'train_dataloader' does not have many workers:UserWarning",  # advice, which depends on the machine
     "ignore:The number of training batches:UserWarning",  # advice about its log, which is off
 )
 """Warnings of Lightning's own, which no script can avoid."""
 
 
+Script = Callable[..., list[str]]
+"""Runs an example with its arguments, and returns the lines it prints."""
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Iterator[Script]:
+    """Run an example in this process, where warnings are errors."""
+    threads = torch.get_num_threads()
+    monkeypatch.chdir(EXAMPLES)
+
+    def run(name: str, *args: str) -> list[str]:
+        monkeypatch.setattr(sys, "argv", [name, *args])
+        capsys.readouterr()
+        runpy.run_path(name, run_name="__main__")
+        return capsys.readouterr().out.splitlines()
+
+    yield run
+    torch.set_num_threads(threads)
+
+
 def start(*args: str, **environment: str) -> subprocess.Popen[str]:
-    """Start an example, for which warnings are errors."""
+    """Start an example in a process, for which warnings are errors."""
     return subprocess.Popen(
         [sys.executable, "-W", "error", *args],
         cwd=EXAMPLES,
@@ -44,14 +68,6 @@ def printed(process: subprocess.Popen[str]) -> list[str]:
     return out.splitlines()
 
 
-def run(*args: str) -> list[tuple[int, float, float]]:
-    """Run an example and return (epoch, natural, attacked) of each line it prints."""
-    lines = printed(start(*args))
-    matches = [LINE.fullmatch(line) for line in lines]
-    assert all(matches), lines
-    return [(int(match[1]), float(match[2]), float(match[3])) for match in matches if match]
-
-
 def accuracies(lines: list[str]) -> list[tuple[float, float]]:
     """Return (natural, attacked) of each line that shows both."""
     return [(float(match[1]), float(match[2])) for match in map(SHOWN.search, lines) if match]
@@ -66,11 +82,12 @@ def accuracies(lines: list[str]) -> list[tuple[float, float]]:
     ],
     ids=["plug-in", "one file", "one file, one-off"],
 )
-def test_an_example_learns(args: tuple[str, ...], natural: float, attacked: float) -> None:
+def test_an_example_learns(args: tuple[str, ...], natural: float, attacked: float, script: Script) -> None:
     """Natural accuracy is well above chance; accuracy under attack is above chance and below natural accuracy."""
-    lines = run(*args)
-    assert [epoch for epoch, _, _ in lines] == [1, 2]
-    _, last_natural, last_attacked = lines[-1]
+    lines = script(*args)
+    matches = [match for match in map(LINE.fullmatch, lines) if match]
+    assert [match[1] for match in matches] == ["1", "2"], lines
+    last_natural, last_attacked = float(matches[-1][2]), float(matches[-1][3])
     assert natural < last_natural
     assert attacked < last_attacked < last_natural
 
@@ -83,23 +100,18 @@ def test_an_example_stays_short(name: str) -> None:
     assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < 85
 
 
-def test_the_lightning_module_learns_and_saves_what_the_method_knows() -> None:
-    code = (
-        "import runpy, sys; sys.argv = ['lightning_module.py', '--epochs', '2']\n"
-        "names = runpy.run_path('lightning_module.py', run_name='__main__')\n"
-        "module = names['RobustClassifier'](names['network'](), names['DataSpec'](10, 4, (1, 8, 8)))\n"
-        "print(*module.state_dict())"
-    )
-    filters = [word for each in LIGHTNING for word in ("-W", each)]
-    lines = printed(start(*filters, "-c", code))
-    ((natural, attacked),) = accuracies(lines)
+@pytest.mark.filterwarnings(*LIGHTNING)
+def test_the_lightning_module_learns_and_saves_what_the_method_knows(script: Script) -> None:
+    ((natural, attacked),) = accuracies(script("lightning_module.py", "--epochs", "2"))
     assert natural > 40
     assert CHANCE < attacked < natural
-    assert {"method.target.inner.z", "method.target.table.log_p", "model.normalize.mean"} < set(lines[-1].split())
+    names = runpy.run_path("lightning_module.py")
+    module = names["RobustClassifier"](names["network"](), names["DataSpec"](10, 4, (1, 8, 8)))
+    assert {"method.target.inner.z", "method.target.table.log_p", "model.normalize.mean"} < set(module.state_dict())
 
 
-def test_the_accelerate_loop_learns() -> None:
-    ((natural, attacked),) = accuracies(printed(start("accelerate_loop.py", "--epochs", "2")))
+def test_the_accelerate_loop_learns(script: Script) -> None:
+    ((natural, attacked),) = accuracies(script("accelerate_loop.py", "--epochs", "2"))
     assert natural > 40
     assert CHANCE < attacked < natural
 
@@ -119,23 +131,28 @@ def test_the_accelerate_loop_learns_on_two_processes() -> None:
     assert second == [], "one process speaks for all"
 
 
-def test_the_trainer_of_transformers_resumes_with_what_the_method_knows(tmp_path: Path) -> None:
+def test_the_trainer_of_transformers_resumes_with_what_the_method_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """From the checkpoint of epoch 2 of 4, with 2 steps each: the same clocks, and the same tensors at the end."""
-    code = (
-        "import hf_trainer as it, shutil, sys\n"
-        "class Shown(it.Clock):\n"
-        "    def __post_init__(self):\n"
-        "        print('clock', self.epoch, self.step, self.epochs)\n"
-        "it.TRAIN, it.Clock, out = 128, Shown, sys.argv[1]\n"
-        "it.evaluate = lambda *_, **__: {}\n"
-        "it.main(4, out)\n"
-        "shutil.copy(f'{out}/checkpoint-8/model.safetensors', f'{out}/model.safetensors')\n"
-        "for step in (6, 8):\n"
-        "    shutil.rmtree(f'{out}/checkpoint-{step}')\n"
-        "it.main(4, out, resume=True)\n"
-    )
-    clocks = [line for line in printed(start("-c", code, str(tmp_path))) if line.startswith("clock")]
-    expected = [f"clock {epoch} {step} 4" for epoch in range(1, 5) for step in range(2)]
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import hf_trainer
+
+    clocks = []
+
+    class Recorded(Clock):
+        def __post_init__(self) -> None:
+            clocks.append((self.epoch, self.step, self.epochs))
+
+    monkeypatch.setattr(hf_trainer, "TRAIN", 128)
+    monkeypatch.setattr(hf_trainer, "Clock", Recorded)
+    monkeypatch.setattr(hf_trainer, "evaluate", lambda *_, **__: {})
+    hf_trainer.main(4, str(tmp_path))
+    shutil.copy(tmp_path / "checkpoint-8" / "model.safetensors", tmp_path)
+    for step in (6, 8):
+        shutil.rmtree(tmp_path / f"checkpoint-{step}")
+    hf_trainer.main(4, str(tmp_path), resume=True)
+    expected = [(epoch, step, 4) for epoch in range(1, 5) for step in range(2)]
     assert clocks == [*expected, *expected[4:]]
     whole, resumed = (load_file(tmp_path / name / "model.safetensors") for name in ("", "checkpoint-8"))
     assert {"method.target.inner.z", "method.target.table.log_p", "network.1.normalize.mean"} < set(whole)
@@ -145,17 +162,19 @@ def test_the_trainer_of_transformers_resumes_with_what_the_method_knows(tmp_path
 
 
 @SLOW
-def test_the_trainer_of_transformers_learns(tmp_path: Path) -> None:
-    ((natural, attacked),) = accuracies(printed(start("hf_trainer.py", "--epochs", "2", "--out", str(tmp_path))))
+def test_the_trainer_of_transformers_learns(tmp_path: Path, script: Script) -> None:
+    ((natural, attacked),) = accuracies(script("hf_trainer.py", "--epochs", "2", "--out", str(tmp_path)))
     assert natural > 40
     assert CHANCE < attacked < natural
 
 
 @pytest.mark.parametrize(("epochs", "natural", "lift"), [("2", 50, 15), pytest.param("6", 70, 40, marks=SLOW)])
-def test_fine_tuning_lifts_a_pretrained_network(epochs: str, natural: float, lift: float, tmp_path: Path) -> None:
+def test_fine_tuning_lifts_a_pretrained_network(
+    epochs: str, natural: float, lift: float, tmp_path: Path, script: Script
+) -> None:
     """Two epochs reach about 85 % and 48 % under attack; the six of the example are 40 points above."""
     out = tmp_path / "robust.safetensors"
-    before, after = accuracies(printed(start("finetune_pretrained.py", "--epochs", epochs, "--out", str(out))))
+    before, after = accuracies(script("finetune_pretrained.py", "--epochs", epochs, "--out", str(out)))
     assert before[0] > natural, "it was well trained"
     assert after[0] > natural
     assert after[1] >= before[1] + lift
