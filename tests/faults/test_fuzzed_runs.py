@@ -120,7 +120,7 @@ def copy_of(run: RunFolder, path: Path) -> RunFolder:
 
 SECONDS = 60
 """Far more than any command takes on a busy machine: a case that takes longer is a hang."""
-CASES, SAMPLE = 1200, 60
+CASES, SAMPLE = 1200, 24
 PAGE = "report.html"
 ALWAYS = (("compare", "RUN"), ("watch", "RUN", "--once"))
 SOMETIMES: tuple[tuple[str, ...], ...] = (
