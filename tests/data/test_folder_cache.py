@@ -17,14 +17,14 @@ from PIL.Image import Image
 from tests.support.data_files import packed, picture, read, refused
 from uiat.data import DataConfig, Loader, load_splits
 from uiat.data import packed as packed_set
-from uiat.data.decode import to_array
 from uiat.data.packed import Manifest
+from uiat.data.pixels import to_pixels
 from uiat.errors import UserError
 
 
 def test_the_second_time_nothing_is_decoded(folder: Path, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = read(folder, store)
-    monkeypatch.setattr("uiat.data.packing.to_array", None)
+    monkeypatch.setattr("uiat.data.packing.to_pixels", None)
     after = read(folder, store)
     assert torch.equal(before.train.x, after.train.x)
     assert len(packed(store)) == 1
@@ -101,10 +101,10 @@ def test_an_interrupt_leaves_nothing(folder: Path, store: Path, monkeypatch: pyt
         seen.append(size)
         if len(seen) == 9:
             raise KeyboardInterrupt
-        return to_array(image, size, grey)
+        return to_pixels(image, size, grey)
 
     with monkeypatch.context() as patch:
-        patch.setattr("uiat.data.packing.to_array", interrupted)
+        patch.setattr("uiat.data.packing.to_pixels", interrupted)
         with pytest.raises(KeyboardInterrupt):
             read(folder, store)
     assert packed(store) == []
@@ -124,11 +124,11 @@ def test_what_a_killed_process_left_is_removed(folder: Path, store: Path) -> Non
 def test_a_process_that_is_killed_while_packing(end: str, folder: Path, store: Path) -> None:
     code = (
         "import os, signal, sys; from uiat.data import DataConfig, load_splits, packing\n"
-        "real, seen = packing.to_array, []\n"
+        "real, seen = packing.to_pixels, []\n"
         "def killed(*args):\n"
         "    seen.append(args)\n"
         f"    return real(*args) if len(seen) < 9 else os.kill(os.getpid(), signal.{end})\n"
-        "packing.to_array = killed\n"
+        "packing.to_pixels = killed\n"
         f"load_splits(DataConfig(name={str(folder)!r}), {str(store)!r})"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == -getattr(signal, end)

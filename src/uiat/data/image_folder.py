@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from unicodedata import normalize
 
-from uiat.data.decode import SUFFIXES
 from uiat.data.files import some
 from uiat.data.packing import Listing
 from uiat.data.pixels import opened
@@ -19,6 +18,11 @@ from uiat.errors import UserError
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+SUFFIXES = (
+    *(".png", ".jpg", ".jpeg", ".jpe", ".jfif", ".webp", ".avif", ".bmp", ".gif"),
+    *(".tif", ".tiff", ".ppm", ".pgm", ".pbm", ".pnm"),
+)
+"""Suffixes of image files."""
 SPLITS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("val", "valid", "validation", "dev"), "validation"),

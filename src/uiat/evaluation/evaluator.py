@@ -12,7 +12,7 @@ from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.crafting import crafting
 from uiat.data.images import Images, to_unit
-from uiat.data.rows import columns
+from uiat.data.in_memory import columns
 from uiat.errors import UserError, first_line
 from uiat.evaluation.custom_attack import AnyAttack, attack_names, check_attack
 from uiat.evaluation.evaluation_result import EvaluationResult
