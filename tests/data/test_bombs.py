@@ -10,7 +10,6 @@ import pickle
 import resource
 import struct
 import sys
-import tarfile
 import traceback
 import zipfile
 import zlib
@@ -21,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.support import data_files as formats
-from uiat.data import cifar, fetch, grey, npz, svhn
+from uiat.data import cifar, grey, npz, svhn
 from uiat.errors import UserError
 
 ROOM = 300 << 20
@@ -168,26 +167,3 @@ def test_npz(case: str, mapped: bool, tmp_path: Path) -> None:
     message = refusal(lambda: npz.mapped(path, store) if mapped else npz.read_npz(path), tmp_path)
     assert str(path) in message
     assert not store.exists()
-
-
-@pytest.mark.parametrize("case", ["gap", "long"])
-def test_archives(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file with a gap of 8 GB, and one of more bytes than are expected."""
-    path = tmp_path / "x.tar.gz"
-    info = tarfile.TarInfo("big")
-    if case == "gap":
-        info.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(1 << 33)}
-        info.pax_headers |= {"GNU.sparse.map": "0,1", "GNU.sparse.name": "big"}
-        info.size = 1
-    else:
-        info.size = len(ZEROS)
-        monkeypatch.setattr(fetch, "check_file_size", lambda size: _below(size, 1 << 23))
-    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as file:
-        file.addfile(info, io.BytesIO(ZEROS))
-    assert path.name in refusal(lambda: fetch._extract(path, tmp_path / "out"), tmp_path)
-    assert not (tmp_path / "out").exists()
-
-
-def _below(size: int, most: int) -> None:
-    if size > most:
-        raise ValueError(size)
