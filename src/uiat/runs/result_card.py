@@ -56,6 +56,15 @@ def data_facts(config: AnyConfig, splits: Splits) -> dict[str, Any]:
     }
 
 
+def reopen_card(run: RunFolder, epochs: int) -> None:
+    """Remove the result of a training with fewer epochs from the card, before the run trains further ones."""
+    before = run.read_card().get("config", {}).get("train", {})
+    if isinstance(before, dict) and before.get("epochs", epochs) != epochs:
+        with run.changed_card() as card:
+            for name in card.keys() - {"schema", "evaluations"}:
+                del card[name]
+
+
 def write_training_card(run: RunFolder, card: dict[str, Any]) -> None:
     """Write the card of a finished run; earlier evaluations are kept if they are of its current weights."""
     with run.changed_card() as kept:
