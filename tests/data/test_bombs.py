@@ -73,7 +73,7 @@ PICKLES = {
     "a place of 2.9 GB": b"\x80\x02}r" + struct.pack("<I", 2_900_000_000 // 16) + b".",
     "a place as text": b"\x80\x02}p182000000\n.",
     "deep": b"\x80\x02}(K\x01" + b"\x85" * 1_000_000 + b"K\x01u.",
-    "many": b"\x80\x02(" + b"N" * 30_000_000 + b"t.",
+    "many": b"\x80\x02(" + b"N" * 3_000_000 + b"t.",
     "many lists": b"\x80\x02(" + b"]" * 1_000_000 + b"t.",
     "keys that collide": b"\x80\x04}(" + b"".join(map(colliding, range(1 << 40, (1 << 40) + 99_999))) + b"u.",
     "text that is not there": b"\x80\x04}\x8e" + struct.pack("<Q", BIG) + b".",
@@ -132,10 +132,11 @@ def archive(path: Path, image: bytes, repeat: int = 0, label: bytes = b"") -> Pa
     return path
 
 
-def test_matlab_files(tmp_path: Path) -> None:
+def test_matlab_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(svhn, "MAX_FILE_BYTES", 1 << 26)
     path = tmp_path / "train_32x32.mat"
-    for shape in ((32, 32, 3, 2_700_000), (32, 32, 3, 2), (1 << 20, 1 << 20, 1 << 20), (1, 1 << 29)):
-        path.write_bytes(matlab(b"X", shape, 1 << 29))
+    for shape in ((32, 32, 3, 2_700_000), (32, 32, 3, 2), (1 << 20, 1 << 20, 1 << 20), (1, 1 << 25)):
+        path.write_bytes(matlab(b"X", shape, 1 << 25))
         assert str(path) in refusal(lambda: svhn._read(path), tmp_path)
 
 
@@ -151,16 +152,17 @@ def test_packed_idx(claimed: int, zeros: int, tmp_path: Path) -> None:
     assert str(path) in refusal(lambda: grey._idx(path, 3), tmp_path)
 
 
-@pytest.mark.parametrize("case", ["image grows to 1.1 GB", "shape beyond the file", "file beyond the shape", "text"])
+@pytest.mark.parametrize("case", ["image grows", "shape beyond the file", "file beyond the shape", "text"])
 @pytest.mark.parametrize("mapped", [False, True])
-def test_npz(case: str, mapped: bool, tmp_path: Path) -> None:
+def test_npz(case: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.npz"
-    if case == "image grows to 1.1 GB":
-        archive(path, sized((65, 1 << 10, 1 << 14, 1), "|u1", 0), 65)
+    monkeypatch.setattr(npz, "MAX_FILE_BYTES", 1 << 26)
+    if case == "image grows":
+        archive(path, sized((5, 1 << 10, 1 << 14, 1), "|u1", 0), 5)
     elif case == "shape beyond the file":
         archive(path, sized((1 << 10, 1 << 10, 1 << 10, 3), "|u1", 8))
     elif case == "file beyond the shape":
-        archive(path, sized((2, 8, 8, 1), "|u1", 128), 24)
+        archive(path, sized((2, 8, 8, 1), "|u1", 128), 3)
     else:
         archive(path, sized((2, 8, 8, 1), "|u1", 128), label=sized((2,), f"<U{1 << 28}", 16))
     store = tmp_path / "store"
