@@ -66,13 +66,13 @@ def test_agrees_with_a_plain_loop_on_small_files(tmp_path: Path, capsys: pytest.
     records = np.frombuffer(path.read_bytes(), dtype=np.uint8).reshape(-1, 3073).copy()
     images = data.load_splits(data.DataConfig(name="cifar10", download=False), str(tmp_path)).test
     model = network(images)
-    predicted = model(images.x[:6].float() / 255).argmax(dim=1).numpy()
-    records[:6, 0] = predicted
+    predicted = model(images.x[:4].float() / 255).argmax(dim=1).numpy()
+    records[:4, 0] = predicted
     path.write_bytes(records.tobytes())
-    images = data.load_splits(data.DataConfig(name="cifar10", download=False), str(tmp_path)).test.take(torch.arange(9))
-    found = evaluate(str(tmp_path), 9, "pgd-2", tmp_path / "out.json")
+    images = data.load_splits(data.DataConfig(name="cifar10", download=False), str(tmp_path)).test.take(torch.arange(6))
+    found = evaluate(str(tmp_path), 6, "pgd-2", tmp_path / "out.json")
     assert found == plain_loop(model, images, 2)
-    assert found[0] >= 6 / 9
+    assert found[0] >= 4 / 6
     assert "not normalised" in capsys.readouterr().err
 
 

@@ -19,7 +19,7 @@ from uiat.errors import UserError
 from uiat.evaluation.ledger import Ledger, Stage
 from uiat.evaluation.suite import run_suite
 
-ATTACKS = ["natural", "pgd-3-2", "apgd-ce+fab-t"]
+ATTACKS = ["natural", "pgd-3-2", "apgd-ce+square"]
 
 
 class Killed(BaseException):
