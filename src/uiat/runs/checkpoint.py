@@ -125,10 +125,10 @@ class Checkpointer:
 
         The main process chooses the checkpoint, so that all processes resume from the same one.
         """
-        found, error = self._choose(device) if is_main() else (None, "")
-        file, error = broadcast((found.path.name if found else "", error))
-        if error:
-            raise UserError(error)
+        found, problem = self._choose(device) if is_main() else (None, "")
+        file, problem = broadcast((found.path.name if found else "", problem))
+        if problem:
+            raise UserError(problem)
         if not file:
             _cut(self.run, 0)
             return False
