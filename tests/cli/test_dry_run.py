@@ -13,9 +13,7 @@ from tests.support.runs import CPU, TINY, begin, splits, tiny
 from uiat.bench import cost_estimate
 from uiat.bench.cost_estimate import estimate_run
 from uiat.config import AWP, AnyConfig, Averaging
-from uiat.data import SOURCES
 from uiat.data.data_config import DataConfig
-from uiat.data.sizes import SIZES
 from uiat.runs.run_folder import read_json
 
 
@@ -106,10 +104,6 @@ def test_data_that_is_not_downloaded(place: Path, capsys: pytest.CaptureFixture[
     assert files(place) == before
     assert "cifar10 is not downloaded" in found.err
     assert numbers(facts(found)["images"])[:2] == [20_000 - 1024, 1024]
-
-
-def test_the_sizes_of_data_that_is_not_downloaded() -> None:
-    assert set(SIZES) == set(SOURCES)
 
 
 def test_custom_images_in_a_dry_run(place: Path, capsys: pytest.CaptureFixture[str]) -> None:

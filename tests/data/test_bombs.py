@@ -10,7 +10,6 @@ import pickle
 import resource
 import struct
 import sys
-import tarfile
 import traceback
 import zipfile
 import zlib
@@ -21,7 +20,7 @@ import numpy as np
 import pytest
 
 from tests.support import data_files as formats
-from uiat.data import cifar, fetch, grey, npz, svhn
+from uiat.data import cifar, grey, npz, svhn
 from uiat.errors import UserError
 
 ROOM = 300 << 20
@@ -74,7 +73,7 @@ PICKLES = {
     "a place of 2.9 GB": b"\x80\x02}r" + struct.pack("<I", 2_900_000_000 // 16) + b".",
     "a place as text": b"\x80\x02}p182000000\n.",
     "deep": b"\x80\x02}(K\x01" + b"\x85" * 1_000_000 + b"K\x01u.",
-    "many": b"\x80\x02(" + b"N" * 30_000_000 + b"t.",
+    "many": b"\x80\x02(" + b"N" * 3_000_000 + b"t.",
     "many lists": b"\x80\x02(" + b"]" * 1_000_000 + b"t.",
     "keys that collide": b"\x80\x04}(" + b"".join(map(colliding, range(1 << 40, (1 << 40) + 99_999))) + b"u.",
     "text that is not there": b"\x80\x04}\x8e" + struct.pack("<Q", BIG) + b".",
@@ -133,10 +132,11 @@ def archive(path: Path, image: bytes, repeat: int = 0, label: bytes = b"") -> Pa
     return path
 
 
-def test_matlab_files(tmp_path: Path) -> None:
+def test_matlab_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(svhn, "MAX_FILE_BYTES", 1 << 26)
     path = tmp_path / "train_32x32.mat"
-    for shape in ((32, 32, 3, 2_700_000), (32, 32, 3, 2), (1 << 20, 1 << 20, 1 << 20), (1, 1 << 29)):
-        path.write_bytes(matlab(b"X", shape, 1 << 29))
+    for shape in ((32, 32, 3, 2_700_000), (32, 32, 3, 2), (1 << 20, 1 << 20, 1 << 20), (1, 1 << 25)):
+        path.write_bytes(matlab(b"X", shape, 1 << 25))
         assert str(path) in refusal(lambda: svhn._read(path), tmp_path)
 
 
@@ -152,42 +152,20 @@ def test_packed_idx(claimed: int, zeros: int, tmp_path: Path) -> None:
     assert str(path) in refusal(lambda: grey._idx(path, 3), tmp_path)
 
 
-@pytest.mark.parametrize("case", ["image grows to 1.1 GB", "shape beyond the file", "file beyond the shape", "text"])
+@pytest.mark.parametrize("case", ["image grows", "shape beyond the file", "file beyond the shape", "text"])
 @pytest.mark.parametrize("mapped", [False, True])
-def test_npz(case: str, mapped: bool, tmp_path: Path) -> None:
+def test_npz(case: str, mapped: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "x.npz"
-    if case == "image grows to 1.1 GB":
-        archive(path, sized((65, 1 << 10, 1 << 14, 1), "|u1", 0), 65)
+    monkeypatch.setattr(npz, "MAX_FILE_BYTES", 1 << 26)
+    if case == "image grows":
+        archive(path, sized((5, 1 << 10, 1 << 14, 1), "|u1", 0), 5)
     elif case == "shape beyond the file":
         archive(path, sized((1 << 10, 1 << 10, 1 << 10, 3), "|u1", 8))
     elif case == "file beyond the shape":
-        archive(path, sized((2, 8, 8, 1), "|u1", 128), 24)
+        archive(path, sized((2, 8, 8, 1), "|u1", 128), 3)
     else:
         archive(path, sized((2, 8, 8, 1), "|u1", 128), label=sized((2,), f"<U{1 << 28}", 16))
     store = tmp_path / "store"
     message = refusal(lambda: npz.mapped(path, store) if mapped else npz.read_npz(path), tmp_path)
     assert str(path) in message
     assert not store.exists()
-
-
-@pytest.mark.parametrize("case", ["gap", "long"])
-def test_archives(case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file with a gap of 8 GB, and one of more bytes than are expected."""
-    path = tmp_path / "x.tar.gz"
-    info = tarfile.TarInfo("big")
-    if case == "gap":
-        info.pax_headers = {"GNU.sparse.major": "0", "GNU.sparse.minor": "1", "GNU.sparse.size": str(1 << 33)}
-        info.pax_headers |= {"GNU.sparse.map": "0,1", "GNU.sparse.name": "big"}
-        info.size = 1
-    else:
-        info.size = len(ZEROS)
-        monkeypatch.setattr(fetch, "check_file_size", lambda size: _below(size, 1 << 23))
-    with tarfile.open(path, "w:gz", format=tarfile.PAX_FORMAT) as file:
-        file.addfile(info, io.BytesIO(ZEROS))
-    assert path.name in refusal(lambda: fetch._extract(path, tmp_path / "out"), tmp_path)
-    assert not (tmp_path / "out").exists()
-
-
-def _below(size: int, most: int) -> None:
-    if size > most:
-        raise ValueError(size)

@@ -138,7 +138,7 @@ def test_it_is_packed_once_and_again_when_it_changes(
     (first,) = packed(store)
     assert first.name.startswith("given_")
     with monkeypatch.context() as patch:
-        patch.setattr("uiat.data.packing.to_array", None)
+        patch.setattr("uiat.data.packing.to_pixels", None)
         after = read(name, store)
     assert torch.equal(before.train.x, after.train.x)
     content["x"] = 255 - PIXELS

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from PIL import Image
 
-from uiat.data import decode
-from uiat.data.decode import ImageFacts
 from uiat.data.images import Images, resize
-from uiat.data.pixels import opened
+from uiat.data.packing import ImageFacts, image_facts
+from uiat.data.pixels import opened, to_pixels
 
 RGB = np.arange(8 * 10 * 3, dtype=np.uint8).reshape(8, 10, 3)
 
@@ -30,12 +29,12 @@ def saved(image: Image.Image, kind: str = "PNG", **options: object) -> io.BytesI
 
 def look(stream: io.BytesIO) -> ImageFacts:
     with opened(stream) as image:
-        return decode.image_facts(image)
+        return image_facts(image)
 
 
 def pixels(stream: io.BytesIO, size: tuple[int, int], grey: bool) -> NDArray[np.uint8]:
     with opened(stream) as image:
-        return decode.to_array(image, size, grey)
+        return to_pixels(image, size, grey).numpy()
 
 
 def decoded(stream: io.BytesIO, grey: bool = False) -> NDArray[np.uint8]:

@@ -203,10 +203,7 @@ def test_damaged_archive(tmp_path: Path, site: Site, data: Path, damage: str) ->
     assert not list(data.iterdir())
 
 
-def test_archive_without_its_folder_or_files(site: Site, data: Path) -> None:
-    site.offer(ARCHIVE, tar((tarfile.TarInfo("something"), b"else")))
-    with pytest.raises(UserError, match="does not contain the folder cifar-10-batches-bin"):
-        cifar.load10(data, True)
+def test_archive_without_some_files(site: Site, data: Path) -> None:
     site.offer(ARCHIVE, tar((tarfile.TarInfo("cifar-10-batches-bin/data_batch_1.bin"), b"")))
     with pytest.raises(UserError, match=r"cifar-10-batches-bin lacks data_batch_2\.bin"):
         cifar.load10(data, True)

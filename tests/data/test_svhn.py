@@ -167,7 +167,7 @@ def test_any_byte_may_be_wrong(tmp_path: Path, packed: bool) -> None:
     savemat(path, {"X": np.arange(40, dtype=np.uint8).reshape(2, 20)}, do_compression=packed)
     whole = path.read_bytes()
     for at in range(124, len(whole)):
-        for value in (0, 1, 2, 14, 15, 128, 255):
+        for value in (0, 2, 15, 255):
             path.write_bytes(whole[:at] + bytes([value]) + whole[at + 1 :])
             try:
                 with reading(path, "a MATLAB file"):

@@ -23,13 +23,18 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return snapshot(begin(CONFIG, tmp_path_factory.mktemp("whole") / "run"))
 
 
-@pytest.fixture
-def run(tmp_path: Path) -> RunFolder:
-    """Return a run that was killed in its second epoch, after the table was begun."""
-    run = RunFolder.create(tmp_path / "run", CONFIG)
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = RunFolder.create(tmp_path_factory.mktemp("killed") / "run", CONFIG)
     with at_call(STEP, STEPS + 3, die), pytest.raises(Killed):
         resume_run(run)
-    return run
+    return run.path
+
+
+@pytest.fixture
+def run(killed: Path, tmp_path: Path) -> RunFolder:
+    """Return a copy of a run that was killed in its second epoch, after the table was begun."""
+    return RunFolder.open(shutil.copytree(killed, tmp_path / "run"))
 
 
 def place(path: Path) -> tuple[int, int]:

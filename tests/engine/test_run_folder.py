@@ -20,7 +20,7 @@ from uiat.runs.weights import load_weights
 
 FILES = {"best.safetensors", "checkpoint.pt", "checkpoint.previous.pt", "config.json", "last.safetensors"}
 RECORDS = {"log.txt", "metrics.jsonl", "result.json"}
-EPOCHS = 6
+EPOCHS = 4
 CONFIG = tiny("uiat", epochs=EPOCHS)
 
 

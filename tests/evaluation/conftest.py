@@ -16,12 +16,12 @@ from uiat.evaluation import autoattack
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import load_weights
 
-TINY = ["--model.width", "4", "--model.blocks", "1", "1", "--train.epochs", "6"]
+TINY = ["--model.width", "4", "--model.blocks", "1", "1", "--train.epochs", "6", "--validate.steps", "2"]
 
 
-def _train(folder: Path, method: str) -> Path:
+def _train(folder: Path, method: str, *more: str) -> Path:
     out = folder / method
-    assert main(["train", f"digits-resnet8-{method}", "--out", str(out), *TINY]) == 0
+    assert main(["train", f"digits-resnet8-{method}", "--out", str(out), *TINY, *more]) == 0
     return out
 
 
@@ -39,7 +39,7 @@ def short_autoattack(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def robust_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A TRADES run."""
-    return _train(tmp_path_factory.mktemp("runs"), "trades")
+    return _train(tmp_path_factory.mktemp("runs"), "trades", "--method.attack.steps", "4")
 
 
 @pytest.fixture(scope="session")

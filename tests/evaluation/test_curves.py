@@ -8,6 +8,7 @@ import torch
 
 from tests.support.uiat_run import EPS, images, precise
 from uiat.attacks import PGD
+from uiat.data.images import Images
 from uiat.errors import UserError
 from uiat.evaluation.curve_measurement import (
     default_grid,
@@ -23,6 +24,10 @@ from uiat.targets import InstanceInverse
 
 BASE = PGD(eps=EPS, step=None, steps=20)
 GRID = (-EPS, 0.0, EPS / 2, EPS)
+
+
+def some() -> Images:
+    return images().test.take(torch.arange(40))
 
 
 def points(grid: tuple[float, ...] = GRID, attack: str = "pgd-4", base: PGD = BASE) -> tuple[Plan, ...]:
@@ -86,7 +91,7 @@ def test_bad_grids(grid: tuple[float, ...], attack: str, message: str) -> None:
 
 def plain_inverse(radius: float) -> list[bool]:
     """Lower the loss of every image, one at a time."""
-    model, test, verdicts = precise(), images().test, []
+    model, test, verdicts = precise(), some(), []
     inverse = InstanceInverse(eps=radius, step=radius / 4, steps=20, beta=0, start="uniform")
     for place, (x, y) in enumerate(zip(test.x.float() / 255, test.y, strict=True)):
         x_inv = inverse(model, x[None], y[None], x[None], SampleDraws(3, index=(place,)))
@@ -95,8 +100,8 @@ def plain_inverse(radius: float) -> list[bool]:
 
 
 def test_verdicts_are_those_of_a_plain_loop() -> None:
-    model, test = precise(), images().test
-    found = measure(model, test, points(), batch_size=32)
+    model, test = precise(), some()
+    found = measure(model, test, points(), batch_size=16)
     assert found.grid == GRID
     assert found.correct[0].tolist() == plain_inverse(EPS)
     assert torch.equal(found.correct[1], accuracy(model, test, None).correct)
@@ -117,7 +122,7 @@ def test_inverse_perturbations_help_and_adversarial_ones_harm() -> None:
 
 
 def test_the_batch_size_changes_no_verdict() -> None:
-    few, many = (measure(precise(), images().test, points(), batch_size=size) for size in (17, 120))
+    few, many = (measure(precise(), some(), points(), batch_size=size) for size in (17, 40))
     assert torch.equal(few.correct, many.correct)
     assert torch.equal(few.easier, many.easier)
 
@@ -127,23 +132,23 @@ class Killed(Exception):
 
 
 def test_a_killed_measurement_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, test, file = precise(), images().test, tmp_path / "ledger.safetensors"
-    whole = measure(model, test, points(), batch_size=32)
+    model, test, file = precise(), some(), tmp_path / "ledger.safetensors"
+    whole = measure(model, test, points(), batch_size=16)
     save, calls = Ledger.save, []
 
     def save_and_die(self: Ledger) -> None:
         save(self)
         calls.append(1)
-        if len(calls) == 7:  # within the second radius
+        if len(calls) == 4:  # within the second radius
             raise Killed
 
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "save", save_and_die)
         with pytest.raises(Killed):
-            measure(model, test, points(), batch_size=32, ledger=Ledger(file, "key"))
+            measure(model, test, points(), batch_size=16, ledger=Ledger(file, "key"))
     rest = Ledger(file, "key")
     assert rest.resumed
-    assert torch.equal(measure(model, test, points(), batch_size=32, ledger=rest).correct, whole.correct)
+    assert torch.equal(measure(model, test, points(), batch_size=16, ledger=rest).correct, whole.correct)
 
 
 def test_autoattack_is_an_attack_too() -> None:

@@ -65,15 +65,14 @@ def test_agrees_with_a_plain_loop_on_small_files(tmp_path: Path, capsys: pytest.
     path = tmp_path / "cifar-10-batches-bin" / "test_batch.bin"
     records = np.frombuffer(path.read_bytes(), dtype=np.uint8).reshape(-1, 3073).copy()
     images = data.load_splits(data.DataConfig(name="cifar10", download=False), str(tmp_path)).test
-    predicted = network(images)(images.x.float() / 255).argmax(dim=1).numpy()
-    records[:12, 0] = predicted[:12]
+    model = network(images)
+    predicted = model(images.x[:4].float() / 255).argmax(dim=1).numpy()
+    records[:4, 0] = predicted
     path.write_bytes(records.tobytes())
-    images = data.load_splits(data.DataConfig(name="cifar10", download=False), str(tmp_path)).test.take(
-        torch.arange(18)
-    )
-    found = evaluate(str(tmp_path), 18, "pgd-2", tmp_path / "out.json")
-    assert found == plain_loop(network(images), images, 2)
-    assert found[0] >= 12 / 18
+    images = data.load_splits(data.DataConfig(name="cifar10", download=False), str(tmp_path)).test.take(torch.arange(6))
+    found = evaluate(str(tmp_path), 6, "pgd-2", tmp_path / "out.json")
+    assert found == plain_loop(model, images, 2)
+    assert found[0] >= 4 / 6
     assert "not normalised" in capsys.readouterr().err
 
 

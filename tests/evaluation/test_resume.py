@@ -1,6 +1,5 @@
 """A killed evaluation resumes with its next batch and gives the result of an uninterrupted one."""
 
-import os
 import random
 import signal
 import subprocess
@@ -13,13 +12,14 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from tests.support.calls import call
 from uiat.attacks import PGD
 from uiat.data import Splits
 from uiat.errors import UserError
 from uiat.evaluation.ledger import Ledger, Stage
 from uiat.evaluation.suite import run_suite
 
-ATTACKS = ["natural", "pgd-3-2", "apgd-ce+fab-t"]
+ATTACKS = ["natural", "pgd-3-2", "apgd-ce+square"]
 
 
 class Killed(BaseException):
@@ -118,27 +118,10 @@ def test_adversaries_are_appended_and_sealed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-HOLDER = """
-import sys
-from pathlib import Path
-from uiat.evaluation.ledger import Ledger
-ledger = Ledger(Path(sys.argv[1]), "one", exclusive=True)
-print("held", flush=True)
-sys.stdin.readline()
-ledger.close()
-"""
-
-
 def test_the_same_evaluation_in_another_process_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "ledger.safetensors"
-    command = [sys.executable, "-c", HOLDER, str(path)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
-        assert holder.stdin is not None
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
-        with pytest.raises(UserError, match="another process"):
-            Ledger(path, "one", exclusive=True)
-        holder.communicate("end\n")
+    with Ledger(path, "one", exclusive=True), pytest.raises(UserError, match="another process"):
+        Ledger(path, "one", exclusive=True)  # a second descriptor excludes as one of another process does
     ledger = Ledger(path, "one", exclusive=True)
     ledger.close()
     assert list(tmp_path.iterdir()) == []
@@ -160,23 +143,17 @@ sys.exit(main(sys.argv[2:]))
 """
 
 
-def test_a_killed_command_resumes(robust_run: Path, tmp_path: Path) -> None:
-    def evaluate(out: str, die_at: int = 0) -> subprocess.CompletedProcess[str]:
-        flags = ["--attacks", "natural", "pgd-3", "apgd-ce", "--n", "60", "--batch-size", "16", "--exact"]
-        args = ["evaluate", str(robust_run), *flags, "--save-adversaries", str(tmp_path / out)]
-        command = [sys.executable, "-c", CHILD, str(die_at), *args]
-        return subprocess.run(
-            command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
-        )
-
-    assert evaluate("unbroken").returncode == 0
-    killed = evaluate("broken", die_at=6)
-    assert killed.returncode == -signal.SIGKILL
+def test_a_killed_command_resumes(robust_run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    flags = ["--attacks", "natural", "pgd-3", "apgd-ce", "--n", "24", "--batch-size", "8", "--exact"]
+    args = ["evaluate", str(robust_run), *flags, "--save-adversaries"]
+    assert call(capsys, *args, str(tmp_path / "unbroken")).code == 0
+    command = [sys.executable, "-c", CHILD, "5", *args, str(tmp_path / "broken")]
+    assert subprocess.run(command, capture_output=True, check=False).returncode == -signal.SIGKILL
     assert not (tmp_path / "broken").exists()
     assert list(robust_run.glob("evaluation-*.safetensors"))
-    resumed = evaluate("broken")
-    assert resumed.returncode == 0
-    assert "resuming an interrupted evaluation" in resumed.stderr
+    resumed = call(capsys, *args, str(tmp_path / "broken"))
+    assert resumed.code == 0
+    assert "resuming an interrupted evaluation" in resumed.err
     assert not list(robust_run.glob("evaluation-*.safetensors"))
     one, two = load_file(tmp_path / "unbroken"), load_file(tmp_path / "broken")
     assert one.keys() == two.keys()

@@ -69,7 +69,7 @@ def readers(capsys: pytest.CaptureFixture[str], run: RunFolder) -> dict[str, tup
     card = json.loads((out / "card.json").read_text(encoding="utf-8"))
     compared = call(capsys, "compare", str(run.path), "--markdown")
     page = run.path.with_name("page.html")
-    report = call(capsys, "report", str(run.path), "--out", str(page), "--device", "cpu", "--n", "20")
+    report = call(capsys, "report", str(run.path), "--out", str(page), "--device", "cpu", "--n", "8")
     assert exported.code == compared.code == report.code == 0
     readme, html = (path.read_text(encoding="utf-8") for path in (out / "README.md", page))
     return {
@@ -103,7 +103,7 @@ def test_a_report_measures_a_curve_of_other_weights_again(tmp_path: Path, capsys
     page = tmp_path / "page.html"
     sources = []
     for _ in range(2):
-        assert call(capsys, "report", str(run.path), "--out", str(page), "--device", "cpu", "--n", "20").code == 0
+        assert call(capsys, "report", str(run.path), "--out", str(page), "--device", "cpu", "--n", "8").code == 0
         sources.append("from `uiat curves`" in page.read_text(encoding="utf-8"))
         change(run.best)
     assert sources == [True, False]

@@ -14,9 +14,8 @@ from uiat.bench.cost_estimate import images_per_epoch, pace
 from uiat.bench.pass_count import DIRECTIONS, passes_per_image
 from uiat.cli import reproduce_output
 from uiat.cli.reproduce_job import Reproduce, plan_job
-from uiat.data import SOURCES, load_splits
+from uiat.data import load_splits, split_sizes
 from uiat.data.data_config import DataConfig
-from uiat.data.sizes import SIZES, split_sizes
 from uiat.methods import METHODS, UIATOneOff
 from uiat.reproduce.budget import TYPICAL, cell_passes, measuring_passes, seconds
 from uiat.reproduce.cell import Cell, Store, merge, method_name, with_helpers
@@ -54,7 +53,6 @@ def test_known_sizes_are_those_of_the_data() -> None:
     small = DataConfig("digits", subset=100, validation=7, test_subset=20, size=9)
     splits, found = load_splits(small), split_sizes(small)
     assert (found.train, found.test, found.spec) == (len(splits.train), len(splits.test), splits.spec)
-    assert set(SIZES) <= set(SOURCES)
 
 
 def test_passes_of_the_paper() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from uiat.attacks import PGD
 from uiat.config import AnyConfig
-from uiat.data.sizes import split_sizes
+from uiat.data import split_sizes
 from uiat.engine.setup import build_state
 from uiat.engine.step import train_step
 from uiat.methods import HAT

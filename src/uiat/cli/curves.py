@@ -10,9 +10,8 @@ from uiat.cli.options import SubjectField, out_folder, parse_subject_command, sa
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.curve_measurement import CurveVerdicts, check_count, default_grid, measure, plan_points
-from uiat.evaluation.evaluator import open_ledger
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import LoadedSubject, load_subject
+from uiat.evaluation.subject import LoadedSubject, load_subject, open_ledger
 from uiat.fields import check_radius
 from uiat.progress import PipeSafeConsole, print_message, print_result
 from uiat.report.curve_plot import write_curves, write_difference

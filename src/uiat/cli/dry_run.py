@@ -16,7 +16,6 @@ from uiat.data import Images, Splits, npz
 from uiat.data.custom import is_custom
 from uiat.data.fetch import DatasetNotFound
 from uiat.data.images import Parts
-from uiat.data.sizes import SIZES
 from uiat.engine.loop import dry_build
 from uiat.engine.setup import helper_config
 from uiat.progress import clock_time, print_message, print_result
@@ -35,7 +34,7 @@ def load_or_blank(config: AnyConfig, data_dir: str | None) -> tuple[Splits, bool
         try:
             parts = data.read_source(source, scratch if users_own else data_dir)
         except DatasetNotFound:
-            known, present = SIZES[source.name], False
+            known, present = data.SOURCES[source.name], False
             blank = [
                 Images(
                     torch.zeros(n, *known.shape, dtype=torch.uint8),

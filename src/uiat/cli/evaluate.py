@@ -12,12 +12,11 @@ from rich.table import Table
 from uiat.cli.options import SubjectField, check_file, parse_subject_command, same_subject, suggest
 from uiat.cli.streams import print_error
 from uiat.config import ModelT
-from uiat.distributed import is_main, local_device, pick_device, process_group, wait
+from uiat.distributed import is_main, local_device, pick_device, process_group, wait, world
 from uiat.errors import UserError, explain
 from uiat.evaluation import suite
-from uiat.evaluation.evaluation_result import AttackResult, EvaluationResult, pack_verdicts
-from uiat.evaluation.evaluator import evaluate_subject, open_ledger, subject_card, write_adversaries
-from uiat.evaluation.subject import LoadedSubject, load_subject
+from uiat.evaluation.evaluation_result import AttackResult, EvaluationResult, pack_verdicts, write_adversaries
+from uiat.evaluation.subject import LoadedSubject, load_subject, measured_facts, open_ledger
 from uiat.fields import show_number
 from uiat.io import json_text, output_path, write_output
 from uiat.models import Imported, NetworkOptions
@@ -152,8 +151,18 @@ def _evaluate(target: Path, options: Evaluate[Any], title: str = "") -> Measured
     with open_ledger(subject, options.attacks, bool(options.save_adversaries), options.restart) as ledger:
         if ledger.resumed:
             _say("resuming an interrupted evaluation (--restart starts from scratch)")
-        result = evaluate_subject(subject, options.attacks, ledger, keep=bool(options.save_adversaries))
-        card = subject_card(subject, result)
+        result = suite.run_suite(
+            subject.fast,
+            subject.images,
+            options.attacks,
+            subject.base,
+            seed=options.subject.seed,
+            batch_size=options.subject.batch_size,
+            device=subject.device,
+            ledger=ledger,
+            keep=bool(options.save_adversaries),
+        )
+        card = result.to_dict(**measured_facts(subject), processes=world())
         if is_main():
             _write(subject, options, result, card, alone=not title)
             if not title:

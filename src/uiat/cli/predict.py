@@ -11,7 +11,6 @@ from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.cli.options import check_file, parse_subject_command
 from uiat.config import ModelT, encode
-from uiat.data.decode import preprocessing
 from uiat.errors import UserError
 from uiat.escaping import one_line, printable
 from uiat.evaluation.prediction import Prediction, RankedClass, list_pictures, load_predictor, predict_batch
@@ -20,6 +19,7 @@ from uiat.evaluation.suite import Plan, plan_attack
 from uiat.fields import check_radius, show_number
 from uiat.io import json_text, write_output
 from uiat.progress import PipeSafeConsole, Ticker, print_message
+from uiat.runs.result_card import preprocessing
 from uiat.runs.weights import DIGEST
 
 STDOUT = "-"

@@ -19,7 +19,8 @@ from uiat.models.wrappers import with_statistics
 from uiat.paths import suggest_path, user_path
 from uiat.recipes.radius import with_radius
 from uiat.runs.identity import choose_data, find_data
-from uiat.runs.run_folder import RunFolder, parse_imports, read_json
+from uiat.runs.records import parse_imports
+from uiat.runs.run_folder import RunFolder, read_json
 from uiat.runs.saved import choose_model
 
 USAGE = "uiat train [RECIPE]"

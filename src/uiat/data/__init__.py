@@ -25,6 +25,7 @@ __all__ = [
     "load_splits",
     "plain",
     "resize",
+    "split_sizes",
     "stratified",
     "unused",
 ]
@@ -34,18 +35,31 @@ __all__ = [
 class Source:
     """A built-in data set."""
 
-    description: str
+    title: str
     load: Callable[[Path, bool], tuple[Images, Images]]
     """(data folder, whether to download) → (train, test)."""
+    train: int
+    """Number of training images, from which validation images are held out."""
+    test: int
+    classes: int
+    shape: tuple[int, int, int]
+    """Channels, height and width of an image."""
+
+    @property
+    def description(self) -> str:
+        """What the data set contains, in one line."""
+        channels, height, width = self.shape
+        image = f"{height}×{width} {'grey' if channels == 1 else 'RGB'}"
+        return f"{self.title}, {image}, {self.classes} classes, {self.train:,} + {self.test:,} images"
 
 
 SOURCES: dict[str, Source] = {
-    "digits": Source("handwritten digits, 8×8 grey, 1,797 images, comes with scikit-learn", grey.load_digits),
-    "cifar10": Source("CIFAR-10, 32×32 RGB, 10 classes, 50,000 + 10,000 images", cifar.load10),
-    "cifar100": Source("CIFAR-100, 32×32 RGB, 100 classes, 50,000 + 10,000 images", cifar.load100),
-    "cifar100-coarse": Source("CIFAR-100 with its 20 coarse classes, 50,000 + 10,000 images", cifar.load100_coarse),
-    "svhn": Source("house numbers, 32×32 RGB, 10 classes, 73,257 + 26,032 images", svhn.load_svhn),
-    "fashion-mnist": Source("clothes, 28×28 grey, 10 classes, 60,000 + 10,000 images", grey.load_fashion),
+    "digits": Source("handwritten digits of scikit-learn", grey.load_digits, 1438, 359, 10, (1, 8, 8)),
+    "cifar10": Source("CIFAR-10", cifar.load10, 50_000, 10_000, 10, (3, 32, 32)),
+    "cifar100": Source("CIFAR-100", cifar.load100, 50_000, 10_000, 100, (3, 32, 32)),
+    "cifar100-coarse": Source("CIFAR-100, coarse labels", cifar.load100_coarse, 50_000, 10_000, 20, (3, 32, 32)),
+    "svhn": Source("house numbers", svhn.load_svhn, 73_257, 26_032, 10, (3, 32, 32)),
+    "fashion-mnist": Source("clothes", grey.load_fashion, 60_000, 10_000, 10, (1, 28, 28)),
 }
 
 _NAMED = 8
@@ -67,6 +81,27 @@ class Splits:
         """The shape and counts of the training images, for methods and models."""
         more = 0 if self.generated is None else len(self.generated)
         return replace(self.train.spec, num_samples=len(self.train) + more)
+
+
+@dataclass(frozen=True)
+class SplitSizes:
+    """Numbers of images in a run's splits, and the dimensions of its training data."""
+
+    train: int
+    validation: int
+    test: int
+    spec: DataSpec
+
+
+def split_sizes(config: DataConfig) -> SplitSizes:
+    """Return the sizes of the splits of a built-in data set, which is not read."""
+    known = SOURCES[config.name]
+    total, test = config.subset or known.train, config.test_subset or known.test
+    validation = config.validation or default_validation(total)
+    size = config.size if config.size is not None else known.shape[1:]
+    high, wide = size if isinstance(size, tuple) else (size, size)
+    train = total - validation
+    return SplitSizes(train, validation, test, DataSpec(known.classes, train, (known.shape[0], high, wide)))
 
 
 def load_splits(config: DataConfig, data_dir: str | None = None, *, training: bool = False) -> Splits:

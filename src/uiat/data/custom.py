@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from uiat.data import image_folder, npz, packed
 from uiat.data.data_config import DataConfig
-from uiat.data.decode import as_image
 from uiat.data.fetch import data_folder
 from uiat.data.files import is_file
 from uiat.data.images import Images, Parts, hold_out
+from uiat.data.in_memory import MAX_CLASSES, as_image, class_names, image_and_label
 from uiat.data.packing import Listing, PackOptions, cached
-from uiat.data.rows import class_names, image_and_label
 from uiat.errors import UserError, first_line
 from uiat.paths import suggest_path, user_path
 from uiat.plugins import import_from
@@ -162,7 +161,7 @@ def _add_probes(digest: "hashlib._Hash", name: str, part: str, dataset: Dataset)
 
 def _item(dataset: Dataset, index: int, classes: int = 0) -> "tuple[Image, int]":
     image, label = image_and_label(dataset[index])
-    if not 0 <= label < (classes or npz.MAX_CLASSES):
+    if not 0 <= label < (classes or MAX_CLASSES):
         most = f"{classes - 1}, for {classes} classes" if classes else "the number of classes, without gaps"
         raise ValueError(f"its label is {label}: give 0 to {most}")
     return as_image(image), label

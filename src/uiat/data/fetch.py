@@ -3,7 +3,6 @@
 A file is moved into place after its digest was verified, a folder after it was extracted.
 """
 
-import gzip
 import os
 import tarfile
 import tempfile
@@ -13,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uiat.data.files import check_file_size
 from uiat.errors import UserError, first_line
 from uiat.paths import user_path
 
@@ -123,10 +121,15 @@ def archive(name: str, member: str, wanted: Wanted, download: bool) -> None:
         data.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".download-", dir=data) as temporary:
             packed = file(name, Path(temporary), wanted, download)
-            extracted = _extract(packed, Path(temporary) / "extracted") / member
-            if not extracted.is_dir():
-                raise UserError(f"{OFFICIAL[name].url} does not contain the folder {member} and was discarded.")
-            _publish(extracted, data / member)
+            with tarfile.open(packed) as tar:
+                tar.extractall(temporary, filter="data")
+            try:
+                (Path(temporary) / member).rename(data / member)
+            except OSError:
+                if not (data / member).is_dir():  # else another process has written the same content
+                    raise
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise UserError(f"{OFFICIAL[name].url} is not a valid archive ({first_line(error)}).") from error
     except OSError as error:
         raise _cannot_write(data, error) from error
 
@@ -143,30 +146,6 @@ def _retrieve(remote: Remote, folder: Path, name: str) -> Path:
         path = Path(pooch.retrieve(remote.url, f"sha256:{remote.sha256}", name, folder, downloader=downloader))
     path.chmod(0o644)  # pooch keeps the private mode of a temporary file
     return path
-
-
-def _extract(packed: Path, into: Path) -> Path:
-    try:
-        with gzip.open(packed) as stream, tempfile.TemporaryFile(dir=packed.parent) as plain:
-            while part := stream.read(1 << 20):
-                plain.write(part)
-                check_file_size(plain.tell())
-            plain.seek(0)
-            with tarfile.open(fileobj=plain) as tar:
-                check_file_size(sum(member.size for member in tar))  # a sparse file is larger than its archive
-                tar.extractall(into, filter="data")
-    except (ValueError, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
-        why = first_line(error)
-        raise UserError(f"{packed.name} is not a valid archive and was discarded ({why}).") from error
-    return into
-
-
-def _publish(extracted: Path, target: Path) -> None:
-    try:
-        extracted.rename(target)
-    except OSError:
-        if not target.is_dir():  # else another process has written the same content
-            raise
 
 
 def _cannot_write(folder: Path, error: OSError) -> UserError:

@@ -16,16 +16,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from uiat.data.decode import to_bytes
 from uiat.data.fetch import data_folder
 from uiat.data.files import MAX_FILE_BYTES, is_file, reading, to_images
 from uiat.data.images import Images
+from uiat.data.in_memory import check_labels, to_channels_first
 from uiat.data.packed import published
 from uiat.errors import UserError
 from uiat.io import reason
 from uiat.paths import suggest_path, user_path
 
-MAX_CLASSES = 100_000
 _MOST_RATIO = 100
 """The compression ratio that an array of more than `MAX_FILE_BYTES` may have; photographs have less than 10."""
 _CHUNK = 1 << 24
@@ -38,7 +37,7 @@ def read_npz(path: Path, classes: tuple[str, ...] | None = None) -> Images:
         advice = suggest_path(path) or "give the path of an .npz with `image` and `label`."
         raise UserError(f"there is no file {path}: {advice}")
     arrays = _arrays(path)
-    x, y = to_channels_first(path, arrays["image"]), labels(path, arrays["label"], len(arrays["image"]))
+    x, y = to_channels_first(path, arrays["image"]), check_labels(path, arrays["label"], len(arrays["image"]))
     saved = _names(path, arrays["classes"]) if "classes" in arrays else None
     if saved is not None and classes is not None and saved != classes:
         raise UserError(f"{path} has other `classes` than the training file: give both the same.")
@@ -86,39 +85,6 @@ def _lacks(path: Path, name: str) -> UserError:
     return UserError(f"{path} has no array `{name}`: save it with np.savez(path, image=…, label=…).")
 
 
-def to_channels_first(path: Path | str, image: NDArray[Any]) -> NDArray[np.uint8]:
-    """Convert images of any supported layout and type to uint8 (N, C, H, W)."""
-    if image.ndim == 3:
-        image = image[..., None]
-    if image.ndim != 4 or not (image.shape[3] in (1, 3) or image.shape[1] in (1, 3)):
-        raise UserError(
-            f"`image` of {path} has shape {image.shape}: give N×H×W×C or N×C×H×W with 1 or 3 channels, or N×H×W."
-        )
-    if not len(image):
-        raise UserError(f"{path} has no images.")
-    if image.shape[3] in (1, 3):
-        image = image.transpose(0, 3, 1, 2)
-    if image.dtype != np.uint8 and image.dtype.kind != "f":
-        raise UserError(f"`image` of {path} is {image.dtype}: give uint8, or floats from 0 to 1.")
-    try:
-        return to_bytes(image)
-    except ValueError as error:
-        raise UserError(f"`image` of {path} {error}.") from None
-
-
-def labels(path: Path | str, label: NDArray[Any], count: int) -> NDArray[np.integer]:
-    """Return the labels, checked to be one integer from 0 for each of `count` images."""
-    if label.dtype.kind not in "iu":
-        raise UserError(f"`label` of {path} is {label.dtype}: give integers from 0.")
-    if label.shape != (count,):
-        raise UserError(f"`label` of {path} has shape {label.shape} for {count} images: give one label per image.")
-    if label.min() < 0:
-        raise UserError(f"{path} has label {label.min()}: number the classes from 0.")
-    if label.max() >= MAX_CLASSES:
-        raise UserError(f"{path} has label {label.max()}: number the classes from 0 without gaps.")
-    return label
-
-
 def _names(path: Path, classes: NDArray[Any]) -> tuple[str, ...]:
     if classes.ndim != 1 or classes.dtype.kind != "U" or not classes.size:
         raise UserError(f"`classes` of {path} is {classes.dtype} of shape {classes.shape}: give one string per class.")
@@ -138,7 +104,7 @@ def read_generated(given: str, data_dir: str | None, originals: Images) -> Image
     image, label = mapped(path, data_folder(data_dir) / "unpacked")
     if image.dtype != np.uint8:
         raise UserError(f"`image` of {path} is {image.dtype}: give uint8, which can be memory-mapped.")
-    x, y = torch.from_numpy(to_channels_first(path, image)), labels(path, label, len(image))
+    x, y = torch.from_numpy(to_channels_first(path, image)), check_labels(path, label, len(image))
     if y.max() >= len(originals.classes):
         raise UserError(f"{path} has label {y.max()}, but the training data has {len(originals.classes)} classes.")
     images = Images(x, torch.from_numpy(y.astype(np.int64)), originals.classes)

@@ -7,15 +7,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import torch
 
-from uiat.data.decode import ImageFacts, image_facts, to_array
 from uiat.data.files import some
 from uiat.data.images import LARGEST, SPLIT_SEED, check_image_size, default_validation, stratified
 from uiat.data.packed import Manifest, is_packed, read_manifest, read_packed, write_packed
-from uiat.data.pixels import RESAMPLING
+from uiat.data.pixels import RESAMPLING, to_pixels
 from uiat.distributed import is_main
 from uiat.errors import UserError, first_line
 from uiat.io import reason
@@ -24,6 +23,11 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 _T = TypeVar("_T")
+_GREY = ("1", "L", "LA", "La", "I", "I;16", "I;16L", "I;16B", "I;16N")
+"""The modes of grey images in Pillow."""
+_ORIENTATION = 0x0112
+_TURNED = (5, 6, 7, 8)
+"""EXIF orientations that swap width and height."""
 _NAMED = 3
 """How many damaged images an error message names."""
 
@@ -55,6 +59,22 @@ class PackOptions:
     """(height, width); `None`: the most frequent size."""
     test_fraction: float = 0.2
     """The share that is held out as test if the source has no test split."""
+
+
+class ImageFacts(NamedTuple):
+    """Size and kind of an image."""
+
+    height: int
+    width: int
+    grey: bool
+
+
+def image_facts(image: "Image") -> ImageFacts:
+    """Return the size of an upright image, and whether it is grey; only the header of a file is read."""
+    # A PNG may have its orientation after the pixels; it is then ignored here, for speed.
+    exif = image.getexif() if image.format != "PNG" or "exif" in image.info else {}
+    width, height = image.size[::-1] if exif.get(_ORIENTATION) in _TURNED else image.size
+    return ImageFacts(height, width, image.mode in _GREY)
 
 
 def cached(listing: Listing, options: PackOptions, store: Path, *, quiet: bool = False) -> Path:
@@ -128,7 +148,7 @@ def pack_images(listing: Listing, options: PackOptions, out: Path, *, quiet: boo
         notes=[*listing.notes, *notes],
     )
     ordered = [places[k] for k in order]
-    images = _read_all(listing, ordered, "packing", lambda image, _: to_array(image, (height, width), grey))
+    images = _read_all(listing, ordered, "packing", lambda image, _: to_pixels(image, (height, width), grey).numpy())
     try:
         write_packed(out, manifest, images, labels[order].tolist(), ordered)
     except OSError as error:

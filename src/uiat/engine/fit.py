@@ -21,7 +21,7 @@ from uiat.engine.loop import train as train_run
 from uiat.engine.setup import large_rate
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError, unknown
-from uiat.evaluation.subject import count_classes
+from uiat.evaluation.evaluator import count_classes
 from uiat.fields import number_argument
 from uiat.io import write_tensors
 from uiat.methods import MethodConfig, get_method

@@ -38,7 +38,7 @@ from uiat.progress import Reporter
 from uiat.rng import derive
 from uiat.runs.checkpoint import Checkpointer
 from uiat.runs.provenance import Provenance
-from uiat.runs.result_card import training_card, write_training_card
+from uiat.runs.result_card import reopen_card, training_card, write_training_card
 from uiat.runs.run_folder import RunFolder
 from uiat.types import Clock
 
@@ -92,7 +92,7 @@ def _train(
     steps = loader.steps_per_epoch
     done = (state.epoch - 1) * steps + state.step
     if is_main():
-        run.reopen(plan.epochs)
+        reopen_card(run, plan.epochs)
     began = saved = time.monotonic() - state.seconds
 
     def save() -> None:

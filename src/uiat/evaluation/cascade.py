@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from uiat.data.images import Images, to_unit
 from uiat.evaluation.custom_attack import CustomAttack
 from uiat.evaluation.ledger import Ledger, Stage
+from uiat.progress import Ticker
 from uiat.rng import Draws, SampleDraws
 
 
@@ -53,10 +54,6 @@ class Restart:
         return self.attack(model, x, y, SampleDraws(self.seed, restart=self.restart, index=index))
 
 
-Advance = Callable[[str, float, bool], object]
-"""Called with the name of the component, the work done, and whether it took no time."""
-
-
 def run_cascade(
     model: nn.Module,
     images: Images,
@@ -67,27 +64,28 @@ def run_cascade(
     device: torch.device | str,
     ledger: Ledger,
     keep: bool = False,
-    advance: Advance | None = None,
+    ticker: Ticker | None = None,
+    label: str = "",
 ) -> None:
     """Attack the examples that are not yet misclassified, one component after another.
 
     An example that a component fools is not attacked again. The ledger is saved after every batch; an interrupted stage
     resumes at its next one.
     """
-    advance = advance or (lambda component, work, free: None)
-    if stage.finished:
-        for component in components:
-            advance(component.name, component.cost * len(images), True)
-        return
+
+    def advance(component: Component, examples: int, *, free: bool) -> None:
+        if ticker is not None:
+            ticker.advance(component.cost * examples, f"{label}: {component.name}", free=free)
+
     began = time.perf_counter() - stage.seconds
     for position, component in enumerate(components):
         if position < stage.component:
-            advance(component.name, component.cost * len(images), True)
+            advance(component, len(images), free=True)
             continue
         if stage.batch == 0:
             stage.queue = stage.correct.nonzero().flatten()
         done = min(len(stage.queue), stage.batch * batch_size)
-        advance(component.name, component.cost * (len(images) - len(stage.queue) + done), True)
+        advance(component, len(images) - len(stage.queue) + done, free=True)
         for start in range(done, len(stage.queue), batch_size):
             members = stage.queue[start : start + batch_size]
             x_adv, correct, distance = _attack(model, images, component, members, device)
@@ -98,33 +96,28 @@ def run_cascade(
             stage.batch += 1
             stage.seconds = time.perf_counter() - began
             ledger.save()
-            advance(component.name, component.cost * len(members), False)
+            advance(component, len(members), free=False)
         stage.after[component.name] = float(stage.correct.double().mean())
         stage.component, stage.batch = position + 1, 0
-    stage.finished, stage.seconds = True, time.perf_counter() - began
-    ledger.save()
+    if not stage.finished:
+        stage.finished, stage.seconds = True, time.perf_counter() - began
+        ledger.save()
 
 
 def natural_stage(
-    model: nn.Module,
-    images: Images,
-    *,
-    batch_size: int,
-    device: torch.device | str,
-    members: Tensor,
-) -> Stage:
-    """Return the verdicts without an attack on the examples at `members`; all others count as misclassified."""
+    model: nn.Module, images: Images, stage: Stage, members: Tensor, *, batch_size: int, device: torch.device | str
+) -> None:
+    """Classify the examples at `members` without an attack; all others count as misclassified."""
+    if stage.finished:
+        return
     began = time.perf_counter()
-    correct = torch.zeros(len(images), dtype=torch.bool)
-    invalid = 0
     for part in members.split(batch_size):
         x, y = _pixels(images, part, device)
         with torch.no_grad():
             logits = model(x)
-        correct[part] = is_correct(logits, y).cpu()
-        invalid += int(logits.isnan().any(dim=1).sum())
-    seconds = time.perf_counter() - began
-    return Stage(correct, seconds=seconds, finished=True, invalid=invalid)
+        stage.correct[part] = is_correct(logits, y).cpu()
+        stage.invalid += int(logits.isnan().any(dim=1).sum())
+    stage.finished, stage.seconds = True, time.perf_counter() - began
 
 
 def is_correct(logits: Tensor, y: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from uiat.data.loader import plain
 from uiat.errors import UserError
 from uiat.evaluation.cascade import Restart
 from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.suite import Plan, RunOptions, plan_attack, run_plans
+from uiat.evaluation.suite import Plan, plan_attack, run_plans
 from uiat.targets import InstanceInverse
 
 INVERSE_STEPS = 20
@@ -123,8 +123,7 @@ def measure(
     next batch.
     """
     easier = easier_half(natural_losses(model, images, batch_size=batch_size, device=device))
-    how: RunOptions = {"batch_size": batch_size, "device": device, "ledger": ledger}
-    result = run_plans(model, images, points, progress="curves", **how)
+    result = run_plans(model, images, points, batch_size=batch_size, device=device, ledger=ledger, progress="curves")
     correct = torch.stack([point.correct for point in result.values()])
     seconds = tuple(point.seconds for point in result.values())
     return CurveVerdicts(tuple(points), correct, easier, seconds, tuple(result.notices))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from uiat.evaluation.intervals import wilson
 from uiat.fields import show_number
+from uiat.io import write_tensors
 from uiat.runs.result_card import evaluation_card
 
 Key = str | tuple[str, float]
@@ -128,3 +130,10 @@ def unpack_verdicts(text: object, n: int) -> Tensor | None:
     except ValueError:
         return None
     return torch.from_numpy(bits[:n].astype(bool)) if 0 < n <= len(bits) < n + 8 else None
+
+
+def write_adversaries(path: Path, result: EvaluationResult, y: Tensor) -> None:
+    """Write the adversarial examples and the verdicts of every attack, and the labels, as safetensors."""
+    tensors = {f"{name}/x_adv": found.x_adv for name, found in result.items() if found.x_adv is not None}
+    tensors |= {f"{name}/correct": found.correct for name, found in result.items()}
+    write_tensors(path, {**tensors, "y": y})

@@ -1,10 +1,7 @@
-"""Evaluation of a network: `uiat.evaluate` for one in memory, and the parts of `uiat evaluate` for runs and weights."""
+"""`uiat.evaluate`: accuracy and robustness of a network in memory, on images in memory or from a loader."""
 
-import hashlib
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,19 +10,15 @@ from torch import Tensor, nn
 
 from uiat.attacks import PGD
 from uiat.balls import Norm
-from uiat.config import encode
-from uiat.data.fetch import cache_folder
-from uiat.data.images import Images
-from uiat.distributed import rank, world
-from uiat.errors import UserError
-from uiat.evaluation.batches import read_tensors
-from uiat.evaluation.custom_attack import AnyAttack, attack_names, check_attack, definition
+from uiat.crafting import crafting
+from uiat.data.images import Images, to_unit
+from uiat.data.in_memory import columns
+from uiat.errors import UserError, first_line
+from uiat.evaluation.custom_attack import AnyAttack, attack_names, check_attack
 from uiat.evaluation.evaluation_result import EvaluationResult
-from uiat.evaluation.ledger import Ledger
-from uiat.evaluation.subject import LoadedSubject, count_classes, measured_facts
-from uiat.evaluation.suite import Plan, custom_attacks, plan_attack, plan_custom, run_plans, run_suite
+from uiat.evaluation.suite import Plan, plan_attack, plan_custom, run_plans
 from uiat.fields import number_argument, show_number
-from uiat.io import write_tensors
+from uiat.types import check_logits
 
 
 def evaluate(
@@ -157,50 +150,76 @@ def _images(model: nn.Module, x: Tensor, y: Tensor) -> Images:
     return Images(x, y, tuple(str(k) for k in range(classes)))
 
 
-def evaluate_subject(
-    subject: LoadedSubject, attacks: Sequence[str], ledger: Ledger, *, keep: bool = False
-) -> EvaluationResult:
-    """Evaluate the network of a run, an export or a weights file; resume an evaluation that the ledger holds."""
-    options = subject.options
-    return run_suite(
-        subject.fast,
-        subject.images,
-        attacks,
-        subject.base,
-        batch_size=options.batch_size,
-        seed=options.seed,
-        device=subject.device,
-        ledger=ledger,
-        keep=keep,
-    )
+def count_classes(model: nn.Module, x: Tensor) -> int:
+    """Return the number of logits of a network in memory, from its output for the first two of the images x."""
+    if not isinstance(model, nn.Module):
+        raise UserError(f"the model is of type {type(model).__name__}: give a torch.nn.Module that returns logits.")
+    x = to_unit(x[:2].to(next((parameter.device for parameter in model.parameters()), x.device)))
+    try:
+        with torch.no_grad(), crafting(model) as network:
+            logits = network(x)
+    except UserError:
+        raise
+    except Exception as error:  # a custom forward may raise anything; the cause is kept for a debugger
+        raise UserError(
+            f"the model fails on float32 images of shape {tuple(x.shape)} ({first_line(error)}): let it take these."
+        ) from error
+    classes = logits.shape[1] if isinstance(logits, Tensor) and logits.ndim == 2 else 0
+    check_logits(logits, len(x), classes)
+    return classes
 
 
-def open_ledger(subject: LoadedSubject, attacks: Sequence[str], keep: bool, restart: bool) -> Ledger:
-    """Return the ledger of exactly this evaluation: the same weights, images, attacks and settings.
-
-    It is in the run's folder; in the cache folder for bare weights and for a run that cannot be written. A second
-    process that opens it is refused.
-    """
-    custom = [definition(attack) for name, attack in custom_attacks().items() if name in attacks]
-    facts = encode([subject.options, subject.base, list(attacks), custom, keep, torch.__version__, rank(), world()])
-    digest = hashlib.sha256(json.dumps(facts).encode())
-    for tensor in [*subject.model.state_dict().values(), subject.images.x, subject.images.y]:
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    key = digest.hexdigest()[:32]
-    folder = cache_folder() / "evaluations"
-    if subject.run is not None and subject.run.is_writable():
-        subject.run.check_links()
-        folder = subject.run.path
-    return Ledger(folder / f"evaluation-{key}.safetensors", key, exclusive=True, restart=restart)
-
-
-def subject_card(subject: LoadedSubject, result: EvaluationResult) -> dict[str, Any]:
-    """Return the card of an evaluation of a run or of weights; every attack carries its own setting."""
-    return result.to_dict(**measured_facts(subject), processes=world())
+def read_tensors(x: Any, y: Any) -> tuple[Tensor, Tensor]:
+    """Return images and labels of tensors, arrays, `uiat.images`, or batches."""
+    if isinstance(x, Images) and y is None:
+        return x.x, x.y
+    if isinstance(x, Tensor | np.ndarray):
+        if y is None:
+            raise UserError("there are images without labels: give y, or batches of both, such as a DataLoader.")
+        return _tensor(x), _labels(y)
+    if y is not None:
+        raise UserError(f"x is a {type(x).__name__}: with y, give a tensor or a NumPy array.")
+    try:
+        iterator = iter(x)
+    except TypeError:
+        raise UserError(f"x is of type {type(x).__name__}: give images, or batches such as a DataLoader.") from None
+    batches = [_pair(batch) for batch in iterator]
+    if not batches:
+        raise UserError("the data has no batches: give at least one.")
+    if len({(x.shape[1:], x.dtype) for x, _ in batches}) > 1:
+        raise UserError("the images of the batches have several shapes or types: give all the same.")
+    return torch.cat([x for x, _ in batches]), torch.cat([y for _, y in batches])
 
 
-def write_adversaries(path: Path, result: EvaluationResult, y: Tensor) -> None:
-    """Write the adversarial examples and the verdicts of every attack, and the labels, as safetensors."""
-    tensors = {f"{name}/x_adv": found.x_adv for name, found in result.items() if found.x_adv is not None}
-    tensors |= {f"{name}/correct": found.correct for name, found in result.items()}
-    write_tensors(path, {**tensors, "y": y})
+def _pair(batch: Any) -> tuple[Tensor, Tensor]:
+    """Return images and labels of a batch."""
+    try:
+        if not isinstance(batch, Mapping) and not (isinstance(batch, tuple | list) and len(batch) in (2, 3)):
+            raise ValueError(
+                f"it is {type(batch).__name__}: give (x, y), (index, x, y), or a dict with image and label"
+            )
+        images, labels = columns(batch) if isinstance(batch, Mapping) else batch[-2:]
+    except ValueError as error:
+        raise UserError(f"a batch cannot be used: {error}.") from None
+    x, y = _tensor(images), _labels(labels)
+    if y.ndim != 1 or len(x) != len(y):
+        raise UserError(f"a batch has images {tuple(x.shape)} and labels {tuple(y.shape)}: give batches, not samples.")
+    return x.cpu(), y.cpu()
+
+
+def _tensor(values: Any, what: str = "images") -> Tensor:
+    """Return an array as a tensor; NumPy's float64 becomes float32. A read-only array, or a reversed one, is copied."""
+    try:
+        tensor = torch.as_tensor(
+            np.require(values, requirements=("C", "W")) if isinstance(values, np.ndarray) else values
+        )
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise UserError(f"the {what} are of type {type(values).__name__}, not numbers ({first_line(error)}).") from None
+    return tensor.float() if isinstance(values, np.ndarray) and tensor.is_floating_point() else tensor
+
+
+def _labels(values: Any) -> Tensor:
+    """Return labels as int64, whatever the type of integers."""
+    labels = _tensor(values, "labels")
+    integers = not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+    return labels.long() if integers else labels

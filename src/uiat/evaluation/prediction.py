@@ -10,8 +10,7 @@ import torch
 from torch import Tensor
 
 from uiat.data import Splits
-from uiat.data.decode import SUFFIXES
-from uiat.data.image_folder import find_images
+from uiat.data.image_folder import SUFFIXES, find_images
 from uiat.data.images import Images, to_unit
 from uiat.data.pixels import opened, to_pixels
 from uiat.errors import UserError, first_line

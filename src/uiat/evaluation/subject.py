@@ -1,22 +1,28 @@
 """The subject of an evaluation: a network from a run, an export or a weights file, and the images."""
 
+import hashlib
+import json
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from uiat import data as data_sets
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.config import ModelT, encode
-from uiat.crafting import crafting
 from uiat.data.data_config import DataConfig
-from uiat.data.images import Images, balanced, to_unit
-from uiat.distributed import local_device, pick_device
-from uiat.errors import UserError, first_line
+from uiat.data.fetch import cache_folder
+from uiat.data.images import Images, balanced
+from uiat.distributed import local_device, pick_device, rank, world
+from uiat.errors import UserError
+from uiat.evaluation.custom_attack import definition
+from uiat.evaluation.ledger import Ledger
+from uiat.evaluation.suite import custom_attacks
 from uiat.fields import check_numbers, unchecked
 from uiat.models.fast import speed_up, to_channels_last
 from uiat.models.probe import network_name, trial_batch, try_forward, untouched
@@ -25,7 +31,6 @@ from uiat.runs.identity import check_channels, check_classes, find_data, find_ne
 from uiat.runs.run_folder import RunFolder, Weights
 from uiat.runs.saved import build, read_export
 from uiat.runs.weights import DIGEST, file_digest
-from uiat.types import check_logits
 
 
 @dataclass(frozen=True)
@@ -130,25 +135,6 @@ def load_subject(target: Path, options: Subject[Any], splits: data_sets.Splits |
     return replace(subject, fast=fast.crafting_network(), folds=fast.folds)
 
 
-def count_classes(model: nn.Module, x: Tensor) -> int:
-    """Return the number of logits of a network in memory, from its output for the first two of the images x."""
-    if not isinstance(model, nn.Module):
-        raise UserError(f"the model is of type {type(model).__name__}: give a torch.nn.Module that returns logits.")
-    x = to_unit(x[:2].to(next((parameter.device for parameter in model.parameters()), x.device)))
-    try:
-        with torch.no_grad(), crafting(model) as network:
-            logits = network(x)
-    except UserError:
-        raise
-    except Exception as error:  # a custom forward may raise anything; the cause is kept for a debugger
-        raise UserError(
-            f"the model fails on float32 images of shape {tuple(x.shape)} ({first_line(error)}): let it take these."
-        ) from error
-    classes = logits.shape[1] if isinstance(logits, Tensor) and logits.ndim == 2 else 0
-    check_logits(logits, len(x), classes)
-    return classes
-
-
 def _load(run: RunFolder | None, options: Subject[Any]) -> data_sets.Splits:
     """Load the data; the run's own data, given under a new path, is split as it was for the run.
 
@@ -207,3 +193,22 @@ def subject_facts(subject: LoadedSubject) -> dict[str, Any]:
         "batch_size": options.batch_size,
         "seed": options.seed,
     }
+
+
+def open_ledger(subject: LoadedSubject, attacks: Sequence[str], keep: bool, restart: bool) -> Ledger:
+    """Return the ledger of exactly this evaluation: the same weights, images, attacks and settings.
+
+    It is in the run's folder; in the cache folder for bare weights and for a run that cannot be written. A second
+    process that opens it is refused.
+    """
+    custom = [definition(attack) for name, attack in custom_attacks().items() if name in attacks]
+    facts = encode([subject.options, subject.base, list(attacks), custom, keep, torch.__version__, rank(), world()])
+    digest = hashlib.sha256(json.dumps(facts).encode())
+    for tensor in [*subject.model.state_dict().values(), subject.images.x, subject.images.y]:
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    key = digest.hexdigest()[:32]
+    folder = cache_folder() / "evaluations"
+    if subject.run is not None and subject.run.is_writable():
+        subject.run.check_links()
+        folder = subject.run.path
+    return Ledger(folder / f"evaluation-{key}.safetensors", key, exclusive=True, restart=restart)

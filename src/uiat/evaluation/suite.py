@@ -4,8 +4,7 @@ import re
 from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, TypedDict, Unpack
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -134,17 +133,8 @@ def _ours(name: str, attack: PGD, restarts: int, threat: dict[str, Any]) -> Plan
     return Plan(name, parts, {**threat, **facts}, eps=attack.eps)
 
 
-class RunOptions(TypedDict, total=False):
-    """Options of `run_plans` that what calls it passes on."""
-
-    batch_size: int
-    device: torch.device | str
-    ledger: Ledger | None
-    keep: bool
-
-
 def run_suite(
-    model: nn.Module, images: Images, names: Sequence[str], base: PGD, *, seed: int = 0, **how: Unpack[RunOptions]
+    model: nn.Module, images: Images, names: Sequence[str], base: PGD, *, seed: int = 0, **how: Any
 ) -> EvaluationResult:
     """Measure accuracy under each named attack, in the threat model of `base`; see `run_plans`."""
     plans = [plan_attack(name, base, num_classes=len(images.classes), seed=seed) for name in dict.fromkeys(names)]
@@ -179,9 +169,8 @@ def run_plans(
         autoattack.collected_warnings() as warnings,
         Ticker(work, progress) if progress else nullcontext() as ticker,
     ):
-        if "natural" not in ledger.stages:
-            ledger.stages["natural"] = natural_stage(model, images, members=mine, **how)
-        natural = ledger.stages["natural"]
+        natural = ledger.begin("natural", torch.zeros(len(images), dtype=torch.bool))
+        natural_stage(model, images, natural, mine, **how)
         if invalid := int(all_reduce_sum(torch.tensor(natural.invalid))):
             notices.append(f"{invalid} of {len(images)} images have NaN logits, and count as misclassified")
         if any("components" in plan.setting for plan in plans):
@@ -192,8 +181,8 @@ def run_plans(
             if plan.components:
                 attacked = torch.isin(torch.arange(len(images)), mine) if plan.every_image else natural.correct
                 stage, setting = ledger.begin(plan.stage, attacked), {**plan.setting, "batch_size": batch_size}
-                advance = partial(_advance, ticker, plan.label) if ticker else None
-                run_cascade(model, images, stage, plan.components, ledger=ledger, keep=keep, advance=advance, **how)
+                more: dict[str, Any] = {"keep": keep, "ticker": ticker, "label": plan.label}
+                run_cascade(model, images, stage, plan.components, ledger=ledger, **more, **how)
             x_adv = _adversaries(stage, images, mine) if keep and plan.components else None
             stage = _gathered(stage)
             notices += autoattack.square_warning(stage.after)
@@ -221,10 +210,6 @@ def accuracy_per_class(correct: Tensor, images: Images) -> dict[str, float]:
     return {name: k / n for name, k, n in zip(images.classes, right, total, strict=True) if n}
 
 
-def _advance(ticker: Ticker, label: str, component: str, work: float, free: bool) -> None:
-    ticker.advance(work, f"{label}: {component}", free=free)
-
-
 def _adversaries(stage: Stage, images: Images, mine: Tensor) -> Tensor:
     """Return the x̂ of all images; each process has found those of its share."""
     x_adv = stage.adversaries(to_unit(images.x))
@@ -237,8 +222,6 @@ def _adversaries(stage: Stage, images: Images, mine: Tensor) -> Tensor:
 
 def _gathered(stage: Stage) -> Stage:
     """Combine the verdicts of all processes; each has those of its share of the images."""
-    if world() == 1:
-        return stage
     after = all_reduce_sum(torch.tensor(list(stage.after.values()), dtype=torch.float64)).tolist()
     correct = all_reduce_sum(stage.correct.int()).bool()
     distances = torch.zeros(world(), dtype=torch.float64)

@@ -14,14 +14,13 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from uiat.data.decode import preprocessing
 from uiat.errors import UserError
 from uiat.export.loaded_run import LoadedRun
 from uiat.export.model_card import DESCRIBED, write_card, write_model_card, write_readme
 from uiat.export.script import EXAMPLE, NETWORK, SCRIPT, requirements, write_example, write_scripts
 from uiat.io import atomic, write_json, write_tensors, write_text
 from uiat.runs.hub import require_package
-from uiat.runs.result_card import EXPORT
+from uiat.runs.result_card import EXPORT, preprocessing
 from uiat.runs.saved import CARD, CONFIG, UNFINISHED
 from uiat.runs.weights import EXPORTED
 from uiat.types import DataSpec

@@ -4,13 +4,12 @@ from pathlib import Path
 from typing import Any
 
 from uiat.config import encode
-from uiat.data.decode import preprocessing
 from uiat.escaping import code_span, markdown, one_line
 from uiat.export.loaded_run import LoadedRun
 from uiat.fields import show_number
 from uiat.io import digest
 from uiat.runs.hub import require_package
-from uiat.runs.result_card import export_card
+from uiat.runs.result_card import export_card, preprocessing
 from uiat.runs.weights import EXPORTED
 
 TITLE = "The Enemy of My Enemy is My Friend: Exploring Inverse Adversaries for Improving Adversarial Training"

@@ -10,7 +10,7 @@ from uiat.attacks import PGD
 from uiat.bench.cost_estimate import images_per_epoch, pace, training_passes, training_seconds
 from uiat.bench.pass_count import Passes
 from uiat.config import AnyConfig
-from uiat.data.sizes import split_sizes
+from uiat.data import split_sizes
 from uiat.evaluation.suite import plan_attack
 from uiat.progress import Ticker
 from uiat.reproduce.cell import Cell, Store

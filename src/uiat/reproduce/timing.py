@@ -17,7 +17,7 @@ from uiat.bench.pass_count import passes_per_image, phases_of
 from uiat.bench.setting import BenchSetting
 from uiat.bench.timed_method import timed_method
 from uiat.config import AnyConfig, Training, encode
-from uiat.data.sizes import split_sizes
+from uiat.data import split_sizes
 from uiat.fields import optional_in_key
 from uiat.io import write_json
 from uiat.methods import METHODS

@@ -74,14 +74,6 @@ class Found:
     """Why it is not `checkpoint.pt`, if it is not."""
 
 
-@dataclass(frozen=True)
-class Choice:
-    """The broadcast decision on a checkpoint: the file to resume from, an error, or neither if there is none."""
-
-    file: str = ""
-    error: str = ""
-
-
 @dataclass
 class Checkpointer:
     """Writes and reads the checkpoints of one run."""
@@ -133,16 +125,14 @@ class Checkpointer:
 
         The main process chooses the checkpoint, so that all processes resume from the same one.
         """
-        found, choice = None, Choice()
-        if is_main():
-            found, choice = self._choose(device)
-        choice = broadcast(choice)
-        if choice.error:
-            raise UserError(choice.error)
-        if not choice.file:
+        found, problem = self._choose(device) if is_main() else (None, "")
+        file, problem = broadcast((found.path.name if found else "", problem))
+        if problem:
+            raise UserError(problem)
+        if not file:
             _cut(self.run, 0)
             return False
-        path = self.run.path / choice.file
+        path = self.run.path / file
         try:
             saved = self._read(path, device) if found is None else found.saved
             state.method.load_state_dict(saved["method"])
@@ -159,25 +149,25 @@ class Checkpointer:
         found = self._find(torch.device("cpu"))
         return None if found is None else found.saved
 
-    def _choose(self, device: torch.device) -> tuple["Found | None", "Choice"]:
-        """Return the checkpoint to resume from and the decision to broadcast, and print notices."""
+    def _choose(self, device: torch.device) -> tuple[Found | None, str]:
+        """Return the checkpoint to resume from, if there is one, and an error message or "", and print notices."""
         try:
             found = self._find(device)
             if found is None:
                 self._check_beginning()
-                return None, Choice()
+                return None, ""
             notice = self.provenance.resume(found.saved, found.path) if self.provenance is not None else ""
         except UserError as error:
-            return None, Choice(error=str(error))
+            return None, str(error)
         self._sound = found.path == self.run.checkpoint
         if not self._sound:
             where = f"epoch {found.saved['epoch']} after step {found.saved['step']}"
             self._notify(f"{found.problem}: resuming from the checkpoint before it, {found.path.name}, at {where}")
         if notice:
             self._notify(notice)
-        return found, Choice(found.path.name)
+        return found, ""
 
-    def _find(self, device: torch.device) -> "Found | None":
+    def _find(self, device: torch.device) -> Found | None:
         """Return the newest undamaged checkpoint; `None` if there is none yet."""
         existing = [path for path in (self.run.checkpoint, self.run.previous) if path.exists()]
         problems: list[str] = []

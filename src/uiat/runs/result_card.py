@@ -2,7 +2,7 @@
 
 import platform
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 from uiat.config import AnyConfig, encode, to_json
 from uiat.data import Splits
 from uiat.data.custom import is_callable
+from uiat.data.pixels import RESAMPLING
 from uiat.distributed import world
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import DIGEST, is_measured_on
@@ -53,6 +54,15 @@ def data_facts(config: AnyConfig, splits: Splits) -> dict[str, Any]:
         "validation": len(splits.validation),
         "test": len(splits.test),
     }
+
+
+def reopen_card(run: RunFolder, epochs: int) -> None:
+    """Remove the result of a training with fewer epochs from the card, before the run trains further ones."""
+    before = run.read_card().get("config", {}).get("train", {})
+    if isinstance(before, dict) and before.get("epochs", epochs) != epochs:
+        with run.changed_card() as card:
+            for name in card.keys() - {"schema", "evaluations"}:
+                del card[name]
 
 
 def write_training_card(run: RunFolder, card: dict[str, Any]) -> None:
@@ -105,6 +115,17 @@ def export_card(
             "finished": "training_seconds" in result,
         },
         "exported_with": environment("cpu")["versions"],
+    }
+
+
+def preprocessing(shape: Sequence[int]) -> dict[str, Any]:
+    """Return, for a JSON file, how a picture becomes the input of a network for images of this shape (`to_pixels`)."""
+    channels, height, width = shape
+    return {
+        "size": [height, width],
+        "colour": "grey" if channels == 1 else "RGB",
+        "resampling": RESAMPLING,
+        "range": [0.0, 1.0],
     }
 
 

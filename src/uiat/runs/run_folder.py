@@ -1,10 +1,7 @@
-"""The folder of a run: its files, readers that check them, and the lock that admits one writer."""
+"""The folder of a run: how it is created, its files, and the lock that admits one writer."""
 
-import errno
 import json
 import os
-import platform
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
@@ -13,46 +10,26 @@ from typing import Any, Literal, get_args
 from uuid import uuid4
 
 from uiat import locks
-from uiat.balls import Norm
 from uiat.config import IMPORTS, RUN_ID, AnyConfig, from_json, to_json
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
-from uiat.io import WriteError, reason, write_json
+from uiat.io import reason, write_json
 from uiat.paths import suggest_path
 from uiat.plugins import Import
-from uiat.typed import check_record, fits, show_value
-
-DISK = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of a full or broken disk, a quota or a file size limit."""
+from uiat.runs.records import (
+    CARD_FIELDS,
+    DATA_FIELDS,
+    EVALUATION_FIELDS,
+    IDENTITY_FIELDS,
+    check_types,
+    parse_imports,
+    read_metrics,
+)
+from uiat.runs.run_lock import HELPER, check_links, disk_error, lock_run
 
 PUBLISHED_MARK = ".published"
 """A file that marks the temporary copy of a published run, whose only weights stand for all."""
 Weights = Literal["best", "last", "best-raw", "last-raw"]
 """Weights of the best or the last epoch, averaged if the run averages; `-raw`: never averaged."""
-
-_DICT = dict[str, Any]
-DATA_FIELDS: dict[str, Any] = {
-    **{"name": str, "classes": list[str], "shape": list[int]},
-    **dict.fromkeys(("train", "validation", "test", "generated"), int),
-}
-CARD_FIELDS: dict[str, Any] = {
-    **dict.fromkeys(("config", "data", "environment"), _DICT),
-    **{"best": dict[str, float], "training_seconds": float, "training_passes": dict[str, float]},
-    **{"processes": int, "evaluations": list[_DICT]},
-}
-EVALUATION_FIELDS: dict[str, Any] = {
-    **dict.fromkeys(("weights", "data", "sample", "attack", "split", "verdicts", "version"), str),
-    **dict.fromkeys(("eps", "step", "accuracy", "seconds"), float),
-    **dict.fromkeys(("n", "steps", "restarts", "seed", "processes", "batch_size"), int),
-    **{"exact": bool, "norm": Norm, "interval95": tuple[float, float], "per_class": dict[str, float]},
-    **{"environment": _DICT},
-}
-IDENTITY_FIELDS: dict[str, Any] = {
-    **{"classes": list[str], "shape": list[int], "places": dict[str, str]},
-    **dict.fromkeys(("train", "validation", "test"), _DICT),
-}
-"""The types of the fields in a run's JSON files."""
-METRICS_FIELDS = {"epoch": {"epoch", "val_natural", "val_robust"}, "step": {"epoch", "step", "lr"}}
-"""The required fields of a record in metrics.jsonl, by kind."""
 
 
 class RunFolder:
@@ -72,7 +49,7 @@ class RunFolder:
         self.initial = self.path / "init.safetensors"
         self.result = self.path / "result.json"
         self.log = self.path / "log.txt"
-        self.helper = self.path / "helper"
+        self.helper = self.path / HELPER
         self.lock_file = self.path / "lock"
         self._handle: int | None = None
         """The descriptor of the lock file while this object holds the lock."""
@@ -85,21 +62,19 @@ class RunFolder:
             run.path.mkdir(parents=True, exist_ok=True)
             write_json(run.config, _content(config, imports, uuid4().hex), exclusive=True)
         except FileExistsError:
-            raise run._taken() from None
+            run.check_free()
+            raise
         except OSError as error:
             raise UserError(f"cannot write the run folder {run.path}: {reason(error)}; choose another --out.") from None
         return run
 
     def check_free(self) -> None:
         """Raise an error if no run can be created here; called before anything costly."""
-        if self.config.exists() or self.path.is_file():
-            raise self._taken()
-
-    def _taken(self) -> UserError:
         if self.config.exists():
             resume = f"`uiat train --resume {quoted(self.path)}`"
-            return UserError(f"{self.path} already holds a run: resume it with {resume}, or choose another --out.")
-        return UserError(f"cannot create the run folder {self.path}: a file has that name; choose another --out.")
+            raise UserError(f"{self.path} already holds a run: resume it with {resume}, or choose another --out.")
+        if self.path.is_file():
+            raise UserError(f"cannot create the run folder {self.path}: a file has that name; choose another --out.")
 
     @staticmethod
     @contextmanager
@@ -110,7 +85,7 @@ class RunFolder:
         """
         run = RunFolder(path)
         made = [folder for folder in (run.path, *run.path.parents) if not os.path.lexists(folder)]
-        before = set() if run.path in made else set(os.listdir(run.path)) if run.path.is_dir() else None
+        before = set(os.listdir(run.path)) if run.path.is_dir() else set()
         RunFolder.create(path, config, imports)
         try:
             yield run
@@ -118,7 +93,7 @@ class RunFolder:
             raise
         except Exception:
             if not (run.has_trained() or RunFolder(run.helper).has_trained()):
-                run._remove(before or set(), made)
+                run._remove(before, made)
             raise
 
     @staticmethod
@@ -136,14 +111,8 @@ class RunFolder:
         return os.access(self.path, os.W_OK)
 
     def check_links(self) -> None:
-        """Refuse to write a run that contains symbolic links: in a downloaded run, they could lead to any file.
-
-        `helper` may be a link to a run beside this one, as `uiat reproduce` creates it; it is only read.
-        """
-        for folder, folders, files in os.walk(self.path):
-            for path in (Path(folder, name) for name in (*folders, *files)):
-                if path.is_symlink() and not (path == self.helper and _is_beside(os.readlink(path))):
-                    raise UserError(f"{path} is a link, which is not allowed in a run: replace it by its content.")
+        """Refuse to write a run that contains symbolic links: in a downloaded run, they could lead to any file."""
+        check_links(self.path)
 
     def has_trained(self) -> bool:
         """Whether a training step was recorded: there is a checkpoint, or a line of metrics."""
@@ -222,8 +191,6 @@ class RunFolder:
             advice = "it was published without weights; train it with `uiat reproduce` and another --out"
         elif self.is_finished:
             advice = "the run is finished and will not write it again; train again in another folder"
-        elif self.past_epochs() and not self.has_checkpoint():
-            advice = "its checkpoints are missing too; train again in another folder"
         else:
             advice = f"the run writes it after its first epoch; resume with `uiat train --resume {quoted(self.path)}`"
         raise UserError(f"{self.path} has no {file.name}: {advice}.")
@@ -253,16 +220,6 @@ class RunFolder:
             check_types(self.data, known.get(part, {}), {"images": int, "digest": str})
         return known
 
-    def reopen(self, epochs: int) -> None:
-        """Remove the result of a training with fewer epochs from the card, before the run trains further ones."""
-        before = self.read_card().get("config", {}).get("train", {})
-        if not fits(before, dict[str, Any]) or before.get("epochs", epochs) == epochs:
-            return
-        with self.changed_card() as card:
-            kept = {"schema": card["schema"], "evaluations": card["evaluations"]}
-            card.clear()
-            card.update(kept)
-
     @contextmanager
     def changed_card(self) -> Iterator[dict[str, Any]]:
         """Yield the result card, then write it with the changes made to it; concurrent commands wait for each other."""
@@ -277,30 +234,9 @@ class RunFolder:
         finally:
             os.close(handle)
 
-    def read_metrics(self, kind: Literal["epoch", "step"] | None = None, *, growing: bool = False) -> list[_DICT]:
-        """Return the records of metrics.jsonl, or those of one kind.
-
-        A line that is no record is an error, or skipped if the file is `growing`: a process may be writing its last
-        line.
-        """
-        records = []
-        try:
-            lines = self.metrics.read_text("utf-8", "replace" if growing else None).splitlines()
-        except FileNotFoundError:
-            return []
-        except (OSError, ValueError) as error:
-            if growing:
-                return []
-            raise UserError(f"cannot read {self.metrics}: {error}.") from None
-        for number, line in enumerate(lines, 1):
-            try:
-                record = json.loads(line)
-                if not _is_record(record):
-                    raise ValueError("it is not a record of a step or an epoch")
-                records.append(record)
-            except (ValueError, RecursionError) as error:
-                if not growing:
-                    raise UserError(f"cannot read line {number} of {self.metrics}: {error}.") from None
+    def read_metrics(self, kind: str | None = None, *, growing: bool = False) -> list[dict[str, Any]]:
+        """Return the records of metrics.jsonl, or those of one kind; of a `growing` file, those that can be read."""
+        records = read_metrics(self.metrics, growing=growing)
         return [record for record in records if kind in (None, record.get("kind"))]
 
     @contextmanager
@@ -309,14 +245,12 @@ class RunFolder:
 
         The error of a full disk names the command that resumes the run.
         """
-        handle = self._acquire_lock()
+        handle = lock_run(self.path, self.lock_file)
         try:
             self._handle = handle
             yield
         except OSError as error:
-            if isinstance(error, WriteError) or error.errno in DISK:
-                raise Resumable(self._full(error)) from None
-            raise
+            raise disk_error(error, self.path, self.has_checkpoint()) from None
         finally:
             self._handle = None
             os.close(handle)
@@ -337,53 +271,6 @@ class RunFolder:
         """Whether a process, of this or another machine, holds the lock; the text in the file is not consulted."""
         return locks.is_locked(self.lock_file)
 
-    def _acquire_lock(self) -> int:
-        """Lock the run, write this process's id into the lock file, and return the descriptor."""
-        try:
-            self.check_links()
-            handle = locks.open_locked(self.lock_file)
-        except BlockingIOError:
-            raise UserError(
-                f"the run folder {self.path} is in use by {self._holder()}: wait for it, or choose another --out."
-            ) from None
-        except locks.LockUnsupported as error:
-            raise UserError(
-                f"the run folder {self.path} cannot be locked ({reason(error)}), so that two processes could write it: "
-                "put it on a file system with locks."
-            ) from None
-        except OSError as error:
-            raise UserError(f"cannot write the run folder {self.path}: {reason(error)}.") from None
-        with suppress(OSError):  # the text is only for error messages
-            os.ftruncate(handle, 0)
-            os.pwrite(handle, f"process {os.getpid()} on {platform.node()}".encode(), 0)
-        return handle
-
-    def _holder(self) -> str:
-        """Return the process that the lock file names, unless it is known to have ended."""
-        text = ""
-        if self.lock_file.is_file():
-            with suppress(OSError), self.lock_file.open("rb") as file:
-                text = file.read(100).decode("utf-8", "replace")
-        match = re.fullmatch(r"process (\d+)(?: on (.*))?", text.strip())
-        if match is None:
-            return "another process"
-        if match[2] in (None, platform.node()):
-            try:
-                os.kill(int(match[1]), 0)
-            except (ProcessLookupError, OverflowError):
-                return "another process"
-            except PermissionError:  # it belongs to another user
-                pass
-        return match[0]
-
-    def _full(self, error: OSError) -> str:
-        path = error.path if isinstance(error, WriteError) else error.filename or f"a file in {self.path}"
-        kept = "the last good checkpoint is kept" if self.has_checkpoint() else "there is no checkpoint yet"
-        return (
-            f"cannot write {path}: {reason(error)}; {kept}. Make room, then resume with "
-            f"`uiat train --resume {quoted(self.path)}`."
-        )
-
 
 def _content(config: AnyConfig, imports: tuple[Import, ...], run_id: str | None) -> dict[str, Any]:
     """Return the content of config.json: the configuration, the run id and the imports."""
@@ -391,47 +278,11 @@ def _content(config: AnyConfig, imports: tuple[Import, ...], run_id: str | None)
     return {**to_json(config), **{name: value for name, value in beside.items() if value}}
 
 
-def parse_imports(saved: Any, file: Path) -> tuple[Import, ...]:
-    """Return the custom modules that a configuration from a file names."""
-    entries = saved.get(IMPORTS, []) if isinstance(saved, dict) else []
-    try:
-        if not all(isinstance(text, str) for entry in entries for text in entry.values()):
-            raise TypeError
-        return tuple(Import(**entry) for entry in entries)
-    except (TypeError, AttributeError):
-        raise UserError(f"the imports in {file} are not a list of names and folders: correct them.") from None
-
-
-def _is_beside(target: str) -> bool:
-    """Whether a link in a run leads to a folder beside the run."""
-    parts = Path(target).parts
-    return len(parts) == 2 and parts[0] == ".." != parts[1]
-
-
-def _is_record(line: object) -> bool:
-    """Whether a value is a record of metrics.jsonl: a dictionary that has, if it is of a known kind, its fields."""
-    if not isinstance(line, dict) or line.get("kind") not in tuple(METRICS_FIELDS):
-        return isinstance(line, dict)
-    numbers = {name: value for name, value in line.items() if name != "kind"}
-    counts = all(fits(numbers.get(name, 1), int) and numbers.get(name, 1) > 0 for name in ("epoch", "step"))
-    return counts and METRICS_FIELDS[line["kind"]] <= numbers.keys() and fits(numbers, dict[str, float | bool])
-
-
 def read_record(path: Path, kinds: dict[str, Any]) -> dict[str, Any]:
     """Read a JSON file that holds a dictionary with values of these types."""
     saved = read_json(path)
     check_types(path, saved, kinds)
     return dict(saved)
-
-
-def check_types(path: Path, saved: Any, kinds: dict[str, Any]) -> None:
-    """Raise an error unless the content of a file is a dictionary with values of these types."""
-    if not isinstance(saved, dict):
-        raise UserError(f"cannot read {path}: it holds {show_value(saved)}, not a dictionary; move it away.")
-    try:
-        check_record(saved, kinds)
-    except UserError as error:
-        raise UserError(f"cannot read {path}: {str(error).rstrip('.')}; move it away.") from None
 
 
 def read_json(path: Path) -> Any:

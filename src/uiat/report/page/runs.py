@@ -19,7 +19,8 @@ from uiat.evaluation.intervals import wilson
 from uiat.fields import show_number
 from uiat.paths import suggest_path
 from uiat.runs.published import open_published, readable_folder
-from uiat.runs.run_folder import EVALUATION_FIELDS, RunFolder, Weights, check_types, read_json, read_record
+from uiat.runs.records import EVALUATION_FIELDS, check_types
+from uiat.runs.run_folder import RunFolder, Weights, read_json, read_record
 from uiat.runs.weights import DIGEST, is_measured_on
 from uiat.types import Clock
 
