@@ -6,6 +6,7 @@ Other load on the machine can only slow a step down, so the fastest round counts
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 
@@ -100,10 +101,8 @@ def time_methods(methods: Sequence[TimedMethod], rounds: int, device: torch.devi
     """
     times = Times()
     for method in methods:
-        shares = tuple(phase.share for phase in method.phases)
-        times.steps[method.name] = Rounds(shares)
-        if method.bare:
-            times.bare[method.name] = Rounds(shares)
+        for rounds_of in (times.steps, times.bare) if method.bare else (times.steps,):
+            rounds_of[method.name] = Rounds(tuple(phase.share for phase in method.phases))
     turns = sum(len(method.phases) for method in methods)
     with cudnn_benchmark(device), Ticker((rounds + warm_up) * turns, "measuring") as ticker:
         for number in range(-warm_up, rounds):
@@ -137,13 +136,9 @@ def bare_seconds(passes: Mapping[str, BarePass], counts: Mapping[str, float], de
 
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float:
-    _synchronize(device)
+    synchronize = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
+    synchronize()
     began = time.perf_counter()
     run()
-    _synchronize(device)
+    synchronize()
     return time.perf_counter() - began
-
-
-def _synchronize(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
