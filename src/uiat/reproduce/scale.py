@@ -104,19 +104,19 @@ class Scale:
         if not changes:
             return self
 
-        def change(config: AnyConfig) -> AnyConfig:
-            return replace(config, train=replace(config.train, **changes))
+        def changed(build: Callable[..., AnyConfig | None]) -> Callable[..., Any]:
+            def run(*names: str) -> AnyConfig | None:
+                config = build(*names)
+                return config and replace(config, train=replace(config.train, **changes))
 
-        def generated(method: str, data: str, network: str) -> AnyConfig | None:
-            config = self.generated(method, data, network)
-            return None if config is None else change(config)
+            return run
 
         return replace(
             self,
             banner=f"{self.banner} ({', '.join(f'{name} {value}' for name, value in changes.items())})",
-            runs=lambda *names: change(self.runs(*names)),
-            single_step_run=lambda method: change(self.single_step_run(method)),
-            generated=generated,
+            runs=changed(self.runs),
+            single_step_run=changed(self.single_step_run),
+            generated=changed(self.generated),
         )
 
     def radius(self, levels: float) -> float:

@@ -9,7 +9,7 @@ from pathlib import Path
 from uiat.config import AnyConfig
 from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.experiments.sweeps import trained_at
-from uiat.reproduce.experiments.tables import LAST, TABLE1_METHODS, accuracy_entries, last_columns, table1_last
+from uiat.reproduce.experiments.tables import LAST, TABLE1_METHODS, last_columns, table1_entries, table1_last
 from uiat.reproduce.measures import Attacked, Measure
 from uiat.reproduce.scale import Scale, tuned
 from uiat.reproduce.table import Entry, Percent, Table
@@ -208,7 +208,7 @@ def table1_selected(scale: Scale) -> Table:
             same.append(row)
         else:
             name = f"{row}, selected: {chosen.label}"
-            entries += accuracy_entries(scale, name, "CIFAR-10", chosen.config, last_columns(scale), LAST)
+            entries += table1_entries(scale, name, "CIFAR-10", chosen.config, last_columns(scale), LAST)
     notes = (
         ["Rows have the paper's weight, or the one that `selection` selects."]
         if len(entries) > len(table.entries)
