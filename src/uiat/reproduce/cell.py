@@ -108,6 +108,13 @@ class Store:
         if self.run.path != self.path:
             unpack_run(published_file(self.path), self.path)
 
+    def weights(self, which: str = "best") -> Path:
+        """Return the path of the run's weights, `best` or `last`, whether they exist or not."""
+        run, averaged = self.run, self.cell.config.train.averaging.enabled
+        if which == "best":
+            return run.best_averaged if averaged else run.best
+        return run.last_averaged if averaged else run.last
+
     @property
     def trained(self) -> bool:
         """Whether the run is finished: its card is written last (an evaluation before that leaves one without it)."""
@@ -125,14 +132,15 @@ class Store:
 
     def _is_present(self, weights: str, path: Path) -> bool:
         """Whether a measurement is of the weights of the run; true without weights, as in a published run."""
-        if not (self.run.best.exists() or self.run.last.exists()):
+        run = self.run
+        if not (run.best.exists() or run.last.exists()):
             return True
-        return is_measured_on(read_json(path), self.run.weights(weights))  # type: ignore[arg-type]
+        return is_measured_on(read_json(path), self.weights(weights))
 
     def lacks_weights(self) -> bool:
         """Whether a measurement is missing and so are the weights, such as on a published run."""
         left = [measure for measure in self.cell.measures if not self.has(measure)]
-        return self.trained and any(not self.run.weights(measure.weights).is_file() for measure in left)  # type: ignore
+        return self.trained and any(not self.weights(measure.weights).is_file() for measure in left)
 
     def begin_again(self) -> None:
         """Remove what was trained; metrics and measurements are moved aside for `restore_measurements`.
@@ -287,7 +295,7 @@ def link_helper(store: Store) -> None:
         return
     if not helper.trained:
         raise UserError(f"its helper {helper.path.name} is not finished.")
-    if not helper.run.weights().is_file():
+    if not helper.weights().is_file():
         raise UserError(f"its helper {helper.path.name} has no weights, as published runs: choose another --out.")
     try:
         link.symlink_to(Path("..") / helper.path.name, target_is_directory=True)
