@@ -9,8 +9,8 @@ import pytest
 from tests.support.tiny import TINY
 from uiat import data
 from uiat.data.data_config import DataConfig, Generated
-from uiat.reproduce import stand_in
-from uiat.reproduce.stand_in import NOISE, STAND_IN_IMAGES, ensure_generated
+from uiat.reproduce import scales as stand_in
+from uiat.reproduce.scales import NOISE, STAND_IN_IMAGES, ensure_generated
 
 PLAIN = DataConfig("digits", subset=80, validation=20, crop=0, flip=False)
 STAND_IN = stand_in.stand_in_name(PLAIN)

@@ -22,7 +22,7 @@ from uiat.reproduce import scales, timing
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import LEARNING_FILE, LEARNING_LINES, Measure, Watch
 from uiat.reproduce.scale import Scale
-from uiat.reproduce.stand_in import stand_in_name
+from uiat.reproduce.scales import stand_in_name
 from uiat.reproduce.timing import Timing
 from uiat.targets import InstanceInverse
 
