@@ -42,15 +42,18 @@ def step_costs(methods: Sequence[TimedMethod], times: Times, peaks: Mapping[str,
     for method in methods:
         name, steps, bare = method.name, times.steps[method.name], times.bare.get(method.name)
         references = [f"literal {other}" for other in ("natural", "trades", "hat")]
-        ratios = [times.ratio(name, other) if other in times.steps else None for other in references]
+        ratios = (times.ratio(name, other) if other in times.steps else None for other in references)
+        to_natural, to_trades, to_hat = ratios
         costs.append(
             StepCost(
                 name,
                 steps.fastest,
                 steps.spread,
-                bare and bare.fastest,
-                bare and times.over_bare(name),
-                *ratios,
+                None if bare is None else bare.fastest,
+                None if bare is None else times.over_bare(name),
+                to_natural,
+                to_trades,
+                to_hat,
                 [dict(phase.counts) for phase in method.phases if phase.counts],
                 peaks.get(name),
                 times.first.get(name, 0.0),

@@ -6,7 +6,6 @@ Other load on the machine can only slow a step down, so the fastest round counts
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 
 import torch
 
@@ -136,9 +135,13 @@ def bare_seconds(passes: Mapping[str, BarePass], counts: Mapping[str, float], de
 
 
 def _seconds(run: Callable[[], object], device: torch.device) -> float:
-    synchronize = partial(torch.cuda.synchronize, device) if device.type == "cuda" else lambda: None
-    synchronize()
+    _synchronize(device)
     began = time.perf_counter()
     run()
-    synchronize()
+    _synchronize(device)
     return time.perf_counter() - began
+
+
+def _synchronize(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

@@ -127,7 +127,7 @@ def table_markdown(filled: Filled) -> str:
     lines = [f"# {table.name}: {table.title}", "", f"**{table.scale.banner}**", ""]
     lines += ["| " + " | ".join(headings) + " |", "| --- |" + " ---: |" * len(columns)]
     for row in filled.rows():
-        cells = [show_entry(filled, filled.at(row, column), bold="**%s**") for column in columns]
+        cells = [show_entry(filled, filled.places.get((row, column)), bold="**%s**") for column in columns]
         lines.append(f"| {filled.row_label(row)} | " + " | ".join(cells) + " |")
     return "\n".join([*lines, "", table_caption(filled), ""])
 
@@ -166,7 +166,7 @@ def table_latex(filled: Filled) -> str:
     for number, (_, rows) in enumerate(groupby(filled.rows(), key=itemgetter(0))):
         lines += [r"\midrule"] if number else []
         for row in rows:
-            cells = [show_entry(filled, filled.at(row, column), **style) for column in columns]
+            cells = [show_entry(filled, filled.places.get((row, column)), **style) for column in columns]
             lines.append(f"{latex(filled.row_label(row))} & " + " & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}" + "}" * wide, r"\end{table*}", ""])
 

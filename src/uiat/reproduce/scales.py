@@ -248,5 +248,10 @@ SCALES: dict[str, Scale] = {
         robust_images=None,
         watch=Watch(train=10_000, test=None),
         rounds=5,
+        fronts={
+            "sat": (8, 10),
+            "trades": (1.0, 3.0, 6.0, 10.0),
+            **dict.fromkeys(("uiat", "uiat-oneoff"), (1.0, 2.0, 3.5, 5.0, 6.5)),
+        },
     ),
 }
