@@ -77,6 +77,9 @@ TINY = replace(
     gamma=(0.5, 0.9),
     start=(0.34, 0.75),
     one_off=(0.34, 0.8),
+    fronts={"sat": (8, 10), "uiat": (1.0, 3.5)},
+    larger_radii=(12,),
+    single_step_radii=(6,),
     halves=(-1.0, 0.0, 1.0),
     difference=(0.5, 1.5),
 )

@@ -89,6 +89,7 @@ class Store:
 
     def __init__(self, cell: Cell, out: Path):
         self.cell, self.out, self.path = cell, out, out / "runs" / cell.name
+        self.folder = RunFolder(self.path)
         self.failure = self.path / "failed.json"
         self.before = self.path / "before"
         """Metrics and measurements of a run that is trained again."""
@@ -96,7 +97,8 @@ class Store:
     @property
     def run(self) -> RunFolder:
         """The folder of the run; where it is only published, a temporary copy to read from."""
-        return RunFolder(readable_folder(self.path))
+        readable = readable_folder(self.path)
+        return self.folder if readable == self.path else RunFolder(readable)
 
     @property
     def measures(self) -> Path:
