@@ -31,10 +31,9 @@ from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.experiments.figures import learning_cell
 from uiat.reproduce.figure import Figure, PlottedPoint
 from uiat.reproduce.measures import read_learning
-from uiat.reproduce.output import many_seeds
+from uiat.reproduce.output import many_seeds, table_markdown
 from uiat.reproduce.scales import SCALES
 from uiat.reproduce.table import Filled, Percent, Table, fill
-from uiat.reproduce.table_pages import table_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE, README = ROOT / "docs" / "results.md", ROOT / "README.md"

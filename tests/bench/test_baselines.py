@@ -14,7 +14,7 @@ import uiat.methods.method as module
 from tests.bench import CPU, SETTING
 from uiat.bench.bare_passes import BarePass, bare_passes, bare_passes_of
 from uiat.bench.interleaved_timing import time_methods
-from uiat.bench.timed_method import Phase, TimedMethod, literal_hat, literal_natural, literal_trades
+from uiat.bench.timed_method import LITERAL_LOSSES, Phase, TimedMethod, literal_step
 from uiat.config import Training
 from uiat.engine.setup import build_state
 from uiat.methods import METHODS
@@ -96,7 +96,7 @@ def test_a_steps_passes_are_timed_in_a_row_and_without_their_frame(monkeypatch: 
     assert times.over_bare("a") == 7 / 6.5
 
 
-@pytest.mark.parametrize("name", ["natural", "trades", "hat"])
+@pytest.mark.parametrize("name", LITERAL_LOSSES)
 def test_a_literal_step_is_the_methods(name: str) -> None:
     """The references are slow, not wrong: with the same start, a step is the method's."""
     torch.manual_seed(0)
@@ -105,8 +105,6 @@ def test_a_literal_step_is_the_methods(name: str) -> None:
     g = torch.Generator().manual_seed(1)
     x, y = torch.rand(6, 3, 8, 8, generator=g, dtype=torch.double), torch.tensor([0, 1, 2, 0, 1, 2])
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (ours, theirs)]
-    literal = {"natural": literal_natural, "trades": literal_trades}
-    step = literal[name](theirs, optimizers[1]) if name in literal else literal_hat(theirs, optimizers[1], helper)
     method = METHODS[name].build(SETTING.spec, helper=helper)
     original, noise = torch.randn_like, torch.randn(x.shape, generator=g, dtype=x.dtype)
 
@@ -118,7 +116,7 @@ def test_a_literal_step_is_the_methods(name: str) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(torch, "randn_like", lambda like: noise)
         patch.setattr(module, "Draws", lambda *_: Draws())
-        step(x, y)
+        literal_step(LITERAL_LOSSES[name], theirs, helper.eval(), optimizers[1], x, y)
         ours.train()
         method(ours, Batch(x, y), Clock(1, 0, 2)).total.backward()
         optimizers[0].step()

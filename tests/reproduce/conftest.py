@@ -20,13 +20,21 @@ def data_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quick() -> Iterator[None]:
+    """Skip what costs time and matters only when a machine loses power, and the calls of git."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("uiat.io.sync", lambda path: None)
+        patch.setattr("uiat.runs.result_card._commit", lambda: "c" * 40)
+        yield
+
+
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make all tables and figures; several processes of the tests share the work, as any commands on one folder do."""
     shared = "PYTEST_XDIST_WORKER" in os.environ
     base = tmp_path_factory.getbasetemp()
     out = (base.parent if shared else base) / "reproduce-all"
-    with tiny_scale(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr("uiat.io.sync", lambda path: None)  # skips thousands of fsyncs
+    with tiny_scale():
         assert main(["reproduce", "all", "--jobs", "0", "--out", str(out)]) == 0
     return out

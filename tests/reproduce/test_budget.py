@@ -11,7 +11,7 @@ import torch
 from tests.support.calls import call
 from tests.support.tiny import TINY, tiny_scale
 from uiat.bench.cost_estimate import images_per_epoch, pace
-from uiat.bench.pass_count import DIRECTIONS, passes_per_image
+from uiat.bench.pass_count import DIRECTIONS
 from uiat.cli import reproduce_output
 from uiat.cli.reproduce_job import Reproduce, plan_job
 from uiat.data import load_splits, split_sizes
@@ -53,15 +53,6 @@ def test_known_sizes_are_those_of_the_data() -> None:
     small = DataConfig("digits", subset=100, validation=7, test_subset=20, size=9)
     splits, found = load_splits(small), split_sizes(small)
     assert (found.train, found.test, found.spec) == (len(splits.train), len(splits.test), splits.spec)
-
-
-def test_passes_of_the_paper() -> None:
-    """PGD-10 and what each method adds, an image and an epoch; one-off: 79 epochs before T', one at it, 20 after."""
-    with_paper = {name: passes_per_image(METHODS[name], 100) for name in ("natural", "sat", "uiat", "uiat-oneoff")}
-    assert with_paper["natural"] == (100, 0, 100)
-    assert with_paper["sat"] == (1100, 1000, 100)
-    assert with_paper["uiat"] == (1500, 1100, 100)
-    assert with_paper["uiat-oneoff"] == (79 * 12 + 15 + 20 * 11, 1001, 100)
 
 
 def test_times_grow_with_the_work() -> None:

@@ -82,6 +82,7 @@ def test_the_commands_of_such_a_plan_make_its_runs(tmp_path: Path, capsys: pytes
         (command,) = [line for line in call(capsys, *args, "--plan").out.splitlines() if line.startswith("uiat ")]
         found = call(capsys, *shlex.split(command)[1:])
         assert found.code == 0, found.err
+        assert not (tmp_path / "table1.md").exists(), "a --cell command writes no tables"
         assert "1 runs, 0 to make" in call(capsys, *args, "--plan").out
         assert call(capsys, *args, "--jobs", "0").code == 0
         assert "1 runs, 1 to make" in call(capsys, *args[:-4], "--plan").out

@@ -19,11 +19,10 @@ from uiat.reproduce.experiments.figures import figs1
 from uiat.reproduce.experiments.sweeps import fig3
 from uiat.reproduce.experiments.tables import table6
 from uiat.reproduce.figure import Figure, PlottedPoint
-from uiat.reproduce.output import latex
+from uiat.reproduce.output import latex, table_caption, table_latex, table_markdown, table_records, write_table
 from uiat.reproduce.scale import Scale
 from uiat.reproduce.scales import SCALES
 from uiat.reproduce.table import Entry, Table, fill, read_figures
-from uiat.reproduce.table_pages import table_caption, table_latex, table_markdown, table_records, write_table
 
 ENDINGS = ("svg", "png", "md", "csv", "tex", "json")
 """Of the files of a figure."""

@@ -92,7 +92,7 @@ def test_killed_in_a_measurement(tmp_path: Path) -> None:
 
 def test_two_commands_at_once_share_the_work(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    args = ("reproduce", "table6", "fig3", "--jobs", "0", "--out", str(out))
+    args = ("reproduce", "table6", "--jobs", "0", "--out", str(out))
     pair = [fork_command(tmp_path / f"{k}.txt", *args) for k in range(2)]
     ends = [process.end() for process in pair]
     assert [code for code, _ in ends] == [0, 0], ends
@@ -112,7 +112,7 @@ def wait_for(pattern: str, folder: Path) -> None:
 def test_workers_and_a_stop(tmp_path: Path) -> None:
     """SIGTERM while two workers train: all is saved, exit code 143, and the same command resumes."""
     out = tmp_path / "out"
-    args = ("reproduce", "table1", "table6", "--out", str(out), "--jobs")
+    args = ("reproduce", "table6", "--out", str(out), "--jobs")
     process = fork_command(tmp_path / "1.txt", *args, "2")
     wait_for("runs/*/checkpoint.pt", out)
     os.kill(process.pid, signal.SIGTERM)
@@ -120,12 +120,12 @@ def test_workers_and_a_stop(tmp_path: Path) -> None:
     assert code == 128 + signal.SIGTERM, output
     assert "run the same command to resume" in output
     kept = trained(out)
-    assert len(kept) < 12
+    assert len(kept) < 5
     assert {path.name for path in (out / "logs").iterdir()} == {"worker-1.txt", "worker-2.txt"}
     code, output = fork_command(tmp_path / "2.txt", *args, "0").end()
     assert code == 0, output
     after = trained(out)
-    assert len(after) == 12, "eleven, and HAT's helper"
+    assert len(after) == 5
     assert {name: after[name] for name in kept} == kept
     assert "table6.tex" in output
 
@@ -141,7 +141,7 @@ def test_a_worker_ends_with_its_parent(tmp_path: Path) -> None:
     while not log.read_text(encoding="utf-8").rstrip().endswith("stopped"):
         assert time.monotonic() < until
         time.sleep(0.05)
-    assert len(trained(out)) < 60
+    assert len(trained(out)) < 40
 
 
 @pytest.mark.slow
@@ -185,16 +185,6 @@ def test_a_failure_stops_nothing_else(
     assert not reason.exists()
 
 
-def test_times_are_measured_once(made: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    files = {path: path.stat().st_mtime_ns for path in (made / "timing").iterdir()}
-    assert len(files) == 4, "three networks of Table 2, and Table 5's"
-    with tiny_scale():
-        assert call(capsys, "reproduce", "table2", "--jobs", "0", "--out", str(made)).code == 0
-    assert {path: path.stat().st_mtime_ns for path in (made / "timing").iterdir()} == files
-    rows = (made / "table2.md").read_text(encoding="utf-8").splitlines()
-    assert len([row for row in rows if row.startswith("| UIAT") and "–" not in row]) == 2
-
-
 def test_a_plan_makes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with tiny_scale():
         found = call(capsys, "reproduce", "table6", "--plan", "--out", str(tmp_path / "new"), "--seeds", "2")
@@ -217,23 +207,12 @@ def test_a_plan_names_what_each_run_is(tmp_path: Path, capsys: pytest.CaptureFix
     with tiny_scale():
         found = call(capsys, "reproduce", *names, "--plan", "--out", str(tmp_path / "new"))
     labels = [line.split(" · ")[1] for line in found.out.splitlines() if " · new · " in line]
-    for part in ("table1: SAT", "table3: ε = 0.15, UIAT", "table5: RS-FGSM + UIAT, ε = 0.075", "table6: 2: UAG"):
+    for part in ("table1: SAT", "table3: ε = 0.15, UIAT", "table5: RS-FGSM + UIAT", "table6: 2: UAG"):
         assert part in labels
     for part in ("HAT's helper", "fig2: PGD-AT, doubled epochs", "fig3: λ = 1", "figS2: γ = 0.5", "figS2: T' = 34 %"):
         assert part in labels
     shared = next(label for label in labels if label.startswith("table1: UIAT;"))
     assert shared == "table1: UIAT; table6: 5: UAG + FR + IAM; figS2: β = 1, γ = 0.9, T = 75 %"
-
-
-def test_the_commands_of_a_plan_make_the_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    args = ("reproduce", "table1", "--only", "sat", "--out", str(tmp_path))
-    with tiny_scale():
-        found = call(capsys, *args, "--plan")
-        (command,) = [line.split() for line in found.out.splitlines() if line.startswith("uiat reproduce")]
-        assert call(capsys, *command[1:]).code == 0
-        assert not (tmp_path / "table1.md").exists()
-        found = call(capsys, *args, "--plan")
-    assert "1 runs, 0 to make" in found.out
 
 
 @pytest.mark.parametrize(

@@ -217,15 +217,17 @@ def test_grids_hold_the_papers_choice(scale: Scale) -> None:
     assert max(scale.difference) > 1
 
 
-def distinct(scale: Scale) -> dict[str, AnyConfig]:
-    """Return the runs of a scale that differ in network, classes or kinds of parts, not only in numbers."""
-    found: dict[str, AnyConfig] = {}
+def distinct(scale: Scale) -> list[AnyConfig]:
+    """Return runs of a scale with each network, with each data set, and with each kind of method."""
+    seen: set[str] = set()
+    found = []
     timed = [scale.config(method, network=network) for network in scale.networks for method in TABLE2_METHODS.values()]
     for config in [*(cell.config for cell in runs(scale)), *timed]:
         parts = [type(getattr(config.method, name, None)).__name__ for name in ("attack", "inverse", "momentum")]
         switches = [getattr(getattr(config.method, n, None), "enabled", None) for n in ("momentum", "uiat")]
-        key = "-".join(map(str, [config.data.name, config.model, type(config.method).__name__, *parts, *switches]))
-        found.setdefault(key, config)
+        keys = {f"{config.data.name} {config.model}", f"{type(config.method).__name__} {parts} {switches}"}
+        found += [] if keys <= seen else [config]
+        seen |= keys
     return found
 
 
@@ -239,7 +241,7 @@ def narrow(config: AnyConfig) -> AnyConfig:
 CASES = [
     pytest.param(change(config), id=f"{name}-{number}{ending}", marks=marks)
     for name, scale in SCALES.items()
-    for number, config in enumerate(distinct(scale).values())
+    for number, config in enumerate(distinct(scale))
     for change, ending, marks in [(narrow, "", []), (lambda config: config, "-whole", [pytest.mark.slow])]
 ]
 

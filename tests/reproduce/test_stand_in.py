@@ -9,11 +9,11 @@ import pytest
 from tests.support.tiny import TINY
 from uiat import data
 from uiat.data.data_config import DataConfig, Generated
-from uiat.reproduce import stand_in
-from uiat.reproduce.stand_in import NOISE, STAND_IN_IMAGES, ensure_generated
+from uiat.reproduce import scales
+from uiat.reproduce.scales import NOISE, STAND_IN_IMAGES, ensure_generated
 
 PLAIN = DataConfig("digits", subset=80, validation=20, crop=0, flip=False)
-STAND_IN = stand_in.stand_in_name(PLAIN)
+STAND_IN = scales.stand_in_name(PLAIN)
 CONFIG = replace(PLAIN, generated=Generated(STAND_IN, 0.3))
 
 
@@ -43,12 +43,12 @@ def test_every_image_is_a_training_image_moved(tmp_path: Path) -> None:
 
 
 def test_its_name_tells_what_it_is_made_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert stand_in.stand_in_name(CONFIG) == STAND_IN, "its own name is no part of it"
-    names = {STAND_IN, stand_in.stand_in_name(replace(PLAIN, subset=90))}
+    assert scales.stand_in_name(CONFIG) == STAND_IN, "its own name is no part of it"
+    names = {STAND_IN, scales.stand_in_name(replace(PLAIN, subset=90))}
     for number in ("STAND_IN_IMAGES", "SHIFT", "NOISE", "STAND_IN_SEED"):
         with monkeypatch.context() as patch:
-            patch.setattr(stand_in, number, getattr(stand_in, number) + 1)
-            names.add(stand_in.stand_in_name(PLAIN))
+            patch.setattr(scales, number, getattr(scales, number) + 1)
+            names.add(scales.stand_in_name(PLAIN))
     assert len(names) == 6
     ensure_generated(replace(CONFIG, subset=90), str(tmp_path))
     assert not list(tmp_path.iterdir()), "no file of these digits under the name of others"

@@ -24,8 +24,8 @@ from uiat.io import write_json
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.figure import Figure
 from uiat.reproduce.measures import Attacked
+from uiat.reproduce.output import write_table
 from uiat.reproduce.runner import Runner, Stopped
-from uiat.reproduce.table_pages import write_table
 from uiat.reproduce.timing import Timing
 from uiat.reproduce.workers import SlurmJob
 

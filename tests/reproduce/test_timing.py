@@ -21,8 +21,8 @@ from uiat.methods import METHODS
 from uiat.reproduce import timing
 from uiat.reproduce.cell import Cell, Store, held_here
 from uiat.reproduce.experiments import EXPERIMENTS
+from uiat.reproduce.output import table_caption
 from uiat.reproduce.table import EpochTime, Table, fill
-from uiat.reproduce.table_pages import table_caption
 from uiat.reproduce.timing import MOST, SHORT_SECONDS, TableBenchmark, Timing, steps_a_turn
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")

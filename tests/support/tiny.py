@@ -22,7 +22,7 @@ from uiat.reproduce import scales, timing
 from uiat.reproduce.cell import Cell, Store
 from uiat.reproduce.measures import LEARNING_FILE, LEARNING_LINES, Measure, Watch
 from uiat.reproduce.scale import Scale
-from uiat.reproduce.stand_in import stand_in_name
+from uiat.reproduce.scales import stand_in_name
 from uiat.reproduce.timing import Timing
 from uiat.targets import InstanceInverse
 
@@ -77,6 +77,9 @@ TINY = replace(
     gamma=(0.5, 0.9),
     start=(0.34, 0.75),
     one_off=(0.34, 0.8),
+    fronts={"sat": (8, 10), "uiat": (1.0, 3.5)},
+    larger_radii=(12,),
+    single_step_radii=(6,),
     halves=(-1.0, 0.0, 1.0),
     difference=(0.5, 1.5),
 )

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from uiat.bench.interleaved_timing import Rounds, Times
+from uiat.bench.interleaved_timing import Times
 from uiat.bench.timed_method import TimedMethod
 from uiat.report.figure_style import BLUE, GREY, VERMILLION, new_figure
 
@@ -40,16 +40,17 @@ def step_costs(methods: Sequence[TimedMethod], times: Times, peaks: Mapping[str,
     """Return the cost of each method."""
     costs = []
     for method in methods:
-        name, steps = method.name, times.steps[method.name]
-        others = [f"literal {other}" for other in ("natural", "trades", "hat")]
-        to_natural, to_trades, to_hat = (times.ratio(name, o) if o in times.steps else None for o in others)
+        name, steps, bare = method.name, times.steps[method.name], times.bare.get(method.name)
+        references = [f"literal {other}" for other in ("natural", "trades", "hat")]
+        ratios = (times.ratio(name, other) if other in times.steps else None for other in references)
+        to_natural, to_trades, to_hat = ratios
         costs.append(
             StepCost(
                 name,
                 steps.fastest,
                 steps.spread,
-                times.bare[name].fastest if name in times.bare else None,
-                times.over_bare(name) if name in times.bare else None,
+                None if bare is None else bare.fastest,
+                None if bare is None else times.over_bare(name),
                 to_natural,
                 to_trades,
                 to_hat,
@@ -63,13 +64,10 @@ def step_costs(methods: Sequence[TimedMethod], times: Times, peaks: Mapping[str,
 
 def to_content(costs: Sequence[StepCost], times: Times, facts: dict[str, Any]) -> dict[str, Any]:
     """Return the results as JSON: settings, costs, and the seconds of every round."""
-    rounds = {"steps": _seconds(times.steps), "bare_passes": _seconds(times.bare)}
+    kinds = {"steps": times.steps, "bare_passes": times.bare}
+    rounds = {kind: {name: each.seconds for name, each in timed.items()} for kind, timed in kinds.items()}
     lines = [asdict(cost) for cost in costs]
     return {"schema": 3, **facts, "lines": lines, "rounds": rounds, "doubt": times.timing_warning()}
-
-
-def _seconds(rounds: dict[str, Rounds]) -> dict[str, list[list[float]]]:
-    return {name: timed.seconds for name, timed in rounds.items()}
 
 
 def draw_costs(costs: Sequence[StepCost], title: str) -> "Figure":
@@ -91,6 +89,5 @@ def draw_costs(costs: Sequence[StepCost], title: str) -> "Figure":
     axes.set_xlabel("seconds of a step, literal TRADES = 1")
     axes.set_title(title, fontsize=9)
     axes.legend(fontsize=8, frameon=False, loc="lower right")
-    for edge in ("top", "right"):
-        axes.spines[edge].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)
     return figure

@@ -100,10 +100,8 @@ def time_methods(methods: Sequence[TimedMethod], rounds: int, device: torch.devi
     """
     times = Times()
     for method in methods:
-        shares = tuple(phase.share for phase in method.phases)
-        times.steps[method.name] = Rounds(shares)
-        if method.bare:
-            times.bare[method.name] = Rounds(shares)
+        for rounds_of in (times.steps, times.bare) if method.bare else (times.steps,):
+            rounds_of[method.name] = Rounds(tuple(phase.share for phase in method.phases))
     turns = sum(len(method.phases) for method in methods)
     with cudnn_benchmark(device), Ticker((rounds + warm_up) * turns, "measuring") as ticker:
         for number in range(-warm_up, rounds):

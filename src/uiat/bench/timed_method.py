@@ -54,63 +54,53 @@ def timed_method(
 
 def literal_references(setting: BenchSetting) -> list[TimedMethod]:
     """Return literal steps of natural training, TRADES and HAT: default memory format, float32, not compiled."""
-    steps: dict[str, Callable[..., LiteralStep]] = {
-        "natural": literal_natural,
-        "trades": literal_trades,
-        "hat": literal_hat,
-    }
     batch, references = setting.batch(), []
-    for name, literal in steps.items():
-        model, *helper = (setting.model.build(setting.spec).to(setting.device) for _ in range(1 + (name == "hat")))
+    for name, loss in LITERAL_LOSSES.items():
+        model, helper = (setting.model.build(setting.spec).to(setting.device) for _ in range(2))
         optimizer = torch.optim.SGD(model.parameters(), LR, momentum=0.9, nesterov=True, weight_decay=5e-4)
-        step = partial(literal(model, optimizer, *helper), batch.x, batch.y)
+        step = partial(literal_step, loss, model, helper.eval(), optimizer, batch.x, batch.y)
         references.append(TimedMethod(f"literal {name}", (Phase(1.0, step),)))
     return references
 
 
-LiteralStep = Callable[[Tensor, Tensor], None]
-"""A training step on (x, y)."""
+LiteralLoss = Callable[[nn.Module, nn.Module, Tensor, Tensor], Tensor]
+"""(model in training mode, helper in eval mode, x, y) → the loss."""
 EPS, ALPHA, ATTACK_STEPS = 8 / 255, 2 / 255, 10
 
 
-def literal_natural(model: nn.Module, optimizer: torch.optim.Optimizer) -> LiteralStep:
-    """Return a step on CE(f(x), y)."""
-
-    def step(x: Tensor, y: Tensor) -> None:
-        model.train()
-        _descend(optimizer, F.cross_entropy(model(x), y))
-
-    return step
-
-
-def literal_trades(model: nn.Module, optimizer: torch.optim.Optimizer) -> LiteralStep:
-    """Return a step on CE(f(x), y) + 6·KL(f(x) ‖ f(x̂))."""
-
-    def step(x: Tensor, y: Tensor) -> None:
-        x_adv = _attack(model, x)
-        model.train()
-        natural = F.cross_entropy(model(x), y)
-        robust = _kl(model(x_adv), model(x)) / len(x)
-        _descend(optimizer, natural + 6.0 * robust)
-
-    return step
+def literal_step(
+    loss: LiteralLoss, model: nn.Module, helper: nn.Module, optimizer: torch.optim.Optimizer, x: Tensor, y: Tensor
+) -> None:
+    """Make a training step on a batch."""
+    value = loss(model.train(), helper, x, y)
+    optimizer.zero_grad()
+    value.backward()
+    optimizer.step()
 
 
-def literal_hat(model: nn.Module, optimizer: torch.optim.Optimizer, helper: nn.Module) -> LiteralStep:
-    """Return a step on CE(f(x), y) + 2.5·KL(f(x) ‖ f(x̂)) + 0.5·CE(f(x + 2(x̂ − x)), helper(x̂))."""
-    helper.eval()
+def _natural(model: nn.Module, helper: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Return CE(f(x), y)."""
+    return F.cross_entropy(model(x), y)
 
-    def step(x: Tensor, y: Tensor) -> None:
-        x_adv = _attack(model, x)
-        model.train()
-        beyond = x + 2 * (x_adv - x)
-        with torch.no_grad():
-            label = helper(x_adv).argmax(dim=1)
-        clean = model(x)
-        loss = F.cross_entropy(clean, y) + 2.5 * _kl(model(x_adv), clean) / len(x)
-        _descend(optimizer, loss + 0.5 * F.cross_entropy(model(beyond), label))
 
-    return step
+def _trades(model: nn.Module, helper: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Return CE(f(x), y) + 6·KL(f(x) ‖ f(x̂))."""
+    x_adv = _attack(model, x)
+    natural = F.cross_entropy(model(x), y)
+    return natural + 6.0 * _kl(model(x_adv), model(x)) / len(x)
+
+
+def _hat(model: nn.Module, helper: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Return CE(f(x), y) + 2.5·KL(f(x) ‖ f(x̂)) + 0.5·CE(f(x + 2(x̂ − x)), helper(x̂))."""
+    x_adv = _attack(model, x)
+    with torch.no_grad():
+        label = helper(x_adv).argmax(dim=1)
+    clean = model(x)
+    loss = F.cross_entropy(clean, y) + 2.5 * _kl(model(x_adv), clean) / len(x)
+    return loss + 0.5 * F.cross_entropy(model(x + 2 * (x_adv - x)), label)
+
+
+LITERAL_LOSSES: dict[str, LiteralLoss] = {"natural": _natural, "trades": _trades, "hat": _hat}
 
 
 def _attack(model: nn.Module, x: Tensor) -> Tensor:
@@ -123,15 +113,10 @@ def _attack(model: nn.Module, x: Tensor) -> Tensor:
         x_adv = x_adv.detach() + ALPHA * torch.sign(gradient.detach())
         x_adv = torch.min(torch.max(x_adv, x - EPS), x + EPS)
         x_adv = torch.clamp(x_adv, 0.0, 1.0)
+    model.train()
     return x_adv
 
 
 def _kl(adversarial: Tensor, clean: Tensor) -> Tensor:
     """Return Σ KL(f(x) ‖ f(x̂)) over the batch."""
     return F.kl_div(F.log_softmax(adversarial, dim=1), F.softmax(clean, dim=1), reduction="sum")
-
-
-def _descend(optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()

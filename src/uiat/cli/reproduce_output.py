@@ -16,10 +16,9 @@ from uiat.reproduce.cell import Store, held_here, merge, writing
 from uiat.reproduce.claims import missing, overall, show_verdict, write_claims
 from uiat.reproduce.claims_list import all_claims
 from uiat.reproduce.measures import measure_key
-from uiat.reproduce.output import mixed, write_index
+from uiat.reproduce.output import mixed, write_index, write_table
 from uiat.reproduce.runner import Stopped, error_line
 from uiat.reproduce.table import Table, benchmarks_of
-from uiat.reproduce.table_pages import write_table
 from uiat.reproduce.timing import TableBenchmark, wait_for_quiet
 
 _T = TypeVar("_T")

@@ -89,6 +89,7 @@ class Store:
 
     def __init__(self, cell: Cell, out: Path):
         self.cell, self.out, self.path = cell, out, out / "runs" / cell.name
+        self.folder = RunFolder(self.path)
         self.failure = self.path / "failed.json"
         self.before = self.path / "before"
         """Metrics and measurements of a run that is trained again."""
@@ -96,7 +97,8 @@ class Store:
     @property
     def run(self) -> RunFolder:
         """The folder of the run; where it is only published, a temporary copy to read from."""
-        return RunFolder(readable_folder(self.path))
+        readable = readable_folder(self.path)
+        return self.folder if readable == self.path else RunFolder(readable)
 
     @property
     def measures(self) -> Path:
@@ -107,6 +109,13 @@ class Store:
         """Make a run that is only published a folder, so that it can be written."""
         if self.run.path != self.path:
             unpack_run(published_file(self.path), self.path)
+
+    def weights(self, which: str = "best") -> Path:
+        """Return the path of the run's weights, `best` or `last`, whether they exist or not."""
+        run, averaged = self.run, self.cell.config.train.averaging.enabled
+        if which == "best":
+            return run.best_averaged if averaged else run.best
+        return run.last_averaged if averaged else run.last
 
     @property
     def trained(self) -> bool:
@@ -125,14 +134,15 @@ class Store:
 
     def _is_present(self, weights: str, path: Path) -> bool:
         """Whether a measurement is of the weights of the run; true without weights, as in a published run."""
-        if not (self.run.best.exists() or self.run.last.exists()):
+        run = self.run
+        if not (run.best.exists() or run.last.exists()):
             return True
-        return is_measured_on(read_json(path), self.run.weights(weights))  # type: ignore[arg-type]
+        return is_measured_on(read_json(path), self.weights(weights))
 
     def lacks_weights(self) -> bool:
         """Whether a measurement is missing and so are the weights, such as on a published run."""
         left = [measure for measure in self.cell.measures if not self.has(measure)]
-        return self.trained and any(not self.run.weights(measure.weights).is_file() for measure in left)  # type: ignore
+        return self.trained and any(not self.weights(measure.weights).is_file() for measure in left)
 
     def begin_again(self) -> None:
         """Remove what was trained; metrics and measurements are moved aside for `restore_measurements`.
@@ -287,7 +297,7 @@ def link_helper(store: Store) -> None:
         return
     if not helper.trained:
         raise UserError(f"its helper {helper.path.name} is not finished.")
-    if not helper.run.weights().is_file():
+    if not helper.weights().is_file():
         raise UserError(f"its helper {helper.path.name} has no weights, as published runs: choose another --out.")
     try:
         link.symlink_to(Path("..") / helper.path.name, target_is_directory=True)

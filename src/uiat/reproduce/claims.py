@@ -50,15 +50,9 @@ class Comparison:
     percent: bool = True
     """Whether it is a share, written in points of percent; else seconds."""
 
-    @property
-    def unit(self) -> int:
-        """How many units are 1: 100 points, or a second."""
-        return 100 if self.percent else 1
-
-    @property
-    def digits(self) -> int:
-        """Number of decimals shown."""
-        return 2 if self.percent else 3
+    def show(self, value: float, sign: str = "+") -> str:
+        """Format a difference: in points with two decimals, or in seconds with three."""
+        return f"{100 * value:{sign}.2f}" if self.percent else f"{value:{sign}.3f}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ class Finding:
         """Return how large an effect can be that several seeds leave undecided; empty otherwise."""
         if self.verdict != UNDECIDED or self.difference is None or self.difference.one_seed:
             return ""
-        size = f"{largest_effect(self.difference) * self.comparison.unit:.{self.comparison.digits}f}"
+        size = self.comparison.show(largest_effect(self.difference), sign="")
         return f"no effect larger than {size} {'points' if self.comparison.percent else 'seconds'}"
 
 
@@ -166,45 +160,20 @@ def show_verdict(verdict: Verdict, why: str) -> str:
 
 def decide(claim: Claim, out: Path, seeds: int) -> list[Finding]:
     """Return the evidence for every comparison of a claim."""
-    return [_find(comparison, out, seeds) for comparison in claim.comparisons]
-
-
-def _find(comparison: Comparison, out: Path, seeds: int) -> Finding:
-    try:
-        return Finding(comparison, comparison.evidence(out, seeds) if comparison.evidence else None)
-    except Untestable as reason:
-        return Finding(comparison, None, str(reason))
+    findings = []
+    for comparison in claim.comparisons:
+        try:
+            difference = comparison.evidence(out, seeds) if comparison.evidence else None
+            findings.append(Finding(comparison, difference))
+        except Untestable as reason:
+            findings.append(Finding(comparison, None, str(reason)))
+    return findings
 
 
 def write_claims(claims: Sequence[Claim], scale: Scale, out: Path, seeds: int) -> list[tuple[Claim, list[Finding]]]:
     """Decide claims from the finished runs, write both files, and return the findings."""
     decided = [(claim, decide(claim, out, seeds)) for claim in claims]
-    write_json(
-        out / "claims.json",
-        {"schema": 2, "scale": scale.name, "worth": scale.caveat, "rule": RULE, "claims": _records(decided)},
-    )
-    write_text(out / "claims.md", _markdown(scale, decided))
-    return decided
-
-
-def show_finding(finding: Finding) -> tuple[str, str]:
-    """Format a difference and its interval."""
-    d, unit, digits = finding.difference, finding.comparison.unit, finding.comparison.digits
-    if d is None:
-        return "–", "–"
-    value, low, high = (f"{unit * number:+.{digits}f}" for number in (d.value, d.low, d.high))
-    return value, f"[{low}, {high}]"
-
-
-def _size(finding: Finding) -> str:
-    d = finding.difference
-    if d is None:
-        return "–"
-    return f"{d.examples} repetitions" if d.over == "rounds" else f"{d.seeds} × {d.examples}"
-
-
-def _records(decided: list[tuple[Claim, list[Finding]]]) -> list[dict[str, Any]]:
-    return [
+    records = [
         {
             "name": claim.name,
             "claim": claim.text,
@@ -216,6 +185,23 @@ def _records(decided: list[tuple[Claim, list[Finding]]]) -> list[dict[str, Any]]
         }
         for claim, findings in decided
     ]
+    facts = {"schema": 2, "scale": scale.name, "worth": scale.caveat, "rule": RULE}
+    write_json(out / "claims.json", {**facts, "claims": records})
+    write_text(out / "claims.md", _markdown(scale, decided))
+    return decided
+
+
+def show_finding(finding: Finding) -> tuple[str, str]:
+    """Format a difference and its interval."""
+    d, show = finding.difference, finding.comparison.show
+    return ("–", "–") if d is None else (show(d.value), f"[{show(d.low)}, {show(d.high)}]")
+
+
+def _size(finding: Finding) -> str:
+    d = finding.difference
+    if d is None:
+        return "–"
+    return f"{d.examples} repetitions" if d.over == "rounds" else f"{d.seeds} × {d.examples}"
 
 
 def _record(finding: Finding) -> dict[str, Any]:
@@ -247,10 +233,7 @@ def _markdown(scale: Scale, decided: list[tuple[Claim, list[Finding]]]) -> str:
         lines += ["| comparison | ours | 95 % interval | seeds × n | paper | verdict |"]
         lines += ["| --- | ---: | ---: | ---: | ---: | --- |"]
         for finding in findings:
-            paper, verdict = (
-                finding.comparison.paper or "–",
-                show_verdict(finding.verdict, finding.bound or finding.why),
-            )
-            cells = (finding.comparison.text, *show_finding(finding), _size(finding), paper, verdict)
+            comparison, verdict = finding.comparison, show_verdict(finding.verdict, finding.bound or finding.why)
+            cells = (comparison.text, *show_finding(finding), _size(finding), comparison.paper or "–", verdict)
             lines.append("| " + " | ".join(cells) + " |")
     return "\n".join([*lines, ""])

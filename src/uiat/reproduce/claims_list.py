@@ -46,10 +46,7 @@ def all_claims(scale: Scale) -> list[Claim]:
         *(_against(scale, name, data) for name in ("SAT", "TRADES", "MART", "HAT") for data in DATA_SETS),
         *(_one_off(scale, data) for data in DATA_SETS),
         *_ablation(scale),
-        _larger_gamma(scale),
-        _second_half("T", START, scale),
-        _second_half("T'", EPOCH, scale),
-        _trade_off(scale),
+        *_sweeps(scale),
         *_larger_eps(scale),
         *(_generated(scale, data) for data in ("CIFAR-10", "CIFAR-100")),
         *_strength(scale),
@@ -142,49 +139,40 @@ def _ablation(scale: Scale) -> list[Claim]:
     ]
     fr, iam = (*lifts[0:2], *lifts[6:8]), (*lifts[2:4], *lifts[4:6])
     every = tuple(part("row 5 above row 1", "5", "1", column) for column in ("Natural", "PGD-20", "Robust"))
-    return [
-        Claim("uag", "universal generation lifts natural and lowers robust accuracy", "Table 6, §5.1", uag, "table6"),
-        Claim("fr", "the feature-level term lifts robust accuracy", "Table 6, §5.1", fr, "table6"),
-        Claim("iam", "momentum lifts robust accuracy", "Table 6, §5.1", iam, "table6"),
-        Claim(
-            "all-parts", "all three parts lift natural and robust accuracy over IAT", "Table 6, §5.1", every, "table6"
-        ),
-    ]
+    claims = {
+        "uag": ("universal generation lifts natural and lowers robust accuracy", uag),
+        "fr": ("the feature-level term lifts robust accuracy", fr),
+        "iam": ("momentum lifts robust accuracy", iam),
+        "all-parts": ("all three parts lift natural and robust accuracy over IAT", every),
+    }
+    return [Claim(name, text, "Table 6, §5.1", parts, "table6") for name, (text, parts) in claims.items()]
 
 
-def _halves(sweep: Sweep, scale: Scale, from_value: float) -> tuple[list[AnyConfig], list[AnyConfig]]:
-    values = sweep.values(scale)
-    above = [sweep.config(scale, value) for value in values if value >= from_value]
-    return above, [sweep.config(scale, value) for value in values if value < from_value]
+def _sweeps(scale: Scale) -> list[Claim]:
+    def part(column: str, text: str, first: list[AnyConfig], second: list[AnyConfig]) -> Comparison:
+        return Comparison(f"{column}, {text}", more_accurate(first, second, scale.attacked(column)))
 
+    def split(sweep: Sweep, at: float) -> tuple[list[AnyConfig], list[AnyConfig]]:
+        values = sweep.values(scale)
+        above = [sweep.config(scale, value) for value in values if value >= at]
+        return above, [sweep.config(scale, value) for value in values if value < at]
 
-def _larger_gamma(scale: Scale) -> Claim:
-    above, below = _halves(GAMMA, scale, 0.9)
-    part = Comparison("Robust, γ from 0.9 on above smaller γ", more_accurate(above, below, scale.attacked("Robust")))
-    return Claim("larger-gamma", "a larger γ lifts robust accuracy", "App. D, Fig. S2b", (part,), "figS2")
-
-
-def _second_half(symbol: str, sweep: Sweep, scale: Scale) -> Claim:
-    above, below = _halves(sweep, scale, 0.5)
-    text = f"{symbol} from the middle of training on above earlier ones"
-    parts = [Comparison(f"{c}, {text}", more_accurate(above, below, scale.attacked(c))) for c in ("Natural", "Robust")]
-    claim = f"{symbol} belongs in the second half of training"
-    return Claim(f"second-half-{sweep.field}", claim, "App. D, Fig. S2", tuple(parts), "figS2")
-
-
-def _trade_off(scale: Scale) -> Claim:
-    values = LAMBDA.values(scale)
-    small, large = LAMBDA.config(scale, values[0]), LAMBDA.config(scale, values[-1])
-    names = f"λ = {values[-1]:g} and λ = {values[0]:g}"
+    gamma = part("Robust", "γ from 0.9 on above smaller γ", *split(GAMMA, 0.9))
+    claims = [Claim("larger-gamma", "a larger γ lifts robust accuracy", "App. D, Fig. S2b", (gamma,), "figS2")]
+    for sweep in (START, EPOCH):
+        text = f"{sweep.symbol} from the middle of training on above earlier ones"
+        parts = tuple(part(column, text, *split(sweep, 0.5)) for column in NATURAL_AND_ROBUST)
+        claim = f"{sweep.symbol} belongs in the second half of training"
+        claims.append(Claim(f"second-half-{sweep.field}", claim, "App. D, Fig. S2", parts, "figS2"))
+    least, *_, most = LAMBDA.values(scale)
+    small, large = [LAMBDA.config(scale, least)], [LAMBDA.config(scale, most)]
+    names = f"of λ = {most:g} and λ = {least:g}"
     parts = (
-        Comparison(
-            f"Robust, of {names} the larger is above", more_accurate([large], [small], scale.attacked("Robust"))
-        ),
-        Comparison(
-            f"Natural, of {names} the smaller is above", more_accurate([small], [large], scale.attacked("Natural"))
-        ),
+        part("Robust", f"{names} the larger is above", large, small),
+        part("Natural", f"{names} the smaller is above", small, large),
     )
-    return Claim("trade-off", "a larger λ lifts robust and lowers natural accuracy", "§5.3, Fig. 3", parts, "fig3")
+    text = "a larger λ lifts robust and lowers natural accuracy"
+    return [*claims, Claim("trade-off", text, "§5.3, Fig. 3", parts, "fig3")]
 
 
 def _larger_eps(scale: Scale) -> list[Claim]:
@@ -198,13 +186,13 @@ def _larger_eps(scale: Scale) -> list[Claim]:
 
     robust = [part(levels, "Robust", name) for levels in scale.larger_radii for name in ("TRADES", "HAT")]
     natural = [part(levels, "Natural", "HAT", MARGIN) for levels in scale.larger_radii]
-    texts = {
-        "larger-eps": "trained at a larger ε, UIAT is more robust than TRADES and HAT",
-        "larger-eps-natural": "trained at a larger ε, UIAT has the natural accuracy of HAT, within a point",
+    claims = {
+        "larger-eps": ("UIAT is more robust than TRADES and HAT", robust),
+        "larger-eps-natural": ("UIAT has the natural accuracy of HAT, within a point", natural),
     }
     return [
-        Claim(name, text, "Table 3, §4.2", tuple(parts), "table3")
-        for (name, text), parts in zip(texts.items(), (robust, natural), strict=True)
+        Claim(name, f"trained at a larger ε, {text}", "Table 3, §4.2", tuple(parts), "table3")
+        for name, (text, parts) in claims.items()
     ]
 
 
@@ -262,16 +250,16 @@ def _halves_of_images(scale: Scale) -> list[Claim]:
     where = f"at the largest ε at which both harder halves are above {FLOOR:.0%}"
     gap = Comparison(f"gap {where}: TRADES' − one-off's", smaller_gap(*pair, measure))
     harder = Comparison(f"accuracy of the harder half {where}: one-off above TRADES", harder_half(*pair, measure))
-    lowest = min(range(len(measure.grid)), key=lambda k: measure.grid[k])
+    lowest = measure.grid.index(min(measure.grid))
     inverse = Comparison(
         f"accuracy at ε = −{scale.show_radius(8)}: one-off above TRADES", above_on_curve(*pair, measure, [lowest])
     )
-    texts = {
-        "the gap between the easier and the harder half is smaller than TRADES'": ("smaller-gap", gap),
-        "the harder half of the images is more robust than TRADES'": ("harder-half", harder),
-        "inverse adversarial examples are more often classified correctly than TRADES'": ("inverse-correct", inverse),
+    claims = {
+        "smaller-gap": ("the gap between the easier and the harder half is smaller than TRADES'", gap),
+        "harder-half": ("the harder half of the images is more robust than TRADES'", harder),
+        "inverse-correct": ("inverse adversarial examples are more often classified correctly than TRADES'", inverse),
     }
-    return [Claim(name, text, "§5.4, Fig. 4", (part,), "fig4") for text, (name, part) in texts.items()]
+    return [Claim(name, text, "§5.4, Fig. 4", (part,), "fig4") for name, (text, part) in claims.items()]
 
 
 def _overfitting(scale: Scale) -> Claim:

@@ -6,7 +6,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -27,29 +26,28 @@ FLOOR = 0.1
 """Accuracy of a harder half below which comparisons of halves show a floor effect."""
 
 
-def compared(
-    cells: Sequence[Cell],
-    read: Callable[[Store], Any],
-    difference: Callable[..., Tensor],
-    measure: Measure | None = None,
-    bound: float = 1.0,
+Rows = list[list[dict[str, Tensor]]]
+"""The tensors of one measurement: a row for each seed at which all runs are finished, with a place for each run."""
+
+
+def from_runs(
+    configs: Sequence[AnyConfig], measure: Measure, decide: Callable[[Rows, Path], Difference | None]
 ) -> Evidence:
-    """Compare cells at every seed at which all are finished; `difference` turns what `read` gives into (examples,)."""
+    """Compare runs on the same images; `decide` gets the tensors of one measurement, and the folder."""
+    cells = [Cell(config) for config in configs]
 
     def evidence(out: Path, seeds: int) -> Difference | None:
-        rows = common_seeds(cells, out, seeds, measure)
-        values = [difference(*(read(store) for store in row)) for row in rows]
-        return paired(torch.stack(values), bound) if values else None
+        rows = [[store.tensors(measure) for store in row] for row in common_seeds(cells, out, seeds, measure)]
+        return decide(rows, out) if rows else None
 
     return evidence
 
 
-def measured_difference(
+def example_by_example(
     configs: Sequence[AnyConfig], measure: Measure, difference: Callable[..., Tensor], bound: float = 1.0
 ) -> Evidence:
-    """Compare runs on the same images, by the tensors of one measurement."""
-    cells = [Cell(config) for config in configs]
-    return compared(cells, lambda store: store.tensors(measure), difference, measure, bound)
+    """Compare runs by a difference for each example, of shape (examples,)."""
+    return from_runs(configs, measure, lambda rows, _: paired(torch.stack([difference(*row) for row in rows]), bound))
 
 
 def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measure: Attacked) -> Evidence:
@@ -57,20 +55,16 @@ def more_accurate(first: Sequence[AnyConfig], second: Sequence[AnyConfig], measu
 
     How much seeds differ is estimated over all runs in the folder that are measured so.
     """
-    cells = [Cell(config) for config in (*first, *second)]
 
-    def evidence(out: Path, seeds: int) -> Difference | None:
-        rows = common_seeds(cells, out, seeds, measure)
-        if not rows:
-            return None
-        verdicts = torch.stack([torch.stack([s.tensors(measure)["correct"].double() for s in row]) for row in rows])
+    def decide(rows: Rows, out: Path) -> Difference:
+        verdicts = torch.stack([torch.stack([tensors["correct"].double() for tensors in row]) for row in rows])
         values = verdicts[:, : len(first)].mean(dim=1) - verdicts[:, len(first) :].mean(dim=1)
         common = seed_variance(out, measure, first[0].data.name)
         if common is not None:  # the mean of several runs varies less than one
             common = replace(common, variance=common.variance * (1 / len(first) + 1 / len(second)) / 2)
         return paired(values, common=common)
 
-    return evidence
+    return from_runs((*first, *second), measure, decide)
 
 
 def seed_variance(out: Path, measure: Attacked, data: str) -> SeedVariance | None:
@@ -83,14 +77,15 @@ def seed_variance(out: Path, measure: Attacked, data: str) -> SeedVariance | Non
 def _seed_variance(out: Path, measure: Attacked, data: str, state: object) -> SeedVariance | None:
     """Estimate it once for a `state` of the folder."""
     groups: dict[str, dict[int, float]] = defaultdict(dict)
-    for cell in _cells(out):
+    for cell in _cells(out, state):
         store = Store(cell, out)
         if cell.config.data.name == data and store.trained and store.has(measure):
             groups[cell.at_seed(0).key][cell.config.seed] = float(store.tensors(measure)["correct"].double().mean())
     return estimate_seed_variance(list(groups.values()))
 
 
-def _cells(out: Path) -> list[Cell]:
+@lru_cache(maxsize=1)
+def _cells(out: Path, state: object) -> list[Cell]:
     """Return the runs in a folder; those with learning curves, of other versions, or not readable are skipped."""
     cells = []
     for name in sorted({path.name.removesuffix(".json") for path in out.glob("runs/*")}):
@@ -127,12 +122,8 @@ def _on_halves(
 
     Below it, differences are small because accuracies are near 0; `Untestable` if no such ε exists.
     """
-    cells = [Cell(config) for config in (first, second)]
 
-    def evidence(out: Path, seeds: int) -> Difference | None:
-        rows = [[store.tensors(measure) for store in row] for row in common_seeds(cells, out, seeds, measure)]
-        if not rows:
-            return None
+    def decide(rows: Rows, _: Path) -> Difference:
         harder = torch.stack([t["correct"][:, ~t["easier"]].double().mean(dim=1) for row in rows for t in row])
         lowest = dict(zip(measure.grid, harder.amin(dim=0).tolist(), strict=True))
         testable = [eps for eps, accuracy in lowest.items() if eps > 0 and accuracy > FLOOR]
@@ -143,7 +134,7 @@ def _on_halves(
         values = [[weights(t) * t["correct"][point].double() for t in row] for row in rows]
         return paired(torch.stack([sign * (ours - theirs) for ours, theirs in values]), 2.0)
 
-    return evidence
+    return from_runs((first, second), measure, decide)
 
 
 def above_on_curve(first: AnyConfig, second: AnyConfig, measure: Measure, points: Sequence[int]) -> Evidence:
@@ -153,7 +144,7 @@ def above_on_curve(first: AnyConfig, second: AnyConfig, measure: Measure, points
         ours, theirs = (tensors["correct"][list(points)].double().mean(dim=0) for tensors in runs)
         return ours - theirs
 
-    return measured_difference([first, second], measure, difference)
+    return example_by_example([first, second], measure, difference)
 
 
 def faster(timing: Timing, first: str, second: str) -> Evidence:
@@ -169,10 +160,12 @@ def faster(timing: Timing, first: str, second: str) -> Evidence:
 def milder_overfitting(first: Cell, second: Cell) -> Evidence:
     """Compare how much robust accuracy on the test set falls from its best epoch to the last: second's − first's."""
 
-    def fall(store: Store) -> Tensor:
-        return fall_from_best(read_learning(store.run.path)["test robust"])
+    def evidence(out: Path, seeds: int) -> Difference | None:
+        rows = common_seeds([first, second], out, seeds)
+        falls = [[fall_from_best(read_learning(store.run.path)["test robust"]) for store in row] for row in rows]
+        return paired(torch.stack([theirs - ours for ours, theirs in falls]), bound=2.0) if falls else None
 
-    return compared([first, second], fall, lambda ours, theirs: theirs - ours, bound=2.0)
+    return evidence
 
 
 def fall_from_best(epochs: list[Tensor]) -> Tensor:
@@ -193,17 +186,15 @@ def fall_from_best(epochs: list[Tensor]) -> Tensor:
 def lowered_for_most(config: AnyConfig, measure: Measure, loss: str) -> Evidence:
     """Compare with one half the share of images whose loss a universal inverse perturbation lowers."""
     name = f"lowered/{loss}/universal"
-    return measured_difference([config], measure, lambda tensors: tensors[name].double() - 0.5, 0.5)
+    return example_by_example([config], measure, lambda tensors: tensors[name].double() - 0.5, 0.5)
 
 
 def lowered_in_every_class(config: AnyConfig, measure: Measure, loss: str) -> Evidence:
     """Compare the same for the class with the smallest share: it holds for most examples of every class."""
 
-    def evidence(out: Path, seeds: int) -> Difference | None:
-        runs = [store.tensors(measure) for (store,) in common_seeds([Cell(config)], out, seeds, measure)]
-        if not runs:
-            return None
-        lowered, y = torch.stack([tensors[f"lowered/{loss}/universal"].double() for tensors in runs]), runs[0]["y"]
+    def decide(rows: Rows, _: Path) -> Difference:
+        lowered = torch.stack([tensors[f"lowered/{loss}/universal"].double() for (tensors,) in rows])
+        y = rows[0][0]["y"]
         return smallest_difference([paired(lowered[:, y == label] - 0.5, bound=0.5) for label in y.unique()])
 
-    return evidence
+    return from_runs([config], measure, decide)

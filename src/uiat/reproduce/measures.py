@@ -16,7 +16,7 @@ from torch import Tensor
 
 from uiat.config import AnyConfig, encode
 from uiat.data import Splits
-from uiat.data.images import Images, balanced
+from uiat.data.images import balanced
 from uiat.engine.callbacks import LogEvent
 from uiat.errors import UserError
 from uiat.evaluation.curve_measurement import measure, plan_points
@@ -160,9 +160,10 @@ class Watcher:
 
     def __init__(self, watch: Watch, config: AnyConfig, splits: Splits, folder: Path, device: torch.device):
         self.attack = replace(config.validate.attack(config.method), steps=watch.steps)
+        parts = {"train": (splits.train, watch.train), "test": (splits.test, watch.test)}
         self.images = {
-            "train": _balanced_part(splits.train, watch.train),
-            "test": _balanced_part(splits.test, watch.test),
+            part: images if count is None or count >= len(images) else images.take(balanced(images.y, count, 0))
+            for part, (images, count) in parts.items()
         }
         self.path, self.device, self.config = folder / LEARNING_FILE, device, config
 
@@ -186,7 +187,3 @@ def read_learning(folder: Path) -> dict[str, list[Tensor]]:
     known = load_file(folder / LEARNING_FILE)
     epochs = len(known) // len(LEARNING_LINES)
     return {line: [known[f"{line}/{epoch}"] for epoch in range(1, epochs + 1)] for line in LEARNING_LINES}
-
-
-def _balanced_part(images: Images, count: int | None) -> Images:
-    return images if count is None or count >= len(images) else images.take(balanced(images.y, count, 0))

@@ -1,15 +1,19 @@
-"""Files of tables and figures (Markdown, CSV, JSON, LaTeX): what both share, and index.md."""
+"""Written tables (Markdown, CSV, JSON, LaTeX, with the paper's figures in parentheses), and index.md."""
 
 import csv
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
+from statistics import mean, stdev
 from typing import TYPE_CHECKING, Any
 
 from uiat.io import write_json, write_text
 from uiat.reproduce.cell import Cell, Store, merge
 from uiat.reproduce.measures import Measure
+from uiat.reproduce.table import Entry, Filled, Table, fill
 from uiat.reproduce.timing import TableBenchmark
 
 if TYPE_CHECKING:
@@ -57,17 +61,114 @@ def write_pages(
     return list(paths.values())
 
 
-LATEX = {letter: f"\\{letter}" for letter in "&%_#${}"}
-LATEX |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "–": "--", "−": "$-$"}
-GREEK = {"ε": "epsilon", "α": "alpha", "β": "beta", "γ": "gamma", "λ": "lambda", "ω": "omega"}
-LATEX |= {letter: rf"$\{name}$" for letter, name in GREEK.items()}
-LATEX |= {"±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "∞": r"$\infty$", "→": r"$\to$", "§": r"\S{}", "’": "'"}
-LATEX |= {"“": "``", "”": "''", "…": r"\dots{}"}
+_LETTERS = {letter: f"\\{letter}" for letter in "&%_#${}"}
+_LETTERS |= {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}", "–": "--", "−": "$-$"}
+_GREEK = {"ε": "epsilon", "α": "alpha", "β": "beta", "γ": "gamma", "λ": "lambda", "ω": "omega"}
+_LETTERS |= {letter: rf"$\{name}$" for letter, name in _GREEK.items()}
+_LETTERS |= {"±": r"$\pm$", "×": r"$\times$", "≤": r"$\leq$", "∞": r"$\infty$", "→": r"$\to$", "§": r"\S{}", "’": "'"}
+LATEX = str.maketrans({**_LETTERS, "“": "``", "”": "''", "…": r"\dots{}"})
 
 
 def latex(text: str) -> str:
     """Return a text as LaTeX."""
-    return "".join(LATEX.get(letter, letter) for letter in text)
+    return text.translate(LATEX)
+
+
+WIDE = 5
+"""Columns beyond which a table is scaled to the width of the page."""
+
+
+def write_table(table: Table, out: Path, seeds: int) -> list[Path]:
+    """Write the four files of a table, with the numbers of the runs that are finished."""
+    filled = fill(table, out, seeds)
+    pages = (table_markdown(filled), table_latex(filled))
+    return write_pages(table, out, table_caption(filled), {"entries": table_records(filled)}, pages)
+
+
+def show_entry(filled: Filled, entry: Entry | None, *, bold: str, plus_minus: str = " ± ", missing: str = "–") -> str:
+    """Format an entry: ours, bold if best, and the paper's figure in parentheses; `bold` has a %s."""
+    if entry is None:
+        return ""
+    paper = f" ({entry.paper})" if entry.paper else ""
+    if entry not in filled.numbers:
+        return missing + paper
+    values, digits = filled.numbers[entry], entry.reading.digits
+    ours = f"{mean(values):.{digits}f}"
+    ours = bold % ours if filled.is_best(entry) else ours
+    return ours + (f"{plus_minus}{stdev(values):.{digits}f}" if len(values) > 1 else "") + paper
+
+
+def table_caption(filled: Filled) -> str:
+    """Return the caption of a table."""
+    table = filled.table
+    counts = sorted({len(values) for entry, values in filled.numbers.items() if entry.cell is not None})
+    spread = "mean ± standard deviation over " if counts and counts[-1] > 1 else ""
+    seeds = [spread + many_seeds(counts)] if counts else []
+    paper = ["in parentheses the paper's figure, which belongs to the paper's setting"]
+    paper = paper if any(entry.paper for entry in table.entries) else []
+    scale = table.scale
+    robust = "all test images" if scale.robust_images is None else f"{scale.robust_images} test images"
+    columns = {entry.column for entry in table.entries}
+    attacks = {"AA": scale.aa, "Robust": scale.robust}
+    parts = ["; ".join([f"Scale {scale.name}", *seeds, *paper]) + "."]
+    parts += [f"{column}: {attack} on {robust}." for column, attack in attacks.items() if column in columns]
+    parts += weights_note(entry.reading.measure for entry in table.entries)
+    parts += [f"Times of the fastest repetition, on {' and '.join(filled.devices)}."] if filled.devices else []
+    parts += [f"A warning: {filled.timing_warning}"] if filled.timing_warning else []
+    parts += ["The best of ours in each column is bold; – is not measured."]
+    return " ".join([*parts, *table.notes])
+
+
+def table_markdown(filled: Filled) -> str:
+    """Return the table as Markdown."""
+    table, columns = filled.table, filled.columns()
+    plain = {"", table.scale.banner}  # the banner is printed above the table
+    headings = [table.label, *(column if group in plain else f"{group}: {column}" for group, column in columns)]
+    lines = [f"# {table.name}: {table.title}", "", f"**{table.scale.banner}**", ""]
+    lines += ["| " + " | ".join(headings) + " |", "| --- |" + " ---: |" * len(columns)]
+    for row in filled.rows():
+        cells = [show_entry(filled, filled.places.get((row, column)), bold="**%s**") for column in columns]
+        lines.append(f"| {filled.row_label(row)} | " + " | ".join(cells) + " |")
+    return "\n".join([*lines, "", table_caption(filled), ""])
+
+
+def table_records(filled: Filled) -> list[dict[str, Any]]:
+    """Return every entry with its number, the paper's, and the runs it was read from."""
+    records = []
+    for entry in filled.table.entries:
+        values = filled.numbers.get(entry, ())
+        record: dict[str, Any] = {"table": filled.table.name, "scale": filled.table.scale.name}
+        record |= {name: getattr(entry, name) for name in ("section", "row", "group", "column")}
+        record |= {"mean": mean(values) if values else None, "std": stdev(values) if len(values) > 1 else None}
+        record |= {"seeds": len(values), "paper": entry.paper or None, "best": filled.is_best(entry)}
+        records.append({**record, "runs": [cell.name for cell in entry.runs(filled.seeds)]})
+    return records
+
+
+def table_latex(filled: Filled) -> str:
+    """Return the table as LaTeX with booktabs' rules."""
+    table, columns = filled.table, filled.columns()
+    groups = list(dict.fromkeys(group for group, _ in columns))
+    wide = len(columns) > WIDE
+    needed = "booktabs,graphicx" if wide else "booktabs"
+    lines = [rf"% needs \usepackage{{{needed}}}", r"\begin{table*}", r"\centering"]
+    lines += [rf"\caption{{{latex(table.title)}. {latex(table_caption(filled))}}}", rf"\label{{tab:{table.name}}}"]
+    lines += [r"\resizebox{\linewidth}{!}{%"] if wide else []
+    lines += [rf"\begin{{tabular}}{{l{'r' * len(columns)}}}", r"\toprule"]
+    if any(groups):
+        counts = [sum(g == group for g, _ in columns) for group in groups]
+        spans = [rf"\multicolumn{{{c}}}{{c}}{{{latex(g)}}}" for g, c in zip(groups, counts, strict=True)]
+        starts = [2 + sum(counts[:k]) for k in range(len(counts))]
+        rules = [rf"\cmidrule(lr){{{s}-{s + c - 1}}}" for s, c in zip(starts, counts, strict=True)]
+        lines += [" & " + " & ".join(spans) + r" \\", "".join(rules)]
+    lines += [latex(table.label) + " & " + " & ".join(latex(c) for _, c in columns) + r" \\", r"\midrule"]
+    style = {"bold": r"\textbf{%s}", "plus_minus": r" $\pm$ ", "missing": "--"}
+    for number, (_, rows) in enumerate(groupby(filled.rows(), key=itemgetter(0))):
+        lines += [r"\midrule"] if number else []
+        for row in rows:
+            cells = [show_entry(filled, filled.places.get((row, column)), **style) for column in columns]
+            lines.append(f"{latex(filled.row_label(row))} & " + " & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}" + "}" * wide, r"\end{table*}", ""])
 
 
 def commits(cells: Iterable[Cell], out: Path) -> Counter[str]:
@@ -75,8 +176,8 @@ def commits(cells: Iterable[Cell], out: Path) -> Counter[str]:
     tally: Counter[str] = Counter()
     for store in (Store(cell, out) for cell in cells):
         if store.trained:
-            measured = [facts for measure in store.cell.measures if (facts := store.read(measure)) is not None]
-            tally.update({_commit(facts["environment"]) for facts in (store.card, *measured) if "environment" in facts})
+            facts = (store.card, *(store.read(measure) or {} for measure in store.cell.measures))
+            tally.update(sorted({_commit(each["environment"]) for each in facts if "environment" in each}))
     return tally
 
 
@@ -109,9 +210,9 @@ def write_index(
             lines.append(f"- {experiment.name}, {experiment.title}: {links}{by}")
     if (out / "claims.md").exists():
         lines.append("- claims, the verdict on each claim of the paper: [md](claims.md), [json](claims.json)")
-    known = [(benchmark, path) for benchmark in benchmarks if (path := benchmark.timing.known(out)) is not None]
     lines += [
         f"- {benchmark.title}, {benchmark.measured}: [json]({path.relative_to(out).as_posix()})"
-        for benchmark, path in known
+        for benchmark in benchmarks
+        if (path := benchmark.timing.known(out)) is not None
     ]
     write_text(out / "index.md", "\n".join([*lines, ""]))

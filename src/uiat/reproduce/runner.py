@@ -18,13 +18,12 @@ from uiat.data.data_config import DataConfig
 from uiat.engine.loop import train
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
-from uiat.evaluation.autoattack import CASCADES
 from uiat.evaluation.ledger import Ledger
 from uiat.evaluation.subject import LoadedSubject, Subject, load_subject
 from uiat.io import write_json
 from uiat.reproduce.cell import Cell, Store, helper_store, link_helper
 from uiat.reproduce.measures import Attacked, Measure, Watcher, measure_key
-from uiat.reproduce.stand_in import ensure_generated
+from uiat.reproduce.scales import ensure_generated
 from uiat.runs.result_card import environment
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import DIGEST
@@ -57,22 +56,21 @@ class StoppableLedger(Ledger):
             raise Stopped
 
 
+AUTOATTACK_BEGIN = "apgd-ce+apgd-t"
+"""The first two components of AutoAttack."""
+
+
 def _is_autoattack(measure: Measure) -> bool:
     return isinstance(measure, Attacked) and measure.attack == "autoattack"
 
 
-def begin_from_shorter(store: Store, measure: Measure, ledger: Ledger) -> None:
+def begin_from_shorter(store: Store, measure: Attacked, ledger: Ledger) -> None:
     """Start AutoAttack from the verdicts of its first components, if these were measured on the same images."""
-    if not isinstance(measure, Attacked) or not _is_autoattack(measure) or ledger.stages:
-        return
-    names = CASCADES["standard"]
-    for count in range(len(names) - 1, 1, -1):
-        shorter = replace(measure, attack="+".join(names[:count]))
-        facts = store.read(shorter)
-        if facts is not None and store.has(shorter):
-            stage = ledger.begin(measure.attack, store.tensors(shorter)["correct"])
-            stage.component, stage.seconds, stage.after = count, facts["seconds"], facts["after"]
-            return
+    shorter = replace(measure, attack=AUTOATTACK_BEGIN)
+    facts = store.read(shorter)
+    if facts is not None and store.has(shorter) and not ledger.stages:
+        stage = ledger.begin(measure.attack, store.tensors(shorter)["correct"])
+        stage.component, stage.seconds, stage.after = 2, facts["seconds"], facts["after"]
 
 
 @lru_cache(maxsize=2)
@@ -176,7 +174,8 @@ class Runner:
                 raise Stopped
             subject = self._prepare(store, measure, splits)
             ledger = StoppableLedger(store.ledger(measure), f"{measure_key(measure)} {subject.digest}", self.stop)
-            begin_from_shorter(store, measure, ledger)
+            if isinstance(measure, Attacked) and _is_autoattack(measure):
+                begin_from_shorter(store, measure, ledger)
             facts, tensors = measure.run(subject, ledger)
             store.keep(measure, ({**facts, DIGEST: subject.digest, "environment": environment(self.device)}, tensors))
 

@@ -13,13 +13,6 @@ from uiat.reproduce.timing import Timing, timing_of
 PAPER_EPS = 8 / 255
 ALIGN = {6: 0.112, 8: 0.2, 10: 0.356}
 """λ_align of GradAlign at ε = k/255, from its authors' code."""
-FRONT_VALUES: dict[str, tuple[float, ...]] = {
-    "sat": (8, 10),
-    "trades": (1.0, 3.0, 6.0, 10.0),
-    "uiat": (1.0, 2.0, 3.5, 5.0, 6.5),
-    "uiat-oneoff": (1.0, 2.0, 3.5, 5.0, 6.5),
-}
-"""`Scale.fronts` of a scale that names no others."""
 Runs = Callable[[str, str, str], AnyConfig]
 """(method, one of the paper's data sets, one of its networks) → the run."""
 
@@ -40,7 +33,7 @@ def tuned(config: AnyConfig, values: Mapping[str, float]) -> AnyConfig:
 
 @dataclass(frozen=True)
 class Scale:
-    """One scale."""
+    """One scale; a number of a run is that of its recipe or method, unless `runs` or `tuned` overrides it."""
 
     name: str
     banner: str
@@ -86,7 +79,7 @@ class Scale:
     """T', as fractions of the epochs."""
     larger_radii: tuple[int, ...] = (10, 12, 16)
     """ε of Table 3, in levels of 255."""
-    fronts: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: FRONT_VALUES)
+    fronts: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """Values of each method's weight on its front; for SAT, the ε it is trained at, in levels of 255."""
     single_step_radii: tuple[int, ...] = (6, 8, 10)
     """ε of Table 5, in levels of 255."""
@@ -104,19 +97,19 @@ class Scale:
         if not changes:
             return self
 
-        def change(config: AnyConfig) -> AnyConfig:
-            return replace(config, train=replace(config.train, **changes))
+        def changed(build: Callable[..., AnyConfig | None]) -> Callable[..., Any]:
+            def run(*names: str) -> AnyConfig | None:
+                config = build(*names)
+                return config and replace(config, train=replace(config.train, **changes))
 
-        def generated(method: str, data: str, network: str) -> AnyConfig | None:
-            config = self.generated(method, data, network)
-            return None if config is None else change(config)
+            return run
 
         return replace(
             self,
             banner=f"{self.banner} ({', '.join(f'{name} {value}' for name, value in changes.items())})",
-            runs=lambda *names: change(self.runs(*names)),
-            single_step_run=lambda method: change(self.single_step_run(method)),
-            generated=generated,
+            runs=changed(self.runs),
+            single_step_run=changed(self.single_step_run),
+            generated=changed(self.generated),
         )
 
     def radius(self, levels: float) -> float:

@@ -1,10 +1,18 @@
 """The three scales: `smoke` (digits), `cpu` (a part of CIFAR-10 at 16×16) and `paper` (A.2 of the paper)."""
 
+import hashlib
+import json
+from contextlib import suppress
 from dataclasses import replace
 
-from uiat import methods, recipes
-from uiat.config import AnyConfig, Schedule
-from uiat.data.data_config import Generated
+import numpy as np
+import torch
+
+from uiat import data, methods, recipes
+from uiat.config import AnyConfig, Schedule, encode
+from uiat.data import data_folder
+from uiat.data.data_config import DataConfig, Generated
+from uiat.io import atomic
 from uiat.methods import IAT, UIAT
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
@@ -12,7 +20,7 @@ from uiat.recipes.paper import as_single_step
 from uiat.recipes.radius import at_radius
 from uiat.reproduce.measures import Watch
 from uiat.reproduce.scale import PAPER_EPS, Scale, change_method
-from uiat.reproduce.stand_in import stand_in_name
+from uiat.rng import generator
 
 # --- paper: A.2 of the paper, from the recipes ---
 
@@ -121,6 +129,39 @@ def _fewer_epochs(config: AnyConfig, epochs: int, *, batch_size: int) -> AnyConf
     return replace(config, train=train)
 
 
+# --- stand-ins for generated images at the smoke scale: training digits, shifted and with noise ---
+
+STAND_IN_IMAGES = 2000
+SHIFT, NOISE = 1, 24
+"""The largest shift in pixels, and the largest noise in levels of 255."""
+STAND_IN_SEED = 0
+
+
+def stand_in_name(config: DataConfig) -> str:
+    """Return the file's name, with a digest of all that determines its content."""
+    facts = {"count": STAND_IN_IMAGES, "shift": SHIFT, "noise": NOISE, "seed": STAND_IN_SEED}
+    text = json.dumps({**facts, "data": encode(replace(config, generated=Generated()), key=True)}, sort_keys=True)
+    return f"digits_stand_in-{hashlib.sha256(text.encode()).hexdigest()[:8]}.npz"
+
+
+def ensure_generated(config: DataConfig, data_dir: str | None) -> None:
+    """Write the stand-in into the data folder, if the run needs it and it is missing; always the same bytes."""
+    name = config.generated.file
+    path = data_folder(data_dir) / name
+    if name != stand_in_name(config) or path.exists():
+        return
+    images = data.load_splits(replace(config, generated=Generated()), data_dir).train
+    key = generator(STAND_IN_SEED, "stand-in")
+    chosen = torch.randint(len(images), (STAND_IN_IMAGES,), generator=key)
+    across, down = torch.randint(-SHIFT, SHIFT + 1, (2, STAND_IN_IMAGES), generator=key).tolist()
+    moved = [torch.roll(x, (d, a), (1, 2)) for x, d, a in zip(images.x[chosen], down, across, strict=True)]
+    noise = torch.randint(-NOISE, NOISE + 1, (STAND_IN_IMAGES, *images.x.shape[1:]), generator=key)
+    x = (torch.stack(moved).int() + noise).clamp(0, 255).to(torch.uint8)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with suppress(FileExistsError), atomic(path, exclusive=True) as temporary, temporary.open("wb") as file:
+        np.savez(file, image=x.numpy(), label=images.y[chosen].numpy())
+
+
 SCALES: dict[str, Scale] = {
     "smoke": Scale(
         "smoke",
@@ -207,5 +248,10 @@ SCALES: dict[str, Scale] = {
         robust_images=None,
         watch=Watch(train=10_000, test=None),
         rounds=5,
+        fronts={
+            "sat": (8, 10),
+            "trades": (1.0, 3.0, 6.0, 10.0),
+            **dict.fromkeys(("uiat", "uiat-oneoff"), (1.0, 2.0, 3.5, 5.0, 6.5)),
+        },
     ),
 }

@@ -177,23 +177,20 @@ class Filled:
         """Return (group, column) in order."""
         return list(dict.fromkeys((entry.group, entry.column) for entry in self.table.entries))
 
-    def at(self, row: tuple[str, str], column: tuple[str, str]) -> Entry | None:
-        """Return the entry at a row and column, if there is one."""
-        return self._places.get((*row, *column))
-
     @cached_property
-    def _places(self) -> dict[tuple[str, str, str, str], Entry]:
-        return {(e.section, e.row, e.group, e.column): e for e in self.table.entries}
+    def places(self) -> dict[tuple[tuple[str, str], tuple[str, str]], Entry]:
+        """Return the entries by row and column."""
+        return {((e.section, e.row), (e.group, e.column)): e for e in self.table.entries}
 
     def is_best(self, entry: Entry) -> bool:
         """Whether no finished row of the section is better in this column; a single row is not called the best."""
         place = (entry.section, entry.group, entry.column)
         rivals = [e for e in self.numbers if (e.section, e.group, e.column) == place]
-        if entry not in self.numbers or not entry.best or len(rivals) < 2:
+        if entry not in rivals or not entry.best or len(rivals) < 2:
             return False
-        means = [round(mean(self.numbers[e]), entry.reading.digits) for e in rivals]
-        value = round(mean(self.numbers[entry]), entry.reading.digits)
-        return value == (max(means) if entry.best == "most" else min(means))
+        means = {rival: round(mean(self.numbers[rival]), entry.reading.digits) for rival in rivals}
+        best = max if entry.best == "most" else min
+        return means[entry] == best(means.values())
 
 
 def benchmarks_of(
@@ -209,14 +206,9 @@ def fill(table: Table, out: Path, seeds: int) -> Filled:
     readings = {entry: tuple(entry.reading.values(entry.cell, out, seeds)) for entry in table.entries}
     numbers = {entry: values for entry, values in readings.items() if values}
     devices = dict.fromkeys(device for timing in table.timings if (device := timing.device(out)))
-    return Filled(table, numbers, seeds, tuple(devices), _timing_warning(table, out))
-
-
-def _timing_warning(table: Table, out: Path) -> str:
-    """Warn once of unreliable times in a table, for all of its benchmarks."""
-    repetitions = {
+    repetitions = {  # of all benchmarks, for one warning
         f"{entry.row}, {entry.column}": as_rounds(seconds)
         for entry in table.entries
         if isinstance(entry.reading, EpochTime) and (seconds := entry.reading.repetitions(out))
     }
-    return timing_warning(repetitions)
+    return Filled(table, numbers, seeds, tuple(devices), timing_warning(repetitions))

@@ -177,8 +177,10 @@ class TableBenchmark:
 
     @property
     def state(self) -> str:
-        """Its state, as text."""
-        return ("needs a GPU" if self.wants_gpu else "new") if self.is_left else self.measured
+        """Its state, as text; a result names its device."""
+        if self.is_left:
+            return "needs a GPU" if self.wants_gpu else "new"
+        return self.measured
 
     @property
     def measured(self) -> str:

@@ -46,7 +46,9 @@ def run_workers(runner: Runner, cells: Sequence[Cell], jobs: int, import_argumen
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     with stop_file() as file, PlanProgress(cells, runner.out, runner.device) as progress:
         plan = file.with_name("plan.json")
-        _write_plan(plan, runner, cells)
+        options = {"out": str(runner.out), "device": str(runner.device), "data_dir": runner.data_dir}
+        parts = [{"config": to_json(c.config), "measures": encode(c.measures), "watch": encode(c.watch)} for c in cells]
+        write_json(plan, {**options, "call": runner.call, "cells": parts})
         environment = {"OMP_NUM_THREADS": threads, **os.environ, PLAN: str(plan)}
         command = python_module("uiat", "reproduce", *import_arguments)
         workers, gpus = [], worker_gpus(runner.device)
@@ -66,12 +68,6 @@ def run_workers(runner: Runner, cells: Sequence[Cell], jobs: int, import_argumen
             worker.stdin.close()
     if stop.requested:
         raise Stopped
-
-
-def _write_plan(plan: Path, runner: Runner, cells: Sequence[Cell]) -> None:
-    options = {"out": str(runner.out), "device": str(runner.device), "data_dir": runner.data_dir, "call": runner.call}
-    parts = [{"config": to_json(c.config), "measures": encode(c.measures), "watch": encode(c.watch)} for c in cells]
-    write_json(plan, {**options, "cells": parts})
 
 
 def read_plan(plan: Path, stop: StopSignal, say: Callable[[str], None]) -> tuple[Runner, list[Cell]]:
@@ -134,9 +130,8 @@ def submit(cells: Sequence[Cell], out: Path, command: list[str], parameters: Seq
         return []
     folder = out / "submitted"
     folder.mkdir(parents=True, exist_ok=True)
-    values = {
-        name: int(value) if value.isdigit() else value for name, _, value in (w.partition("=") for w in parameters)
-    }
+    given = dict(parameter.split("=", 1) for parameter in parameters)
+    values = {name: int(value) if value.isdigit() else value for name, value in given.items()}
     try:
         executor = submitit.AutoExecutor(folder=str(folder), cluster="slurm")
         executor.update_parameters(**{"name": "uiat", **values})

@@ -43,7 +43,7 @@ def published_file(folder: Path) -> Path:
 def readable_folder(folder: Path) -> Path:
     """Return the folder to read a run from: its own or, where the run is only published, a temporary copy."""
     file = published_file(folder)
-    if RunFolder(folder).config.exists() or not file.is_file():
+    if (folder / "config.json").exists() or not file.is_file():
         return folder
     states = (path.stat() for path in (file, weights_file(file)) if path.is_file())
     return _temporary_copy(file, *(fact for state in states for fact in (state.st_mtime_ns, state.st_size)))

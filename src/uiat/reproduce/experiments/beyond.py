@@ -6,10 +6,10 @@ from typing import Any
 from uiat.config import AnyConfig
 from uiat.methods import SingleStep
 from uiat.recipes.plus import BOOSTERS, LAM, PLUS_BOOSTERS, boosted, uiat_plus
-from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments.selection import planned
+from uiat.reproduce.experiments.tables import accuracy_entries
 from uiat.reproduce.scale import Scale, change_method
-from uiat.reproduce.table import Entry, Percent, Table
+from uiat.reproduce.table import Entry, Table
 
 ACCURACY_COLUMNS = ("Natural", "PGD", "Robust")
 DEFAULT_UIAT = "UIAT (default)"
@@ -69,11 +69,12 @@ def entries_of(
     scale: Scale, runs: dict[tuple[str, str], AnyConfig], columns: tuple[str, ...] = ACCURACY_COLUMNS
 ) -> tuple[Entry, ...]:
     """Return the columns of runs by (section, row)."""
-    group = scale.data["CIFAR-10"]
     return tuple(
-        Entry(row, group, column, Cell(config), Percent(scale.attacked(column)), section=section)
+        entry
         for (section, row), config in runs.items()
-        for column in columns
+        for entry in accuracy_entries(
+            scale, row, scale.data["CIFAR-10"], config, dict.fromkeys(columns, ""), section=section
+        )
     )
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,11 +68,9 @@ def fig2(scale: Scale) -> Figure:
         plotted = []
         for panel, cell in cells.items():
             runs = [read_learning(store.run.path) for store in seed_stores(cell, out, seeds)]
-            for epoch in range(cell.config.train.epochs if runs else 0):
-                plotted += [
-                    accuracy_point(panel, line, epoch + 1, [run[line][epoch] for run in runs])
-                    for line in LEARNING_LINES
-                ]
+            places = product(range(cell.config.train.epochs if runs else 0), LEARNING_LINES)
+            for epoch, line in places:
+                plotted.append(accuracy_point(panel, line, epoch + 1, [run[line][epoch] for run in runs]))
         return plotted
 
     watch = scale.watch

@@ -9,7 +9,7 @@ from pathlib import Path
 from uiat.config import AnyConfig
 from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.experiments.sweeps import trained_at
-from uiat.reproduce.experiments.tables import LAST, TABLE1_METHODS, accuracy_entries, last_columns, table1_last
+from uiat.reproduce.experiments.tables import LAST, TABLE1_METHODS, last_columns, table1_entries, table1_last
 from uiat.reproduce.measures import Attacked, Measure
 from uiat.reproduce.scale import Scale, tuned
 from uiat.reproduce.table import Entry, Percent, Table
@@ -158,16 +158,10 @@ def selection(scale: Scale) -> Table:
     """Return the accuracy of every setting on unused training images, a section for each method (`cpu` only)."""
     by_name = {name: planned(scale, method) for name, method in TABLE1_METHODS.items()}
     entries = [
-        Entry(
-            own.label,
-            "unused",
-            column,
-            Cell(own.config) if scale.name == "cpu" else None,
-            Percent(measure),
-            section=name,
-        )
+        Entry(own.label, "unused", column, cell, Percent(measure), section=name)
         for name, (settings, _) in by_name.items()
         for own in settings
+        for cell in [Cell(own.config) if scale.name == "cpu" else None]
         for column, measure in measures(scale).items()
     ]
     notes = [
@@ -179,11 +173,8 @@ def selection(scale: Scale) -> Table:
     chosen = [f"{name}: {own.label}" for name, (_, own) in by_name.items() if own is not None]
     notes += [f"Selected: {'; '.join(chosen)}."] if chosen else []
     kept = [f"{name}: {own.label}" for name, (runs, _) in by_name.items() if (own := keeps_natural(scale, runs))]
-    notes += (
-        [f"The most robust whose natural accuracy is not below SAT's at ε = {scale.show_radius(8)}: {'; '.join(kept)}."]
-        if kept
-        else []
-    )
+    most = f"The most robust whose natural accuracy is not below SAT's at ε = {scale.show_radius(8)}"
+    notes += [f"{most}: {'; '.join(kept)}."] if kept else []
     title = "Selection of weights and learning rates: accuracy (%)"
     return Table("selection", title, scale, tuple(entries), tuple(notes), label="setting", one_seed=True)
 
@@ -208,11 +199,8 @@ def table1_selected(scale: Scale) -> Table:
             same.append(row)
         else:
             name = f"{row}, selected: {chosen.label}"
-            entries += accuracy_entries(scale, name, "CIFAR-10", chosen.config, last_columns(scale), LAST)
-    notes = (
-        ["Rows have the paper's weight, or the one that `selection` selects."]
-        if len(entries) > len(table.entries)
-        else []
-    )
+            entries += table1_entries(scale, name, "CIFAR-10", chosen.config, last_columns(scale), LAST)
+    more = len(entries) > len(table.entries)
+    notes = ["Rows have the paper's weight, or the one that `selection` selects."] if more else []
     notes += [f"The paper's weight is selected for {', '.join(same)}."] if same else []
     return replace(table, entries=tuple(entries), notes=(*table.notes, *notes))

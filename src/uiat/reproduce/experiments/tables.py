@@ -1,5 +1,8 @@
 """Tables 1 to 6 of the paper."""
 
+from collections.abc import Mapping
+from itertools import product
+
 from uiat.config import AnyConfig
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.scale import Scale, change_method
@@ -65,20 +68,41 @@ def _method_entries(scale: Scale, sets: tuple[str, ...], columns: tuple[str, ...
         entry
         for row, method in TABLE1_METHODS.items()
         for data in sets
-        for entry in accuracy_entries(scale, row, data, scale.config(method, data), columns, weights)
+        for entry in table1_entries(scale, row, data, scale.config(method, data), columns, weights)
     )
 
 
-def accuracy_entries(
+def table1_entries(
     scale: Scale, row: str, data: str, config: AnyConfig, columns: tuple[str, ...], weights: str
 ) -> list[Entry]:
     """Return a row of Table 1 for a data set; the paper's figures are of the best epoch."""
-    entries, cell = [], Cell(config)
-    for ours, theirs in attacks_on(scale, data).items():
-        if theirs in columns:
-            figure = read_figures().get(("table1", row, f"{data}/{theirs}"), "") if weights == "best" else ""
-            entries.append(Entry(row, scale.data[data], ours, cell, Percent(scale.attacked(ours, weights)), figure))
-    return entries
+    figures = read_figures() if weights == "best" else {}
+    attacks = {ours: theirs for ours, theirs in attacks_on(scale, data).items() if theirs in columns}
+    shown = {ours: figures.get(("table1", row, f"{data}/{theirs}"), "") for ours, theirs in attacks.items()}
+    return accuracy_entries(scale, row, scale.data[data], config, shown, weights=weights)
+
+
+def accuracy_entries(
+    scale: Scale,
+    row: str,
+    group: str,
+    config: AnyConfig | None,
+    columns: Mapping[str, str],
+    *,
+    section: str = "",
+    weights: str | None = None,
+) -> list[Entry]:
+    """Return a row of accuracies of a run; `columns` has the paper's figure for each of them, or nothing."""
+    cell = None if config is None else Cell(config)
+    return [
+        Entry(row, group, column, cell, Percent(scale.attacked(column, weights)), figure, section)
+        for column, figure in columns.items()
+    ]
+
+
+def _natural_and_robust(table: str, row: str, prefix: str = "") -> dict[str, str]:
+    """Return the paper's figures of both columns in a row."""
+    return {column: paper_figure(table, row, prefix + column) for column in NATURAL_AND_ROBUST}
 
 
 TABLE2_METHODS = {
@@ -116,13 +140,12 @@ def table2(scale: Scale) -> Table:
 
 def table3(scale: Scale) -> Table:
     """Return Table 3, training and attacking at larger radii: a section for each ε."""
-    entries = []
+    entries: list[Entry] = []
     for levels in scale.larger_radii:
         for row in ("TRADES", "HAT", "UIAT", "UIAT (One-off)"):
-            cell, section = Cell(scale.larger(TABLE1_METHODS[row], levels)), f"ε = {scale.show_radius(levels)}"
-            for column in NATURAL_AND_ROBUST:
-                reading, figure = Percent(scale.attacked(column)), paper_figure("table3", f"{levels}/255/{row}", column)
-                entries.append(Entry(row, scale.data["CIFAR-10"], column, cell, reading, figure, section))
+            config, section = scale.larger(TABLE1_METHODS[row], levels), f"ε = {scale.show_radius(levels)}"
+            figures = _natural_and_robust("table3", f"{levels}/255/{row}")
+            entries += accuracy_entries(scale, row, scale.data["CIFAR-10"], config, figures, section=section)
     notes = ("Each run is trained and attacked at its ε; α and ε' are those of the usual ε.",)
     return Table("table3", "Training at larger ε: accuracy (%)", scale, tuple(entries), notes)
 
@@ -134,15 +157,13 @@ FOOTNOTE = "HAT's figure for CIFAR-100 with WRN-28-10 is the one that HAT's own 
 
 def table4(scale: Scale) -> Table:
     """Return Table 4, training with a million generated images: a section for each data set and network."""
-    entries = []
-    for data, network in [(data, network) for data in ("CIFAR-10", "CIFAR-100") for network in ("PRN-18", "WRN-28-10")]:
+    entries: list[Entry] = []
+    for data, network in product(("CIFAR-10", "CIFAR-100"), ("PRN-18", "WRN-28-10")):
         for row, method in TABLE4_METHODS.items():
             config = scale.generated(method, data, network)
-            cell = None if config is None else Cell(config)
             ours = (data, network) if config is None else (scale.data[data], scale.generated_networks[network])
-            for column in NATURAL_AND_ROBUST:
-                figure = paper_figure("table4", f"{data}/{network}/{row}", column)
-                entries.append(Entry(row, "", column, cell, Percent(scale.attacked(column)), figure, ", ".join(ours)))
+            figures = _natural_and_robust("table4", f"{data}/{network}/{row}")
+            entries += accuracy_entries(scale, row, "", config, figures, section=", ".join(ours))
     notes = [FOOTNOTE]
     if scale.name == "smoke":
         notes.append("No generated digits: training images, shifted and with noise, stand in for them.")
@@ -155,14 +176,14 @@ TABLE5_METHODS = {"N-FGSM": "n-fgsm", "RS-FGSM": "rs-fgsm", "GradAlign": "gradal
 def table5(scale: Scale) -> Table:
     """Return Table 5, single-step methods with and without UIAT: a section for each method."""
     names = tuple(variant for method in TABLE5_METHODS.values() for variant in (method, f"{method}-uiat"))
-    timing, entries = timing_of(scale.single_step("n-fgsm", 8), names, scale.rounds), []
+    timing = timing_of(scale.single_step("n-fgsm", 8), names, scale.rounds)
+    entries: list[Entry] = []
     for name, method in TABLE5_METHODS.items():
         for row, variant in ((name, method), (f"{name} + UIAT", f"{method}-uiat")):
             for levels in scale.single_step_radii:
-                cell, group = Cell(scale.single_step(variant, levels)), f"ε = {scale.show_radius(levels)}"
-                for column in NATURAL_AND_ROBUST:
-                    figure = paper_figure("table5", row, f"{levels}/255/{column}")
-                    entries.append(Entry(row, group, column, cell, Percent(scale.attacked(column, LAST)), figure, name))
+                config, group = scale.single_step(variant, levels), f"ε = {scale.show_radius(levels)}"
+                figures = _natural_and_robust("table5", row, f"{levels}/255/")
+                entries += accuracy_entries(scale, row, group, config, figures, section=name, weights=LAST)
             seconds, figure = EpochTime(timing, variant, 1.0), paper_figure("table5", row, "Time(s)")
             passes = EpochPasses(scale.single_step(variant, 8))
             entries.append(Entry(row, "an epoch", "seconds", None, seconds, figure, name, "least"))
@@ -196,11 +217,11 @@ def ablated(scale: Scale, row: str) -> AnyConfig:
 
 def table6(scale: Scale) -> Table:
     """Return Table 6: the contribution of each component."""
-    entries = []
+    entries: list[Entry] = []
+    columns = {"Natural": "Natural", "PGD-20": "PGD-20", "Robust": "AA"}
     for row in "12345":
         present = [name for name, has in zip(ABLATED_PARTS, components(row), strict=True) if has]
-        label, cell = f"{row}: {' + '.join(present) or 'none (instance-wise)'}", Cell(ablated(scale, row))
-        for column, theirs in {"Natural": "Natural", "PGD-20": "PGD-20", "Robust": "AA"}.items():
-            reading, figure = Percent(scale.attacked(column)), paper_figure("table6", row, theirs)
-            entries.append(Entry(label, scale.data["CIFAR-10"], column, cell, reading, figure))
+        label = f"{row}: {' + '.join(present) or 'none (instance-wise)'}"
+        figures = {ours: paper_figure("table6", row, theirs) for ours, theirs in columns.items()}
+        entries += accuracy_entries(scale, label, scale.data["CIFAR-10"], ablated(scale, row), figures)
     return Table("table6", "Ablation of UIAT's components: accuracy (%)", scale, tuple(entries), label="components")
