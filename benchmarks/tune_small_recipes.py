@@ -22,15 +22,14 @@ from typing import Any
 import torch
 
 from uiat import data
-from uiat.config import AnyConfig
+from uiat.config import AnyConfig, Training
 from uiat.data.data_config import DataConfig
 from uiat.engine.loop import train
 from uiat.evaluation.suite import accuracy
 from uiat.io import append
 from uiat.methods import get_method
 from uiat.recipes import small
-from uiat.recipes.radius import at_radius
-from uiat.reproduce.scale import tuned
+from uiat.recipes.variants import at_radius, tuned
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import load
 
@@ -64,11 +63,7 @@ class Setting:
         """Return the recipe for a data set with this setting, whatever the recipe itself was tuned to."""
         (recipe, eps), field = RECIPES[name], GRID[self.method][0]
         config = replace(recipe(self.method), seed=seed, method=at_radius(get_method(self.method), eps))
-        if field == DECAY:
-            config, weight = replace(config, train=replace(config.train, weight_decay=self.value)), {}
-        else:
-            weight = {field: self.value}
-        return tuned(config, {"lr": self.lr, **weight})
+        return tuned(config, {"lr": self.lr, "weight_decay": Training().weight_decay, field: self.value})
 
 
 Run = tuple[Setting, int]

@@ -18,7 +18,7 @@ from tests.support.processes import ROOT, finish, spawn
 from uiat import attacks, data, methods, models, recipes
 from uiat.cli import main
 from uiat.config import from_json, to_json
-from uiat.recipes.radius import at_radius
+from uiat.recipes.variants import at_radius
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import EXPERIMENTS
 from uiat.reproduce.scales import SCALES, SMOKE_EPS

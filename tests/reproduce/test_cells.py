@@ -12,6 +12,7 @@ from tests.support.tiny import TINY, tiny_scale
 from uiat import recipes
 from uiat.config import from_json, to_json
 from uiat.methods import METHODS
+from uiat.recipes.variants import change_method
 from uiat.reproduce import measures
 from uiat.reproduce.cell import Cell, Store, merge, method_name
 from uiat.reproduce.experiments import EXPERIMENTS
@@ -19,7 +20,7 @@ from uiat.reproduce.experiments.beyond import choices
 from uiat.reproduce.experiments.tables import ablated
 from uiat.reproduce.measures import Attacked, Measure, Watch, measure_key
 from uiat.reproduce.output import commits, mixed
-from uiat.reproduce.scale import Scale, change_method
+from uiat.reproduce.scale import Scale
 from uiat.reproduce.scales import SCALES
 
 SMOKE = SCALES["smoke"]

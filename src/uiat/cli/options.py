@@ -30,7 +30,7 @@ from uiat.models.wrappers import named_statistics, with_statistics
 from uiat.paths import suggest_path
 from uiat.plugins import Import, import_words, unnamed
 from uiat.progress import print_result
-from uiat.recipes.radius import SCALED_FIELDS
+from uiat.recipes.variants import SCALED_FIELDS
 from uiat.runs.identity import choose_data
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import choose_model, locate, read_export

@@ -17,7 +17,7 @@ from uiat.errors import UserError
 from uiat.models.libraries import input_format
 from uiat.models.wrappers import with_statistics
 from uiat.paths import suggest_path, user_path
-from uiat.recipes.radius import with_radius
+from uiat.recipes.variants import with_radius
 from uiat.runs.identity import choose_data, find_data
 from uiat.runs.records import parse_imports
 from uiat.runs.run_folder import RunFolder, read_json

@@ -27,8 +27,8 @@ from uiat.io import write_tensors
 from uiat.methods import MethodConfig, get_method
 from uiat.models import InMemory
 from uiat.progress import print_message
-from uiat.recipes.radius import with_radius
 from uiat.recipes.small import custom_run
+from uiat.recipes.variants import with_radius
 from uiat.runs.identity import check_classes, keep_identity
 from uiat.runs.provenance import config_differences, extended
 from uiat.runs.run_folder import RunFolder

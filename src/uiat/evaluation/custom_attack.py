@@ -14,7 +14,7 @@ from uiat.balls import PIXELS, Norm
 from uiat.crafting import crafting
 from uiat.errors import UserError, first_line
 from uiat.fields import show_number
-from uiat.recipes.radius import at_radius
+from uiat.recipes.variants import at_radius
 from uiat.rng import SampleDraws, derive
 
 SLACK, ROUNDING = 1e-4, 1e-6

@@ -6,21 +6,26 @@ from uiat.config import AnyConfig, Config, Schedule, Training, Validation
 from uiat.data.data_config import DataConfig
 from uiat.methods import MethodConfig, Natural, get_method
 from uiat.models import MODELS, ModelConfig
-from uiat.recipes.radius import at_radius
+from uiat.recipes.variants import at_radius, tuned
 
 DIGITS_EPS = 0.2
 RS_FGSM_EPS = 0.1
 """RS-FGSM overfits catastrophically at larger radii on digits: its recipes train at half of it."""
 
 
+DIGITS_TUNED: dict[str, dict[str, float]] = {}
+"""Learning rate and weight of each method, selected on validation images over three seeds (docs/log.md)."""
+
+
 def digits(method: str) -> AnyConfig:
     """8×8 digits, ε = 0.2 on [0, 1] pixels (RS-FGSM: 0.1), 20 epochs: about a minute on two cores."""
-    return _small(
+    config = _small(
         DataConfig(name="digits", crop=0, flip=False),
         method,
         eps=RS_FGSM_EPS if method.startswith("rs-fgsm") else DIGITS_EPS,
         training=Training(epochs=20, batch_size=64, schedule=Schedule(lr=0.2), log_every=10),
     )
+    return tuned(config, DIGITS_TUNED.get(method, {}))
 
 
 def fashion_mnist(method: str) -> AnyConfig:

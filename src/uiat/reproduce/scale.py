@@ -7,6 +7,7 @@ from typing import Any
 
 from uiat.config import AnyConfig
 from uiat.methods import GradAlign
+from uiat.recipes.variants import change_method, tuned
 from uiat.reproduce.measures import BATCH_SIZE, Attacked, Curve, Inverse, Watch
 from uiat.reproduce.timing import Timing, timing_of
 
@@ -15,20 +16,6 @@ ALIGN = {6: 0.112, 8: 0.2, 10: 0.356}
 """λ_align of GradAlign at ε = k/255, from its authors' code."""
 Runs = Callable[[str, str, str], AnyConfig]
 """(method, one of the paper's data sets, one of its networks) → the run."""
-
-
-def change_method(config: AnyConfig, part: str | None, **changes: Any) -> AnyConfig:
-    """Return a configuration with other numbers in its method, or in one part of it."""
-    if part is not None:
-        changes = {part: replace(getattr(config.method, part), **changes)}
-    return replace(config, method=replace(config.method, **changes))  # type: ignore[type-var]
-
-
-def tuned(config: AnyConfig, values: Mapping[str, float]) -> AnyConfig:
-    """Return a run with another learning rate (`lr`) or other numbers of its method."""
-    changes = {name: value for name, value in values.items() if name != "lr"}
-    schedule = replace(config.train.schedule, lr=values.get("lr", config.train.schedule.lr))
-    return change_method(replace(config, train=replace(config.train, schedule=schedule)), None, **changes)
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from uiat.methods import IAT, UIAT
 from uiat.models import MODELS, ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.recipes import small
 from uiat.recipes.paper import as_single_step
-from uiat.recipes.radius import at_radius
+from uiat.recipes.variants import at_radius, change_method
 from uiat.reproduce.measures import Watch
-from uiat.reproduce.scale import PAPER_EPS, Scale, change_method
+from uiat.reproduce.scale import PAPER_EPS, Scale
 from uiat.rng import generator
 
 # --- paper: A.2 of the paper, from the recipes ---
@@ -80,7 +80,7 @@ def smoke(method: str, data: str, network: str) -> AnyConfig:
         model=_TINY[network],
         method=at_radius(methods.get_method(method), SMOKE_EPS),
         data=replace(config.data, subset=800, validation=80),
-        train=replace(config.train, epochs=SMOKE_EPOCHS, log_every=0),
+        train=replace(config.train, epochs=SMOKE_EPOCHS, schedule=Schedule(lr=0.2), weight_decay=5e-4, log_every=0),
         validate=replace(config.validate, steps=10, eps=SMOKE_EPS if method == "natural" else None),
     )
 

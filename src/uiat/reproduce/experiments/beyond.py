@@ -6,9 +6,10 @@ from typing import Any
 from uiat.config import AnyConfig
 from uiat.methods import SingleStep
 from uiat.recipes.plus import BOOSTERS, LAM, PLUS_BOOSTERS, boosted, uiat_plus
+from uiat.recipes.variants import change_method
 from uiat.reproduce.experiments.selection import planned
 from uiat.reproduce.experiments.tables import accuracy_entries
-from uiat.reproduce.scale import Scale, change_method
+from uiat.reproduce.scale import Scale
 from uiat.reproduce.table import Entry, Table
 
 ACCURACY_COLUMNS = ("Natural", "PGD", "Robust")

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from uiat.config import AnyConfig
+from uiat.recipes.variants import tuned
 from uiat.reproduce.cell import Cell, Store, seed_stores
 from uiat.reproduce.experiments.sweeps import trained_at
 from uiat.reproduce.experiments.tables import LAST, TABLE1_METHODS, last_columns, table1_entries, table1_last
 from uiat.reproduce.measures import Attacked, Measure
-from uiat.reproduce.scale import Scale, tuned
+from uiat.reproduce.scale import Scale
 from uiat.reproduce.table import Entry, Percent, Table
 
 TUNED_FIELDS = {"trades": "omega", "mart": "beta", "hat": "beta", "iat": "lam", "uiat": "lam", "uiat-oneoff": "lam"}

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from uiat.bench.pass_count import passes_per_image
 from uiat.config import AnyConfig
+from uiat.recipes.variants import change_method
 from uiat.report.panels import Panel, draw_panels
 from uiat.reproduce.cell import Cell, seed_stores
 from uiat.reproduce.figure import Figure, PlottedPoint, accuracy_point, lines_of
-from uiat.reproduce.scale import Scale, change_method
+from uiat.reproduce.scale import Scale
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Picture

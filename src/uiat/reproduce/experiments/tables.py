@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from itertools import product
 
 from uiat.config import AnyConfig
+from uiat.recipes.variants import change_method
 from uiat.reproduce.cell import Cell
-from uiat.reproduce.scale import Scale, change_method
+from uiat.reproduce.scale import Scale
 from uiat.reproduce.table import Entry, EpochPasses, EpochTime, Percent, Table, paper_figure, read_figures
 from uiat.reproduce.timing import Timing, timing_of
 

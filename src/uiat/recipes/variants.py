@@ -1,5 +1,6 @@
-"""Methods and configurations at another perturbation radius."""
+"""Variants of a configuration: another perturbation radius, learning rate, or other numbers of the method."""
 
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
@@ -44,3 +45,19 @@ def with_radius(config: AnyConfig, eps: float, name: str = "--eps") -> AnyConfig
     method = at_radius(method, eps, attack.eps)
     method = replace(method, attack=replace(method.attack, eps=eps))  # without the rounding of the scaling
     return replace(config, method=method, validate=at_radius(config.validate, eps, attack.eps))
+
+
+def change_method(config: AnyConfig, part: str | None, **changes: Any) -> AnyConfig:
+    """Return a configuration with other numbers in its method, or in one part of it."""
+    if part is not None:
+        changes = {part: replace(getattr(config.method, part), **changes)}
+    return replace(config, method=replace(config.method, **changes))  # type: ignore[type-var]
+
+
+def tuned(config: AnyConfig, values: Mapping[str, float]) -> AnyConfig:
+    """Return a run with another learning rate (`lr`), another `weight_decay`, or other numbers of its method."""
+    numbers = dict(values)
+    schedule = replace(config.train.schedule, lr=numbers.pop("lr", config.train.schedule.lr))
+    decay = numbers.pop("weight_decay", config.train.weight_decay)
+    config = replace(config, train=replace(config.train, schedule=schedule, weight_decay=decay))
+    return change_method(config, None, **numbers)
