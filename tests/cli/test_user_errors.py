@@ -18,6 +18,7 @@ from tests.support.runs import TINY
 from uiat import UserError, methods
 from uiat.cli import COMMANDS, PACKAGE_NAMES
 from uiat.cli.train import check_processes
+from uiat.cli.train_options import NewRun
 from uiat.runs.run_folder import RunFolder
 
 
@@ -203,9 +204,9 @@ def test_an_unknown_attack(attack: str, meant: str, here: Path, capsys: pytest.C
 
 def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    check_processes(2, 3, torch.device("cuda"))
+    check_processes(NewRun(processes=2), torch.device("cuda"))
     with pytest.raises(UserError, match=r"--processes is 3.* 2 GPU"):
-        check_processes(3, 3, torch.device("cuda"))
+        check_processes(NewRun(processes=3), torch.device("cuda"))
 
 
 def test_an_unknown_method() -> None:

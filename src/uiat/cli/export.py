@@ -7,8 +7,9 @@ from typing import Annotated
 import tyro
 
 from uiat.cli.options import parse_options, suggest
-from uiat.export.exported_folder import HubCard, write_folder
+from uiat.export.exported_folder import write_folder
 from uiat.export.loaded_run import LoadedRun, load_run
+from uiat.export.model_card import HubCard
 from uiat.progress import print_message, print_result
 from uiat.runs.run_folder import Weights
 

@@ -10,7 +10,8 @@ import tyro
 from uiat.cli.export import ExportOptions, print_notes
 from uiat.cli.options import parse_options, suggest
 from uiat.errors import UserError
-from uiat.export.exported_folder import FILES, HubCard, write_folder
+from uiat.export.exported_folder import FILES, write_folder
+from uiat.export.model_card import HubCard
 from uiat.runs import hub
 from uiat.runs.saved import CONFIG, read_export
 
