@@ -91,10 +91,7 @@ def _exported_files(out: Path) -> Collection[str]:
         card: Any = json.loads((out / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ()
-    if not isinstance(card, dict) or card.get("kind") != EXPORT:
-        return ()
-    # An earlier version wrote no example.py: there, it is the user's own.
-    return [name for name in FILES if name != EXAMPLE or EXAMPLE in str(card.get("files"))]
+    return FILES if isinstance(card, dict) and card.get("kind") == EXPORT else ()
 
 
 def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool, hub: HubCard | None) -> list[str]:
