@@ -19,7 +19,7 @@ from uiat.evaluation.inverses import shown_places
 from uiat.report.inverse_grid import PictureRow, draw_inverses, stretched
 from uiat.runs.run_folder import RunFolder, read_json
 
-FAST = ("--n", "50", "--z-images", "150", "--passes", "1")
+FAST = ("--n", "50", "--z-images", "150", "--passes", "1", "--rows", "1")
 
 
 @pytest.fixture
