@@ -160,10 +160,3 @@ def test_bad_places(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtur
     run.checkpoint.write_bytes(b"damaged")
     run.previous.unlink()
     assert "damaged or of another version" in refused(capsys, "inverse", str(run.path), "--weights", "last")
-
-
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    found = call(capsys, "inverse", "--help")
-    assert found.code == 0
-    for flag in ("--rows", "--per-class", "--passes", "--z-images", "--inverse-eps", "--beta", "--out"):
-        assert flag in found.out
