@@ -168,10 +168,3 @@ def test_bad_places(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixtur
     config["data"]["name"] = "svhn"
     other.config.write_text(json.dumps(config))
     assert "give a run with data." in refused(capsys, "curves", str(run.path), "--against", str(other.path))
-
-
-def test_help(capsys: pytest.CaptureFixture[str]) -> None:
-    found = call(capsys, "curves", "--help")
-    assert found.code == 0
-    for flag in ("--grid", "--attack", "--against", "--out", "--weights"):
-        assert flag in found.out

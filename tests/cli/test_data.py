@@ -124,10 +124,3 @@ def test_fetch(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     found = call(capsys, "data", "fetch", "cifar10")
     assert found.code == 0
     assert "airplane" in found.out or "10 classes" in found.out
-
-
-@pytest.mark.parametrize("args", [[], ["--help"], ["info", "--help"], ["pack", "--help"], ["fetch", "-h"]])
-def test_help(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    found = call(capsys, "data", *args)
-    assert found.code == 0
-    assert "usage: uiat data" in found.out

@@ -160,7 +160,6 @@ def test_a_larger_radius_is_a_stronger_attack(run: RunFolder, capsys: pytest.Cap
     ("args", "facts"),
     [
         ("--n 41", "--n 41 40"),
-        ("--n 0", "--n 0 40"),
         ("--eps -0.1", "--eps -0.1"),
         ("--eps nan", "--eps nan"),
         ("--attacks pdg-20", "pdg-20 pgd-20"),

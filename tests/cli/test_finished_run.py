@@ -3,8 +3,6 @@
 import json
 import shlex
 import shutil
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import pytest
 
 from tests.support.calls import call, refused
 from tests.support.data_files import fill
+from tests.support.processes import fork
 from uiat.cli import main
 from uiat.errors import quoted
 from uiat.runs.run_folder import RunFolder
@@ -73,9 +72,9 @@ def test_two_threads_add_evaluations(here: Path) -> None:
 def test_two_processes_evaluate(here: Path) -> None:
     """Both entries are kept, in either order."""
     attacks = ("natural", "fgsm")
-    args = [sys.executable, "-m", "uiat", "evaluate", "run", "--n", "4", "--device", "cpu", "--attacks"]
-    started = [subprocess.Popen([*args, attack], stdout=subprocess.DEVNULL) for attack in attacks]
-    assert [process.wait(600) for process in started] == [0] * len(attacks)
+    args = ["evaluate", "run", "--n", "4", "--device", "cpu", "--attacks"]
+    started = [fork(here / f"{attack}.txt", main, [*args, attack]) for attack in attacks]
+    assert [process.end()[0] for process in started] == [0] * len(attacks)
     found = [entry["attack"] for entry in RunFolder("run").read_card()["evaluations"] if entry.get("n") == 4]
     assert sorted(found) == sorted(attacks)
 

@@ -82,6 +82,7 @@ def test_commands_without_flags_of_their_own(command: str, capsys: pytest.Captur
     assert found.out.startswith(f"usage: uiat {command} ")
     assert max(map(len, found.out.splitlines())) <= 100
     assert call(capsys, command, "-h").out == found.out
+    assert command != "data" or call(capsys, command).out == found.out
 
 
 def test_the_help_of_reproduce_lists_every_table_and_figure(capsys: pytest.CaptureFixture[str]) -> None:

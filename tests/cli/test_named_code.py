@@ -40,7 +40,7 @@ SMALL = ("--n", "4")
 COMMANDS: dict[str, tuple[str, ...]] = {
     "evaluate": ("evaluate", "RUN", "--attacks", "natural", *SMALL),
     "curves": ("curves", "RUN", "--attack", "pgd-1", "--grid", "0", "0.1", *SMALL),
-    "inverse": ("inverse", "RUN", "--z-images", "8", "--passes", "1", *SMALL),
+    "inverse": ("inverse", "RUN", "--z-images", "8", "--passes", "1", "--rows", "1", *SMALL),
     "report": ("report", "RUN", "--attack", "pgd-1", "--examples", "2", *SMALL),
     "compare": ("compare", "RUN"),
     "watch": ("watch", "RUN", "--once"),
@@ -73,6 +73,8 @@ def hostile(run_copy: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for folder in (tmp_path, run_copy.path):
         (folder / "canary.py").write_text(CANARY)
     picture(0, 0).save(tmp_path / "picture.png")
+    for module in ("curve_plot", "inverse_grid"):  # drawing takes most of the time
+        monkeypatch.setattr(f"uiat.report.{module}.save_figure", lambda *_: None)
     return run_copy
 
 

@@ -4,8 +4,6 @@ import json
 import os
 import shutil
 import stat
-import subprocess
-import sys
 import threading
 from pathlib import Path
 
@@ -13,6 +11,7 @@ import pytest
 
 from tests.support.calls import call, stopped
 from tests.support.data_files import fill
+from tests.support.processes import run_uiat
 from uiat.io import WriteError, write_json
 from uiat.runs.run_folder import RunFolder
 
@@ -162,10 +161,12 @@ def test_files_of_a_run_replace_no_device(here: Path) -> None:
 @pytest.mark.parametrize("to_file", [False, True], ids=["pipe", "file"])
 def test_json_on_stdout(to_file: bool, here: Path) -> None:
     """It precedes the table, on a pipe or in a file; other lines of the file stay."""
-    command = [sys.executable, "-m", "uiat", *INFO, "--json", "/dev/stdout"]
-    with Path("out").open("w+") as file:
-        child = subprocess.run(command, stdout=file if to_file else subprocess.PIPE, text=True, check=True, timeout=300)
-        out = Path("out").read_text() if to_file else child.stdout
+    reading, writing = os.pipe()
+    with Path("out").open("w+") as file, os.fdopen(reading) as pipe:
+        stdout = file.fileno() if to_file else writing
+        assert run_uiat(here / "log", *INFO, "--json", "/dev/stdout", stdout=stdout)[0] == 0
+        os.close(writing)
+        out = Path("out").read_text() if to_file else pipe.read()
     content, end = json.JSONDecoder().raw_decode(out)
     assert content["classes"] == ["a", "b"]
     assert "where: " in out[end:]

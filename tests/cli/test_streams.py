@@ -3,14 +3,15 @@
 import io
 import os
 import pty
-import subprocess
-import sys
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.support.calls import call
-from tests.support.processes import ROOT
+from tests.support.processes import run_uiat
 from tests.support.runs import TINY
 from uiat import progress
 from uiat.runs.run_folder import RunFolder
@@ -34,27 +35,30 @@ def test_enough_steps_are_no_note(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert call(capsys, "train", *args).err == ""
 
 
-def test_a_log_file_beside_a_terminal(tmp_path: Path) -> None:
+def test_a_log_file_beside_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """stderr is a terminal and gets the bar; stdout is a file and gets the lines."""
     ours, theirs = pty.openpty()
-    args = [sys.executable, "-m", "uiat", "train", "digits-resnet8-natural", *TINY, "--out", str(tmp_path / "run")]
-    settings = {**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "120"}
+    monkeypatch.setenv("TERM", "xterm")
+    args = ["train", "digits-resnet8-natural", *TINY, "--out", str(tmp_path / "run")]
+    screen: list[bytes] = []
+    reader = threading.Thread(target=lambda: screen.extend(read_terminal(ours)))
+    reader.start()
     with (tmp_path / "log").open("w") as log:
-        child = subprocess.Popen(args, cwd=ROOT, env=settings, stdout=log, stderr=theirs)
-        os.close(theirs)
-        screen = b""
-        try:
-            while part := os.read(ours, 4096):
-                screen += part
-        except OSError:  # the terminal is closed
-            pass
-        assert child.wait(timeout=300) == 0
-        os.close(ours)
+        assert run_uiat(tmp_path / "rest", *args, stdout=log.fileno(), stderr=theirs)[0] == 0
+    os.close(theirs)
+    reader.join(60)
     lines = (tmp_path / "log").read_text(encoding="utf-8").splitlines()
     assert len(lines) == 5
     assert lines[1].startswith("epoch 1/3  loss")
     assert not any("\x1b" in line or "\r" in line for line in lines)
-    assert b"\x1b[" in screen
+    assert b"\x1b[" in b"".join(screen)
+
+
+def read_terminal(ours: int) -> Iterator[bytes]:
+    """Yield what a terminal gets, until it is closed."""
+    with suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+        while part := terminal.read(4096):
+            yield part
 
 
 def test_lines_are_printed_above_the_bar_where_both_are_one_screen(

@@ -13,11 +13,12 @@ import torch
 
 from tests.support.calls import call, missing_facts, refused, refused_flag, stopped
 from tests.support.data_files import fill
-from tests.support.processes import ROOT, finish, spawn
+from tests.support.processes import ROOT, run_uiat
 from tests.support.runs import TINY
 from uiat import UserError, methods
 from uiat.cli import COMMANDS, PACKAGE_NAMES
 from uiat.cli.train import check_processes
+from uiat.cli.train_options import NewRun
 from uiat.runs.run_folder import RunFolder
 
 
@@ -203,9 +204,9 @@ def test_an_unknown_attack(attack: str, meant: str, here: Path, capsys: pytest.C
 
 def test_more_processes_than_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    check_processes(2, 3, torch.device("cuda"))
+    check_processes(NewRun(processes=2), torch.device("cuda"))
     with pytest.raises(UserError, match=r"--processes is 3.* 2 GPU"):
-        check_processes(3, 3, torch.device("cuda"))
+        check_processes(NewRun(processes=3), torch.device("cuda"))
 
 
 def test_an_unknown_method() -> None:
@@ -267,14 +268,6 @@ def test_a_missing_helper(here: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "no/where.safetensors" in stopped(capsys, *args)
 
 
-def test_an_error_in_a_process(tmp_path: Path) -> None:
-    path = save(tmp_path / "own.npz", image=np.full((40, 8, 8, 1), np.nan))
-    code, out, err = finish(spawn("uiat", "train", "--data", str(path), "--out", str(tmp_path / "run")))
-    assert (code, out, err.count("\n")) == (2, "", 1)
-    assert err.startswith("uiat: ")
-    assert missing_facts(err, f"{path} NaN") == []
-
-
 @pytest.mark.parametrize(
     ("file", "content", "command", "facts"),
     [
@@ -334,25 +327,6 @@ def test_advice_names_the_flag_of_the_command(here: Path, capsys: pytest.Capture
     assert "--data.size 41 64" in refused(capsys, "train", "--data", "./large_data.test")
 
 
-BLOCK = """
-import sys
-from importlib.abc import MetaPathFinder
-
-class Blocked(MetaPathFinder):
-    def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in {names!r}:
-            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
-
-sys.meta_path.insert(0, Blocked())
-"""
-
-
-def run_without(names: set[str], tmp_path: Path, *args: str) -> tuple[int, str, str]:
-    """Run a command in a process that cannot import some modules."""
-    (tmp_path / "sitecustomize.py").write_text(BLOCK.format(names=names))
-    return finish(spawn("uiat", *args, PYTHONPATH=f"{tmp_path}:{ROOT / 'src'}"))
-
-
 @pytest.mark.parametrize(
     ("command", "names", "package"),
     [
@@ -362,14 +336,14 @@ def run_without(names: set[str], tmp_path: Path, *args: str) -> tuple[int, str, 
     ],
 )
 def test_a_missing_package(command: str, names: set[str], package: str, tmp_path: Path) -> None:
-    code, out, err = run_without(names, tmp_path, *command.split())
-    assert (code, out, err.count("\n")) == (2, "", 1)
+    code, err = run_uiat(tmp_path / "log", *command.split(), without=names)
+    assert (code, err.count("\n")) == (2, 1)
     assert re.match(f"uiat: .*`uiat {command.split()[0]}`.*pip install {package}", err)
 
 
 def test_help_needs_no_package(tmp_path: Path) -> None:
-    code, out, err = run_without(set(PACKAGE_NAMES), tmp_path, "--help")
-    assert (code, err) == (0, "")
+    code, out = run_uiat(tmp_path / "log", "--help", without=PACKAGE_NAMES)
+    assert code == 0
     assert all(name in out for name in COMMANDS)
 
 

@@ -1,6 +1,7 @@
 """The folder of an export: files that it writes, replaces and keeps."""
 
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from tests.support.calls import call, missing_facts, refused, stopped
 from tests.support.exports import FAMILIES, GREY, make_run
 from uiat.cli import main
-from uiat.io import digest, write_json
+from uiat.io import digest
 from uiat.models import ResNet
 from uiat.runs.run_folder import RunFolder, read_json
 
@@ -63,23 +64,6 @@ def test_files_of_other_names_are_no_hindrance(
     (tmp_path / "out" / "notes.txt").write_text("mine")
     assert call(capsys, "export", str(run.path), "--out", str(tmp_path / "out")).code == 0
     assert (tmp_path / "out" / "notes.txt").read_text() == "mine"
-
-
-def test_an_example_beside_an_export_of_an_earlier_version(
-    run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """There, example.py belongs to the user and is kept."""
-    out = tmp_path / "out"
-    assert call(capsys, "export", str(run.path), "--out", str(out)).code == 0
-    card = read_json(out / "card.json")
-    write_json(out / "card.json", {**card, "files": [name for name in card["files"] if name != "example.py"]})
-    (out / "example.py").write_text("mine")
-    message = refused(capsys, "export", str(run.path), "--out", str(out))
-    assert f"{out} has example.py" in message
-    assert (out / "example.py").read_text() == "mine"
-    (out / "example.py").unlink()
-    assert call(capsys, "export", str(run.path), "--out", str(out)).code == 0
-    assert (out / "example.py").is_file()
 
 
 def test_a_file_in_the_place_of_the_folder(run: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -150,10 +134,12 @@ def test_an_export_that_was_killed_is_repeated(
 ) -> None:
     """At every moment, in a new folder or in that of an earlier export."""
     args = ("export", str(run.path), "--hub-card", "--out")
+    earlier = tmp_path / "earlier"
+    assert call(capsys, *args, str(earlier), "--weights", "last").code == 0
     for moment in range(100):
         out = tmp_path / str(moment)
         if again:
-            assert call(capsys, *args, str(out), "--weights", "last").code == 0
+            shutil.copytree(earlier, out)
         lived = export_killed((*args, str(out)), moment)
         if (out / ".unfinished-export").exists():
             assert "not complete" in stopped(capsys, "evaluate", str(out))
@@ -163,9 +149,3 @@ def test_an_export_that_was_killed_is_repeated(
         if lived:
             break
     assert 10 < moment < 99
-
-
-def test_no_arguments(capsys: pytest.CaptureFixture[str]) -> None:
-    found = call(capsys, "export")
-    assert found.code == 2
-    assert "Traceback" not in found.err

@@ -18,8 +18,9 @@ from tests.export.test_custom_networks import NETWORK, REGISTERED
 from tests.support.calls import call, refused
 from tests.support.exports import FAMILIES, GREY, images, make_run
 from uiat import UserError
-from uiat.export.exported_folder import HubCard, write_folder
+from uiat.export.exported_folder import write_folder
 from uiat.export.loaded_run import load_run
+from uiat.export.model_card import HubCard
 from uiat.models import DESCRIPTIONS, MODELS, Imported
 from uiat.runs import saved
 from uiat.runs.run_folder import RunFolder

@@ -28,7 +28,7 @@ def exports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, T
         run, expected[name] = make_run(root / name, model, data)
         write_folder(load_run(run.path, "best", None), root / name / "export")
     folders = {root / name / "export": images(data) for name, (_, data) in FAMILIES.items()}
-    found = read_logits(folders)
+    found = read_logits(folders, isolated=True)
     return {name: (root / name / "export", expected[name], found[k]) for k, name in enumerate(FAMILIES)}
 
 

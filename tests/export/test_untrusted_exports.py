@@ -13,8 +13,9 @@ from tests.faults.test_hostile_files import ABSURD
 from tests.support.calls import call, missing_facts, refused
 from tests.support.exports import FAMILIES, GREY, make_run
 from uiat import UserError
-from uiat.export.exported_folder import HubCard, write_folder
+from uiat.export.exported_folder import write_folder
 from uiat.export.loaded_run import load_run
+from uiat.export.model_card import HubCard
 from uiat.runs.run_folder import read_json
 
 

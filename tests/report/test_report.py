@@ -239,5 +239,5 @@ def test_errors_are_one_message(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert "needs run folders" in refused(capsys, "report")
     assert "has no run" in refused(capsys, "report", str(tmp_path), "-o", out)
     assert "--examples is 0" in refused(capsys, "report", *paths(), "--examples", "0", "-o", out)
-    assert "there is no such folder" in refused(capsys, "report", *paths(), "-o", str(tmp_path / "no" / "a.html"))
+    assert str(tmp_path / "no") in refused(capsys, "report", *paths(), "-o", str(tmp_path / "no" / "a.html"))
     assert not Path(out).exists()

@@ -14,12 +14,11 @@ from uiat.cli.compare import Compare
 from uiat.cli.curves import Curves
 from uiat.cli.data import Fetch, Info, Pack
 from uiat.cli.evaluate import Evaluate
-from uiat.cli.export import Export
+from uiat.cli.export import Export, Push
 from uiat.cli.flags import ALL, HELP
 from uiat.cli.inverse import InverseOptions
 from uiat.cli.listing import NAMES_FLAG
 from uiat.cli.predict import Predict
-from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import Reproduce
 from uiat.cli.train_options import NewRun, Resume

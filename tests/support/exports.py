@@ -1,8 +1,10 @@
 """Run folders made by hand, and reading their exports in a process without `uiat`."""
 
 import os
+import runpy
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tests.support.networks import settle
+from tests.support.processes import forget, fork
 from tests.support.runs import tiny
 from uiat.config import AnyConfig, to_json
 from uiat.io import write_json, write_tensors
@@ -67,10 +70,27 @@ def make_run(path: Path, model: ModelConfig, spec: DataSpec, **changes: Any) -> 
 READER = Path(__file__).with_name("export_reader.py")
 
 
-def read_logits(folders: dict[Path, Tensor]) -> list[Tensor]:
-    """Return the logits of the exports in these folders for the images given with each."""
+def read_logits(folders: dict[Path, Tensor], *, isolated: bool = False) -> list[Tensor]:
+    """Return the logits of the exports in these folders for the images given with each.
+
+    They are computed in a fork that has forgotten `uiat`, or in an isolated interpreter.
+    """
     for folder, x in folders.items():
         save_file({"x": x}, folder / "x.safetensors")
+    if isolated:
+        _read_isolated(folders)
+    else:
+        code, output = fork(next(iter(folders)) / "log.txt", _read_without_uiat, list(map(str, folders))).end()
+        assert code == 0, output
+    return [load_file(folder / "logits.safetensors")["logits"] for folder in folders]
+
+
+def _read_without_uiat(folders: list[str]) -> None:
+    forget("uiat")
+    runpy.run_path(str(READER))["main"](folders)
+
+
+def _read_isolated(folders: Iterable[Path]) -> None:
     done = subprocess.run(
         [sys.executable, "-I", "-B", str(READER), *map(str, folders)],
         env={**os.environ, "OMP_NUM_THREADS": "1"},
@@ -80,4 +100,3 @@ def read_logits(folders: dict[Path, Tensor]) -> list[Tensor]:
         timeout=1800,
     )
     assert done.returncode == 0, done.stderr
-    return [load_file(folder / "logits.safetensors")["logits"] for folder in folders]

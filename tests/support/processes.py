@@ -1,5 +1,6 @@
 """Commands in other processes: in a new interpreter, in a fork of this one, or on each rank of a run."""
 
+import importlib
 import os
 import signal
 import socket
@@ -7,7 +8,8 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,8 +83,40 @@ def fork(log: Path, function: Callable[..., int | None], *args: Any, **environme
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        os._exit(code)
+        try:
+            sys.stdout.flush()
+        finally:
+            os._exit(code)
+
+
+def forget(*packages: str) -> None:
+    """Remove packages from the imported modules of a fork."""
+    for name in list(sys.modules):
+        if name.partition(".")[0] in packages:
+            del sys.modules[name]
+
+
+def run_uiat(log: Path, *args: str, without: Iterable[str] = (), stdout: int = 1, stderr: int = 2) -> tuple[int, str]:
+    """Run a command in a fork; return its exit code and its output, except what goes to other files.
+
+    Modules that it must not import are named `without`; all of uiat is imported again then.
+    """
+
+    def command() -> int:
+        if without:
+            forget("uiat", *without)
+            sys.modules.update(dict.fromkeys(without))  # type: ignore[arg-type]
+        with ExitStack() as streams:
+            for redirect, number, file in ((redirect_stdout, 1, stdout), (redirect_stderr, 2, stderr)):
+                if file != number:
+                    os.dup2(file, number)
+                    stream: Any = streams.enter_context(open(number, "w", encoding="utf-8", closefd=False))
+                    stream.buffer.raw.name = "<stdout>"  # instead of its number
+                    streams.enter_context(redirect(stream))
+            code: int = importlib.import_module("uiat.cli").main(list(args))
+            return code
+
+    return fork(log, command).end()
 
 
 def free_port() -> int:

@@ -20,7 +20,7 @@ from uiat.evaluation.subject import LoadedSubject, Subject, load_subject
 from uiat.runs.run_folder import RunFolder
 
 SMALL = [
-    *("--data.subset", "500", "--data.test-subset", "120", "--model.width", "8", "--train.epochs", "4"),
+    *("--data.subset", "300", "--data.test-subset", "120", "--model.width", "8", "--train.epochs", "4"),
     *("--train.batch-size", "32", "--train.schedule.lr", "0.1", "--validate.steps", "3", "--device", "cpu"),
 ]
 METHODS = ("natural", "sat", "uiat")

@@ -25,14 +25,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "compare": ("uiat.cli.compare", "compare runs: accuracies, paired tests, cost, differing settings"),
     "report": ("uiat.cli.report", "write an HTML report of runs: inverse to adversarial images, accuracies, curves"),
     "export": ("uiat.cli.export", "export a run's network to a folder that loads without uiat"),
-    "push": ("uiat.cli.push", "upload a run's network to the Hugging Face Hub, with a model card"),
+    "push": ("uiat.cli.export:push", "upload a run's network to the Hugging Face Hub, with a model card"),
     "bench": ("uiat.cli.bench", "benchmark a training step of each method: seconds, passes, memory"),
     "data": ("uiat.cli.data", "inspect data, pack a folder of images, or download a data set"),
     "list": ("uiat.cli.listing", "list methods, models, data sets, attacks and recipes"),
     "env": ("uiat.cli.env", "print versions, CPU, GPUs and git commit, to paste into a bug report"),
     "completion": ("uiat.cli.completion", "print a completion script for bash or zsh"),
 }
-"""The module of each command, and its line of help."""
+"""The module of each command, with its function unless that is `main`, and its line of help."""
 
 KEEPS_IMPORTS = ("train", "reproduce")
 """Commands that are passed the imports: a run records them, and worker processes import them, too."""
@@ -151,14 +151,15 @@ def _run(name: str, args: list[str], imports: "tuple[Import, ...]", release: Cal
     from uiat.plugins import load_installed
 
     # Imported only now, so that `uiat --help` need not wait for torch, nor a command for another's imports.
-    command = import_module(COMMANDS[name][0])
+    module, _, function = COMMANDS[name][0].partition(":")
+    command = getattr(import_module(module), function or "main")
     for warning in load_installed():
         if os.environ.get("LOCAL_RANK", "0") == "0":  # of several processes, one prints
             print(f"uiat: {warning}", file=sys.stderr)
     for plugin in imports:
         plugin.load()
     release()
-    return int(command.main(args, imports) if name in KEEPS_IMPORTS else command.main(args))
+    return int(command(args, imports) if name in KEEPS_IMPORTS else command(args))
 
 
 def _alone() -> bool:

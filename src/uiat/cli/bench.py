@@ -17,7 +17,8 @@ from uiat.bench.pass_count import DIRECTIONS
 from uiat.bench.setting import BenchSetting
 from uiat.bench.timed_method import literal_references, timed_method
 from uiat.cli.flags import brief, flags_of, wants_brief
-from uiat.cli.options import check_file, read_known, run_parser, take
+from uiat.cli.options import check_counts, read_known, run_parser, take
+from uiat.cli.output_paths import check_file
 from uiat.config import ModelT, Training, encode
 from uiat.distributed import pick_device
 from uiat.errors import UserError
@@ -143,9 +144,7 @@ def _parse(args: list[str]) -> Bench[Any]:
         _method(name)
     if not options.methods:
         raise UserError(f"--methods is empty: give some of {', '.join(methods.METHODS)}.")
-    for flag in ("batch_size", "rounds", "size", "channels", "classes", "samples", "threads"):
-        if (value := getattr(options, flag)) is not None and value < 1:
-            raise UserError(f"--{flag.replace('_', '-')} is {value}: give at least 1.")
+    check_counts(options, batch_size=1, rounds=1, size=1, channels=1, classes=1, samples=1, threads=1)
     if options.threads is not None and options.threads > (most := THREADS_PER_CORE * (os.cpu_count() or 1)):
         raise UserError(f"--threads is {options.threads}: give at most {most}, {THREADS_PER_CORE} for each core.")
     if options.samples < options.batch_size:

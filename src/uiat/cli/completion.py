@@ -15,12 +15,11 @@ from uiat.cli.curves import Curves
 from uiat.cli.data import DATA_COMMANDS
 from uiat.cli.env import JSON_FLAG
 from uiat.cli.evaluate import Evaluate
-from uiat.cli.export import Export
+from uiat.cli.export import Export, Push
 from uiat.cli.flags import ALL, HELP, Flag, flags_of
 from uiat.cli.inverse import InverseOptions
 from uiat.cli.listing import NAMES_FLAG, accepted_names
 from uiat.cli.predict import Predict, PredictSubject
-from uiat.cli.push import Push
 from uiat.cli.report import Report
 from uiat.cli.reproduce_job import CLAIMS, Reproduce
 from uiat.cli.train_options import SHORT, Command, NewRun, Resume

@@ -6,7 +6,9 @@ from typing import Any, Generic
 
 from rich.table import Table
 
-from uiat.cli.options import SubjectField, out_folder, parse_subject_command, same_subject, suggest
+from uiat.cli.options import suggest
+from uiat.cli.output_paths import out_folder
+from uiat.cli.subject_options import SubjectField, parse_subject_command, same_subject
 from uiat.config import ModelT
 from uiat.errors import UserError
 from uiat.evaluation.curve_measurement import CurveVerdicts, check_count, default_grid, measure, plan_points

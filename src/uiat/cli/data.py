@@ -11,7 +11,8 @@ from rich.table import Table
 
 from uiat import data
 from uiat.cli.flags import MAX_WIDTH, positionals
-from uiat.cli.options import check_file, parse_options, suggest
+from uiat.cli.options import parse_options, suggest
+from uiat.cli.output_paths import check_file
 from uiat.data import DataConfig, custom, packed
 from uiat.data.packing import PackOptions, pack_images
 from uiat.errors import UserError, quoted, unknown

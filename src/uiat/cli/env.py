@@ -6,8 +6,6 @@ It needs no optional package, so that it runs wherever another command does not.
 import json
 import os
 import platform
-import re
-from importlib.metadata import PackageNotFoundError, requires
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,11 @@ JSON_FLAG = "--json"
 ENV_USAGE = f"""usage: uiat env [{JSON_FLAG}]
 
 Print versions, CPU, GPUs and git commit, to paste into a bug report; with {JSON_FLAG} as JSON."""
-REQUIREMENT = re.compile(r"([\w.-]+)(?:\[([\w,]*)\])?.*; extra == \W(\w+)\W")
-"""Package, its extras, and the extra of uiat that requires it."""
-OTHER_EXTRAS = ("timm", "transformers", "loops")
-"""Extras for users that `all` does not have: networks by name, and other training loops."""
+OPTIONAL = (
+    *("pyautoattack", "tyro", "scikit-learn", "scipy", "matplotlib", "pooch", "requests", "tqdm", "pillow", "jinja2"),
+    *("huggingface_hub", "onnx", "tensorboard", "submitit", "timm", "transformers", "lightning", "accelerate"),
+)
+"""Packages of the extras for users."""
 CPU_INFO = Path("/proc/cpuinfo")
 
 
@@ -49,7 +48,7 @@ def describe_environment() -> dict[str, Any]:
     card = environment("cpu")
     return {
         "versions": card["versions"],
-        "optional": {name: package_version(name) for name in optional_packages()},
+        "optional": {name: package_version(name) for name in OPTIONAL},
         "platform": platform.platform(),
         "cpu": _cpu(),
         "cores": os.cpu_count(),
@@ -59,18 +58,6 @@ def describe_environment() -> dict[str, Any]:
         "cuda": torch.version.cuda,
         "git_commit": card["git_commit"],
     }
-
-
-def optional_packages() -> list[str]:
-    """Return the packages of the extras for users: of `all` and of `OTHER_EXTRAS`."""
-    try:
-        found = [match.groups() for line in requires("uiat") or () if (match := REQUIREMENT.match(line))]
-    except PackageNotFoundError:  # imported from a folder that is not installed
-        return []
-    parts = (names or "" for _, names, extra in found if extra == "all")
-    users = {*OTHER_EXTRAS, *(name for names in parts for name in names.split(","))}
-    wanted = [name for name, _, extra in found if extra in users]
-    return [name for name in wanted if name != "uiat"]  # an extra may name others of ours
 
 
 def _cpu() -> str:

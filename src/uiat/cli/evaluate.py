@@ -9,8 +9,10 @@ from typing import Any, Generic
 
 from rich.table import Table
 
-from uiat.cli.options import SubjectField, check_file, parse_subject_command, same_subject, suggest
+from uiat.cli.options import suggest
+from uiat.cli.output_paths import check_file
 from uiat.cli.streams import print_error
+from uiat.cli.subject_options import SubjectField, parse_subject_command, same_subject
 from uiat.config import ModelT
 from uiat.distributed import is_main, local_device, pick_device, process_group, wait, world
 from uiat.errors import UserError, explain

@@ -1,5 +1,6 @@
-"""`uiat export RUN`: a run's network as a folder that loads in plain PyTorch, without this package."""
+"""`uiat export RUN` and `uiat push RUN OWNER/NAME`: a network as a folder that loads without uiat, and on the Hub."""
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -7,12 +8,17 @@ from typing import Annotated
 import tyro
 
 from uiat.cli.options import parse_options, suggest
-from uiat.export.exported_folder import HubCard, write_folder
+from uiat.errors import UserError
+from uiat.export.exported_folder import FILES, write_folder
 from uiat.export.loaded_run import LoadedRun, load_run
+from uiat.export.model_card import HubCard
 from uiat.progress import print_message, print_result
+from uiat.runs import hub
 from uiat.runs.run_folder import Weights
+from uiat.runs.saved import CONFIG, read_export
 
-EXAMPLES = ("uiat export runs/mine --out handover", "uiat export runs/mine --onnx")
+EXPORT_EXAMPLES = ("uiat export runs/mine --out handover", "uiat export runs/mine --onnx")
+PUSH_EXAMPLES = ("uiat push runs/mine me/robust-digits --private", "uiat push handover me/robust-digits")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,22 +54,60 @@ class Export(ExportOptions):
     """Also write the files of a model on the Hub: config.json, and README.md as a model card with metadata."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Push(ExportOptions):
+    """Upload a run's network to the Hub, with a model card; requires huggingface_hub and a token."""
+
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+    """The run's folder, or an export with a model card (`uiat export --hub-card`), which is uploaded unchanged."""
+    name: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="OWNER/NAME")]
+    """The model on the Hub; it is created if it does not exist."""
+    private: bool = False
+    """Make a new model private."""
+    message: str = "Upload with uiat push"
+    """Message of the commit on the Hub."""
+
+
 def main(args: list[str]) -> int:
-    """Run the command."""
-    options = parse_options(Export, args, "uiat export RUN", EXAMPLES)
+    """Run `uiat export`."""
+    options = parse_options(Export, args, "uiat export RUN", EXPORT_EXAMPLES)
     loaded = options.load(Path(options.run))
     out = Path(options.out) if options.out else loaded.run.path / "export"
     if not options.out:
         loaded.run.check_links()
-    hub = HubCard(options.license) if options.hub_card else None
-    files = write_folder(loaded, out, onnx=options.onnx, hub=hub)
+    card = HubCard(options.license) if options.hub_card else None
+    files = write_folder(loaded, out, onnx=options.onnx, hub=card)
     print_result(f"{out}: {', '.join(files)}")
-    print_notes(loaded)
+    _print_notes(loaded)
     suggest("done; next:", "uiat", "report" if loaded.evaluations else "evaluate", loaded.run.path)
     return 0
 
 
-def print_notes(loaded: LoadedRun) -> None:
+def push(args: list[str]) -> int:
+    """Run `uiat push`."""
+    options = parse_options(Push, args, "uiat push RUN OWNER/NAME", PUSH_EXAMPLES)
+    hub.check_upload(options.name)
+    source = Path(options.run)
+    if source.is_dir() and read_export(source) is not None:
+        if not (source / CONFIG).is_file():
+            raise UserError(f"{source} is an export without a model card: give its run, or export with --hub-card.")
+        address = _upload(source, options)
+    else:
+        loaded = options.load(source)
+        with tempfile.TemporaryDirectory() as folder:
+            write_folder(loaded, Path(folder), onnx=options.onnx, hub=HubCard(options.license, options.name))
+            address = _upload(Path(folder), options)
+        _print_notes(loaded)
+    print(f'{address}\nmodel = uiat.load("{options.name}")')
+    suggest("done; next:", "uiat", "evaluate", options.name)
+    return 0
+
+
+def _print_notes(loaded: LoadedRun) -> None:
     """Print notices on the accuracies in the card."""
     for note in loaded.notes:
         print_message(f"note: {note}")
+
+
+def _upload(folder: Path, options: Push) -> str:
+    return hub.upload(folder, options.name, FILES, private=options.private, message=options.message)

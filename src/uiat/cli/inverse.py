@@ -7,9 +7,10 @@ from typing import Any, Generic
 import torch
 from rich.table import Table
 
-from uiat.cli.options import SubjectField, out_folder, parse_subject_command, same_subject, suggest, take
+from uiat.cli.options import check_counts, suggest, take
+from uiat.cli.output_paths import out_folder
+from uiat.cli.subject_options import SubjectField, parse_subject_command, same_subject
 from uiat.config import ModelT
-from uiat.errors import UserError
 from uiat.evaluation.inverses import LOSSES, find_z, inverse_settings, make_inverses, shown_places
 from uiat.evaluation.subject import LoadedSubject, load_subject
 from uiat.progress import PipeSafeConsole
@@ -43,13 +44,7 @@ class InverseOptions(Generic[ModelT]):
 def main(args: list[str]) -> int:
     """Run the command."""
     target, options = parse_subject_command(InverseOptions, args, "uiat inverse")
-    for flag, value, least in (
-        ("rows", options.rows, 1),
-        ("per-class", options.per_class, 1),
-        ("save", options.save, 0),
-    ):
-        if value < least:
-            raise UserError(f"--{flag} is {value}: give at least {least}.")
+    check_counts(options, rows=1, per_class=1, save=0)
     subject = load_subject(target, options.subject)
     method = subject.run.read_config().method if subject.run is not None else None
     settings = inverse_settings(method, subject.base, eps=options.inverse_eps, beta=options.beta)

@@ -9,7 +9,9 @@ import tyro
 
 from uiat.attacks import PGD
 from uiat.balls import Norm
-from uiat.cli.options import check_file, parse_subject_command
+from uiat.cli.options import check_counts
+from uiat.cli.output_paths import check_file
+from uiat.cli.subject_options import parse_subject_command
 from uiat.config import ModelT, encode
 from uiat.errors import UserError
 from uiat.escaping import one_line, printable
@@ -39,7 +41,7 @@ class PredictSubject(Subject[ModelT], Generic[ModelT]):
     exact: bool = False
     """Attack the unmodified network; by default a copy with folded BatchNorm, which is faster. Predictions, also those
     of adversarial examples, are always those of the unmodified network."""
-    batch_size: int = 64
+    batch_size: int = 256
     """Pictures per batch."""
     seed: int = 0
     """Seed of the random start of the attack."""
@@ -95,8 +97,7 @@ def _check(target: Path, args: list[str], options: Predict[Any]) -> None:
         raise UserError("no pictures are given: uiat predict TARGET IMAGE…, files or folders.")
     if target.is_dir() and any(word.startswith(("--data=", "--data.")) or word == "--data" for word in args):
         raise UserError(f"{target} knows the classes and the size of images: omit --data, which is for weights files.")
-    if options.top < 1:
-        raise UserError(f"--top is {options.top}: give at least 1.")
+    check_counts(options, top=1)
     if options.radius is not None and not 0 < options.radius < inf:
         raise UserError(f"--radius is {options.radius}: give a number above 0, such as 8/255.")
     if options.json != STDOUT:

@@ -5,7 +5,8 @@ from typing import Annotated
 
 import tyro
 
-from uiat.cli.options import check_file, parse_options, suggest
+from uiat.cli.options import check_counts, parse_options, suggest
+from uiat.cli.output_paths import check_file
 from uiat.errors import UserError
 from uiat.fields import check_numbers
 from uiat.io import write_output
@@ -38,8 +39,7 @@ def main(args: list[str]) -> int:
     options = parse_options(Report, args, "uiat report RUN…", EXAMPLES)
     if not options.runs:
         raise UserError("uiat report needs run folders: uiat report RUN RUN.")
-    if options.pictures < 0:
-        raise UserError(f"--pictures is {options.pictures}: give at least 0.")
+    check_counts(options, pictures=0)
     check_numbers(options.measured, "--")
     check_file(options.out, text=True)
     comparison = compare_runs(read_runs(options.runs))

@@ -4,7 +4,8 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from uiat.cli.options import check_folder, parse_options, suggest
+from uiat.cli.options import parse_options, suggest
+from uiat.cli.output_paths import check_folder
 from uiat.cli.reproduce_job import CLAIMS, Job, Reproduce, job_command, plan_job
 from uiat.cli.reproduce_output import print_plan, write_outputs
 from uiat.engine.signals import StopSignal

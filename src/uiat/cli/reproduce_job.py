@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 import tyro
 
+from uiat.cli.options import check_counts
 from uiat.distributed import pick_device
 from uiat.errors import UserError, unknown
 from uiat.methods import METHODS
@@ -90,12 +91,7 @@ def plan_job(options: Reproduce) -> Job:
     scale = replace(scale, finished_in=out)
     scale = scale.with_training(**{name: value for name, value in given.items() if value != getattr(Reproduce, name)})
     seeds = scale.seeds if options.seeds is None else options.seeds
-    if seeds < 1:
-        raise UserError(f"--seeds is {seeds}: give at least 1.")
-    if options.jobs is not None and options.jobs < 0:
-        raise UserError(f"--jobs is {options.jobs}: give 0 or more.")
-    if options.batch_size < 1:
-        raise UserError(f"--batch-size is {options.batch_size}: give at least 1.")
+    check_counts(options, seeds=1, jobs=0, batch_size=1)
     if not options.names and not options.cell:
         raise UserError(f"name what to reproduce: {', '.join(EXPERIMENTS)}, all or {CLAIMS}.")
     for name in options.names:

@@ -11,7 +11,8 @@ from uiat import data
 from uiat.cli.dry_run import dry_run
 from uiat.cli.flags import wants_brief
 from uiat.cli.launch import cores, launch, stopped
-from uiat.cli.options import check_imports, note_large_steps, read_known, suggest
+from uiat.cli.options import check_counts, check_imports, read_known, suggest
+from uiat.cli.train_notes import note_few_steps, note_large_steps, note_resized
 from uiat.cli.train_options import (
     SHORT,
     LaunchOptions,
@@ -28,11 +29,10 @@ from uiat.data.custom import is_callable
 from uiat.distributed import is_main, launched, local_device, pick_device, process_group, restarted, wait
 from uiat.engine.callbacks import open_callback
 from uiat.engine.loop import dry_build, train
-from uiat.engine.setup import build_loader, large_rate
+from uiat.engine.setup import large_rate
 from uiat.engine.signals import StopSignal
 from uiat.errors import UserError
 from uiat.models import Imported, InMemory
-from uiat.models.libraries import input_format
 from uiat.plugins import Import, import_words
 from uiat.progress import print_message, print_result
 from uiat.runs.checkpoint import known_identity
@@ -40,9 +40,6 @@ from uiat.runs.identity import check_same, choose_data, find_data, find_network,
 from uiat.runs.provenance import config_differences, extended
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.saved import check_model, check_network_size
-
-FEW_STEPS = 30
-"""Runs with fewer steps get a note: the initial BatchNorm statistics would still weigh 5 % (0.9 to the 28th)."""
 
 
 def main(args: list[str], imports: tuple[Import, ...] = ()) -> int:
@@ -61,9 +58,9 @@ def new_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         return 0
     config, where = parse_recipe(config, rest)
     check(config)
-    notes = [note_large_steps(config.method, rest), large_rate(config), _resized(config)]
+    notes = [note_large_steps(config.method, rest), large_rate(config), note_resized(config)]
     device = local_device(pick_device(where.device))
-    check_processes(where.processes, where.restarts, device)
+    check_processes(where, device)
     base = Path("runs") / name
     flags = {word.split("=")[0] for word in rest}
     if {"--seed", "--seeds"} <= flags:
@@ -93,7 +90,7 @@ def _begin(config: AnyConfig, where: NewRun, out: str, notes: list[str], imports
             RunFolder(out).check_free()
         splits = _load(config, where)
         dry_build(config, splits, device)
-        notes = [*notes, data.empty_classes(splits, config.data.name), _few_steps(config, splits)]
+        notes = [*notes, data.empty_classes(splits, config.data.name), note_few_steps(config, splits)]
         with RunFolder.begin(out, config, imports) if is_main() else nullcontext(RunFolder(out)) as run:
             for note in filter(None, notes if is_main() else []):
                 print_message(f"note: {note}")
@@ -123,36 +120,12 @@ def _each_seed(config: AnyConfig, where: NewRun, base: Path, notes: list[str], i
     return 0
 
 
-def check_processes(processes: int, restarts: int, device: torch.device) -> None:
+def check_processes(options: LaunchOptions, device: torch.device) -> None:
     """Raise a `UserError` for impossible numbers of processes or restarts, before a run folder is created."""
-    for flag, value, least in (("processes", processes, 1), ("restarts", restarts, 0)):
-        if value < least:
-            raise UserError(f"--{flag} is {value}: give at least {least}.")
+    check_counts(options, processes=1, restarts=0)
     most, kind = (torch.cuda.device_count(), "GPU(s)") if device.type == "cuda" else (cores(), "core(s)")
-    if processes > most:
-        raise UserError(f"--processes is {processes}, and there are {most} {kind} here: give at most {most}.")
-
-
-def _resized(config: AnyConfig) -> str:
-    """Return a note if the images have the size for which a library configures the network; else ""."""
-    target = config.model.target if isinstance(config.model, Imported) else ""
-    size = input_format(target).size
-    if size is None or size != config.data.size:
-        return ""
-    shown = "×".join(map(str, size))
-    return f"images are resized to {shown}, for which {target} is configured; --data.size changes this"
-
-
-def _few_steps(config: AnyConfig, splits: data.Splits) -> str:
-    """Return a note if a run has too few steps to learn anything, as on a few images in large batches."""
-    epochs = config.train.epochs
-    steps = build_loader(config, splits.train, torch.device("cpu"), splits.generated).steps_per_epoch
-    if epochs * steps >= FEW_STEPS:
-        return ""
-    return (
-        f"{epochs * steps} steps in total ({steps} per epoch) are few to learn from: give smaller batches "
-        f"(--train.batch-size) or more epochs (--train.epochs {-(-FEW_STEPS // steps)})"
-    )
+    if options.processes > most:
+        raise UserError(f"--processes is {options.processes}, and there are {most} {kind} here: give at most {most}.")
 
 
 def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
@@ -162,7 +135,7 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
         raise UserError("--out cannot be given with --resume: the run stays in its own folder.")
     run = RunFolder.open(chosen.resume)
     if not imports:
-        check_imports(run)
+        check_imports(run.path, run.read_imports())
     config = read_known(run)
     if isinstance(config.model, InMemory):
         raise UserError(f"{run.path} was trained by uiat.fit: call it again with the same arguments to resume the run.")
@@ -173,7 +146,7 @@ def resume_run(args: list[str], imports: tuple[Import, ...] = ()) -> int:
     if chosen.train.epochs is not None:
         config = extended(config, chosen.train.epochs, run.count_epochs() + 1, run.path)
     device = local_device(pick_device(chosen.device))
-    check_processes(chosen.processes, chosen.restarts, device)
+    check_processes(chosen, device)
     with process_group(device):
         find_network(run, config.model)
         images = replace(config.data, name=choose_data(config.data.name, chosen.data or None, run.path))

@@ -10,7 +10,8 @@ import tyro
 
 from uiat import data, models, recipes
 from uiat.cli.flags import brief, flags_of
-from uiat.cli.options import check_known, check_named, number_of, parse_options, read_statistics, run_parser, take
+from uiat.cli.options import check_imports, check_known, number_of, parse_options, run_parser, take
+from uiat.cli.subject_options import read_statistics
 from uiat.config import AnyConfig, Config, MethodT, ModelT, from_json
 from uiat.data.custom import is_custom
 from uiat.errors import UserError
@@ -163,7 +164,7 @@ def _from_file(path: Path, given: dict[str, str], *, imported: bool) -> AnyConfi
     for key in WITHIN:
         saved = saved[key] if isinstance(saved, dict) and key in saved and "kind" not in saved else saved
     if not imported:
-        check_named(file, parse_imports(saved, file))
+        check_imports(file, parse_imports(saved, file))
     try:
         config = from_json(saved)
     except UserError as error:

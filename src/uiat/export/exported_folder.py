@@ -5,7 +5,6 @@ import runpy
 import tempfile
 import warnings
 from collections.abc import Collection
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ from torch import nn
 
 from uiat.errors import UserError
 from uiat.export.loaded_run import LoadedRun
-from uiat.export.model_card import DESCRIBED, write_card, write_model_card, write_readme
+from uiat.export.model_card import DESCRIBED, HubCard, write_card, write_readme
 from uiat.export.script import EXAMPLE, NETWORK, SCRIPT, requirements, write_example, write_scripts
 from uiat.io import atomic, write_json, write_tensors, write_text
 from uiat.runs.hub import require_package
@@ -27,16 +26,6 @@ from uiat.types import DataSpec
 
 ONNX, README = "model.onnx", "README.md"
 FILES = (EXPORTED, SCRIPT, NETWORK, EXAMPLE, ONNX, CARD, CONFIG, README)
-
-
-@dataclass(frozen=True)
-class HubCard:
-    """Options of a model card."""
-
-    licence: str = "mit"
-    """The licence of the weights, as named on the Hub."""
-    name: str = ""
-    """owner/name on the Hub, if known."""
 
 
 def write_folder(loaded: LoadedRun, out: Path, *, onnx: bool = False, hub: HubCard | None = None) -> list[str]:
@@ -101,10 +90,7 @@ def _exported_files(out: Path) -> Collection[str]:
         card: Any = json.loads((out / CARD).read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return ()
-    if not isinstance(card, dict) or card.get("kind") != EXPORT:
-        return ()
-    # An earlier version wrote no example.py: there, it is the user's own.
-    return [name for name in FILES if name != EXAMPLE or EXAMPLE in str(card.get("files"))]
+    return FILES if isinstance(card, dict) and card.get("kind") == EXPORT else ()
 
 
 def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool, hub: HubCard | None) -> list[str]:
@@ -119,11 +105,10 @@ def _write_files(loaded: LoadedRun, out: Path, texts: dict[str, str], onnx: bool
     if onnx:
         write_onnx(loaded.model, loaded.spec, loaded.data["classes"], out / ONNX)
     files = [EXPORTED, *texts, *([ONNX] if onnx else []), CARD, *([CONFIG] if hub else []), README]
-    card, readme = write_card(loaded, out, files, requires), write_readme(loaded, files, requires)
+    card = write_card(loaded, out, files, requires)
     if hub is not None:
-        readme = write_model_card(card, readme, files, licence=hub.licence, name=hub.name)
         write_json(out / CONFIG, {part: card[part] for part in DESCRIBED})
-    write_text(out / README, readme)
+    write_text(out / README, write_readme(card, hub))
     write_json(out / CARD, card)
     for name in set(FILES) - set(files):  # of an earlier export
         (out / name).unlink(missing_ok=True)
