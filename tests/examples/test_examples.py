@@ -13,7 +13,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from examples import hf_trainer
 from tests.support.processes import free_port
 from uiat import Clock
 
@@ -136,6 +135,8 @@ def test_the_trainer_of_transformers_resumes_with_what_the_method_knows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """From the checkpoint of epoch 2 of 4, with 2 steps each: the same clocks, and the same tensors at the end."""
+    from examples import hf_trainer
+
     clocks = []
 
     class Recorded(Clock):
