@@ -71,7 +71,7 @@ def test_a_custom_logger(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     import own_log  # type: ignore[import-not-found]
 
     assert own_log.seen == [("a", 1, "step", 3), ("a", 1, "epoch", STEPS)]
-    assert "must return a function" in stopped(capsys, *args, "--log", "own_log:nothing", "--out", "b")
+    assert "return a function" in stopped(capsys, *args, "--log", "own_log:nothing", "--out", "b")
     assert not Path("b").exists()
-    assert "has no function 'other'" in stopped(capsys, *args, "--log", "own_log:other", "--out", "b")
+    assert "has no callable 'other'" in stopped(capsys, *args, "--log", "own_log:other", "--out", "b")
     assert "MODULE:FUNCTION" in stopped(capsys, *args, "--log", "wandb", "--out", "b")

@@ -11,7 +11,8 @@ from torch import nn
 
 from tests.engine.test_resume import stopped_and_resumed
 from tests.support.runs import STEPS, assert_same, begin, load_checkpoint, resume_run, snapshot, tiny
-from uiat.config import AWP, Averaging, Schedule, to_json
+from uiat.config import AWP, Averaging, Schedule
+from uiat.config_json import to_json
 from uiat.engine.pass_counter import PassCounter
 from uiat.engine.state import State
 from uiat.engine.step import make_optimizer, train_step

@@ -15,7 +15,8 @@ from uiat import models
 from uiat.attacks import norm_of
 from uiat.balls import Norm
 from uiat.cli.flags import ALL, HELP, brief, flags_of, positionals, wants_brief
-from uiat.config import AnyConfig, ModelT, UnknownMethod
+from uiat.config import AnyConfig, ModelT
+from uiat.config_json import UnknownMethod
 from uiat.data import SOURCES
 from uiat.data.data_config import DataConfig
 from uiat.distributed import is_main

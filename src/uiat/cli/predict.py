@@ -10,7 +10,8 @@ import tyro
 from uiat.attacks import PGD
 from uiat.balls import Norm
 from uiat.cli.options import check_file, parse_subject_command
-from uiat.config import ModelT, encode
+from uiat.config import ModelT
+from uiat.config_json import encode
 from uiat.data.decode import preprocessing
 from uiat.errors import UserError
 from uiat.escaping import one_line, printable

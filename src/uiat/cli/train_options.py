@@ -11,7 +11,8 @@ import tyro
 from uiat import data, models, recipes
 from uiat.cli.flags import brief, flags_of
 from uiat.cli.options import check_known, check_named, number_of, parse_options, read_statistics, run_parser, take
-from uiat.config import AnyConfig, Config, MethodT, ModelT, from_json
+from uiat.config import AnyConfig, Config, MethodT, ModelT
+from uiat.config_json import from_json
 from uiat.data.custom import is_custom
 from uiat.errors import UserError
 from uiat.models.libraries import input_format

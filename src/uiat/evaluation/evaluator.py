@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from uiat.attacks import PGD
 from uiat.balls import Norm
-from uiat.config import encode
+from uiat.config_json import encode
 from uiat.data.fetch import cache_folder
 from uiat.data.images import Images
 from uiat.distributed import rank, world

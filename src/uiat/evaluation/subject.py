@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from uiat import data as data_sets
 from uiat.attacks import PGD
 from uiat.balls import Norm
-from uiat.config import ModelT, encode
+from uiat.config import ModelT
+from uiat.config_json import encode
 from uiat.crafting import crafting
 from uiat.data.data_config import DataConfig
 from uiat.data.images import Images, balanced, to_unit

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from uiat.config import encode
+from uiat.config_json import encode
 from uiat.data.decode import preprocessing
 from uiat.escaping import code_span, markdown, one_line
 from uiat.export.loaded_run import LoadedRun

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from uiat import data
-from uiat.config import encode
+from uiat.config_json import encode
 from uiat.data import data_folder
 from uiat.data.data_config import DataConfig, Generated
 from uiat.io import atomic

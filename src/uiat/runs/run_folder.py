@@ -14,7 +14,8 @@ from uuid import uuid4
 
 from uiat import locks
 from uiat.balls import Norm
-from uiat.config import IMPORTS, RUN_ID, AnyConfig, from_json, to_json
+from uiat.config import AnyConfig
+from uiat.config_json import IMPORTS, RUN_ID, from_json, to_json
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
 from uiat.io import WriteError, reason, write_json
 from uiat.paths import suggest_path
