@@ -92,7 +92,9 @@ def from_json(saved: dict[str, Any]) -> AnyConfig:
     A method of an unknown kind becomes an `UnknownMethod`: its network can be evaluated without it.
     """
     if not isinstance(saved, dict) or saved.get("schema") != CONFIG_SCHEMA:
-        raise UserError(f"it is not of schema {CONFIG_SCHEMA}: another version of uiat, or other code, has written it.")
+        raise UserError(
+            f"the configuration is not of schema {CONFIG_SCHEMA}: it is damaged, or was written by another version."
+        )
     with unchecked():
         config = _decode({k: v for k, v in saved.items() if k not in ("schema", IMPORTS, RUN_ID)}, _kinds())
     if not isinstance(config, Config):
