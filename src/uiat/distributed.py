@@ -61,12 +61,6 @@ def _pause(deadline: float, who: str) -> None:
     time.sleep(POLL_SECONDS)
 
 
-LOST = (
-    "process {rank} lost the connection to another process of this run, which has died or was stopped: the last "
-    "checkpoint is complete, and the run resumes from it when torchrun restarts the processes, or with --resume."
-)
-
-
 def world() -> int:
     """Return the number of processes of the run."""
     return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
@@ -150,14 +144,13 @@ def process_group(device: torch.device) -> Iterator[None]:
         finally:
             dist.destroy_process_group()
     except RuntimeError as error:
-        if _is_lost_peer(error):
-            raise PeerLost(LOST.format(rank=os.environ.get("RANK", "?"))) from error
+        if isinstance(error, dist.DistError) or "gloo" in str(error).lower():  # gloo raises only a RuntimeError
+            raise PeerLost(
+                f"process {os.environ.get('RANK', '?')} lost the connection to another process of this run, which has "
+                "died or was stopped: the last checkpoint is complete, and the run resumes from it when torchrun "
+                "restarts the processes, or with --resume."
+            ) from error
         raise
-
-
-def _is_lost_peer(error: RuntimeError) -> bool:
-    """Whether a collective failed because a peer is gone; gloo raises only a RuntimeError."""
-    return isinstance(error, dist.DistError) or "gloo" in str(error).lower()
 
 
 def all_reduce_sum(value: Tensor) -> Tensor:

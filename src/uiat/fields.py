@@ -120,6 +120,12 @@ def require(part: object, **allowed: Range) -> None:
                 raise OutOfRange(f"{type(part).__name__}.", name, problem)
 
 
+def require_that(part: object, valid: bool, name: str, problem: str) -> None:
+    """Raise an error for a field that is invalid together with others; to be called in `__post_init__`."""
+    if _checking.get() and not valid:
+        raise OutOfRange(f"{type(part).__name__}.", name, problem)
+
+
 def _names(annotation: Any) -> tuple[Any, ...]:
     """Return the values of a `Literal` type, and `None` if the type includes it."""
     if get_origin(annotation) is Literal:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from uiat.errors import UserError, quoted
 
@@ -48,7 +49,7 @@ class Import:
 
 
 def unnamed(what: str, flags: Iterable[str], argument: str = "") -> UserError:
-    """Return the error for code that only a run or an export names; the flags, or the argument, would allow it."""
+    """Return the error for code that only a run or an export names; the flags, or the argument, allow it."""
     python = f" ({argument} in Python)" if argument else ""
     return UserError(
         f"{what}, code that is not part of uiat and is imported only where you name it: inspect it, then add "
@@ -93,6 +94,15 @@ def import_from(folder: Path, module: str, wanted_by: str) -> ModuleType:
         ) from None
     except Exception as error:  # a syntax error, a malformed name, or an exception of the module
         raise UserError(f"cannot import {module!r} for {wanted_by} ({type(error).__name__}: {error}).") from error
+
+
+def import_callable(target: str, flag: str) -> Any:
+    """Return the callable that a flag names as `module:callable`, imported from the current folder."""
+    module, _, name = target.partition(":")
+    found = getattr(import_from(Path.cwd(), module, f"{flag} {target}"), name, None)
+    if not callable(found):
+        raise UserError(f"{module!r} has no callable {name!r} for {flag} {target}.")
+    return found
 
 
 def load_installed() -> list[str]:

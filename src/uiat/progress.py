@@ -9,7 +9,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from math import isfinite
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -95,9 +94,7 @@ class Live:
             self.bar.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if self.bar is not None:
             self.bar.stop()
 
@@ -166,9 +163,7 @@ class Reporter(Live):
         (self.results if result else self.console).print_line(line)
         self._append(line)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Append the error that ends a run to log.txt; the command line prints it."""
         super().__exit__(kind, error, trace)
         if isinstance(error, UserError | PeerLost):

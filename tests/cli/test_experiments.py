@@ -13,7 +13,8 @@ from tests.support.runs import STEPS, TINY, assert_same, begin, resume_run, snap
 from uiat import recipes
 from uiat.cli import main
 from uiat.cli.train_options import first_config
-from uiat.config import AnyConfig, Schedule, to_json
+from uiat.config import AnyConfig, Schedule
+from uiat.config_json import to_json
 from uiat.errors import UserError
 from uiat.runs.provenance import extended
 from uiat.runs.published import publish_run

@@ -12,7 +12,8 @@ import pytest
 from tests.support.calls import call, missing_facts, refused
 from tests.support.runs import tiny
 from uiat import methods, recipes
-from uiat.config import Config, UnknownMethod, Validation, encode, from_json, to_json
+from uiat.config import Config, Validation
+from uiat.config_json import UnknownMethod, encode, from_json, to_json
 from uiat.errors import UserError
 from uiat.methods import METHODS
 from uiat.runs.run_folder import RunFolder

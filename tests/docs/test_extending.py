@@ -17,7 +17,7 @@ from tests.support.documents import blocks
 from tests.support.processes import ROOT, finish, spawn
 from uiat import attacks, data, methods, models, recipes
 from uiat.cli import main
-from uiat.config import from_json, to_json
+from uiat.config_json import from_json, to_json
 from uiat.recipes.variants import at_radius
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.experiments import EXPERIMENTS

@@ -1,5 +1,6 @@
 """Averaged weights: their values, and that they are selected, saved, evaluated and resumed."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,18 @@ from torch import Tensor, nn
 
 from tests.engine.test_resume import stopped_and_resumed
 from tests.support.calls import call
-from tests.support.moments import STEP, at_call
-from tests.support.runs import CPU, STEPS, assert_same, begin, load_checkpoint, resume_run, snapshot, splits, tiny
+from tests.support.runs import (
+    CPU,
+    STEPS,
+    assert_same,
+    begin,
+    finished,
+    load_checkpoint,
+    resume_run,
+    splits,
+    tiny,
+    unbroken,
+)
 from uiat.averaging import AveragedWeights
 from uiat.config import AnyConfig, Averaging
 from uiat.engine.setup import build_model, build_state
@@ -156,18 +167,15 @@ def test_swapped_weights_are_restored_bit_by_bit() -> None:
     assert all(torch.equal(tensor, own[name]) for name, tensor in model.state_dict().items())
 
 
-@pytest.mark.parametrize("method", ["trades", "uiat"])
-def test_it_resumes_in_the_same_bits(method: str, tmp_path: Path) -> None:
-    config = averaged(method)
-    whole = snapshot(begin(config, tmp_path / "whole"))
+def test_it_resumes_in_the_same_bits(tmp_path: Path) -> None:
+    whole = unbroken(averaged())
     assert len([name for name in whole if name.startswith("/checkpoint/average/weights/")]) > 10
-    for step in (STEPS + 2, 3 * STEPS):
-        assert_same(stopped_and_resumed(config, tmp_path / str(step), step), whole)
+    assert_same(stopped_and_resumed(averaged(), tmp_path / "run", STEPS + 2, 2 * STEPS - 2), whole)
 
 
-def test_it_does_not_affect_training(tmp_path: Path) -> None:
+def test_it_does_not_affect_training() -> None:
     """The raw weights are those of a run without an average."""
-    with_it, without = begin(averaged(), tmp_path / "with"), begin(tiny(), tmp_path / "without")
+    with_it, without = finished(averaged()), finished(tiny())
     assert not without.last_averaged.exists()
     ours, theirs = load_file(with_it.last), load_file(without.last)
     assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
@@ -177,10 +185,10 @@ def test_it_does_not_affect_training(tmp_path: Path) -> None:
     assert passes[0] == passes[1]
 
 
-def test_the_averaged_network_is_watched_selected_and_saved(tmp_path: Path) -> None:
+def test_the_averaged_network_is_watched_selected_and_saved() -> None:
     config = averaged()
-    run = begin(config, tmp_path / "run")
-    lines = [line for line in run.read_metrics() if line["kind"] == "epoch"]
+    run = finished(config)
+    lines = run.read_metrics("epoch")
     best = max(lines, key=lambda line: float(line["val_robust"]))
     assert read_json(run.result)["best"]["epoch"] == best["epoch"]
     model = build_model(config, splits().spec, CPU)
@@ -193,18 +201,15 @@ def test_the_averaged_network_is_watched_selected_and_saved(tmp_path: Path) -> N
             assert lines[-1][prefix + name] == found, (file.name, name)
 
 
-def test_the_loop_saves_the_average_of_all_steps(tmp_path: Path) -> None:
-    config = averaged()
-    run = RunFolder.create(tmp_path / "run", config)
-    with at_call(STEP, 0, lambda: None) as calls:
-        assert resume_run(run)
-    assert load_checkpoint(run)["average"]["updates"] == calls[0] == 3 * STEPS
+def test_the_loop_saves_the_average_of_all_steps() -> None:
+    run = finished(averaged())
+    assert load_checkpoint(run)["average"]["updates"] == 3 * STEPS
     saved = load_checkpoint(run)["average"]["weights"]
     assert all(torch.equal(tensor, saved[name]) for name, tensor in load_file(run.last_averaged).items())
 
 
 def test_evaluate_and_export_choose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = begin(averaged(), tmp_path / "run")
+    run = RunFolder.open(shutil.copytree(finished(averaged()).path, tmp_path / "run"))
     files = {
         "best": run.best_averaged,
         "last": run.last_averaged,
@@ -229,27 +234,26 @@ def test_evaluate_and_export_choose(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert read_json(run.result)["evaluations"][-1]["weights"] == "best-averaged.safetensors"
 
 
-def test_a_run_without_an_average_has_only_raw_weights(tmp_path: Path) -> None:
-    run = begin(tiny("natural"), tmp_path / "run")
+def test_a_run_without_an_average_has_only_raw_weights() -> None:
+    run = finished(tiny("natural"))
     assert run.weights("best") == run.weights("best-raw") == run.best
     assert run.weights("last") == run.weights("last-raw") == run.last
     assert load_run(run.path, "best-raw", None).epoch == load_run(run.path, "best", None).epoch
 
 
 def test_hats_helper_is_plain(tmp_path: Path) -> None:
-    run = begin(averaged("hat"), tmp_path / "run")
+    run = begin(averaged("hat", epochs=1), tmp_path / "run")
     assert run.best_averaged.exists()
     helper = RunFolder.open(run.helper)
     assert not helper.best_averaged.exists()
-    natural = begin(averaged("natural"), tmp_path / "natural")
-    hat = tiny("hat")
+    hat = tiny("hat", epochs=1)
     assert isinstance(hat.method, HAT)
-    given = replace(hat, method=replace(hat.method, helper=str(natural.path)))
+    given = replace(hat, method=replace(hat.method, helper=str(finished(averaged()).path)))
     begin(given, tmp_path / "given")  # an averaged run is a helper, too
 
 
 def test_a_checkpoint_without_an_average_is_not_resumed_with_one(tmp_path: Path) -> None:
-    run = begin(tiny("natural", checkpoint_minutes=0.0), tmp_path / "run")
+    run = RunFolder.open(shutil.copytree(finished(tiny("natural")).path, tmp_path / "run"))
     text = run.config.read_text().replace('"enabled": false', '"enabled": true', 1)
     assert '"kind": "Averaging",\n      "enabled": true' in text
     run.config.write_text(text)

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.engine.test_accumulation import BATCH, EPOCHS, SPEC, network, z_of
+from tests.engine.test_accumulation import SPEC
+from tests.engine.test_guards import WHAT
 from tests.engine.test_resume import stopped_and_resumed
 from tests.support.failing_network import Faulty, script
-from tests.support.runs import CPU, STEPS, assert_same, begin, resume_run, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, assert_same, begin, finished, resume_run, snapshot, splits, tiny, unbroken
 from uiat.config import AWP, AnyConfig, Averaging
 from uiat.engine import loop
 from uiat.engine.pass_counter import PassCounter
@@ -58,63 +59,26 @@ def test_weights_come_back_bit_by_bit(method: str) -> None:
     assert all(parameter.grad is None for parameter in state.model.parameters())
 
 
-def run(method: str, micro_batch: int | None) -> State:
-    """Make three epochs of three steps on a network without BatchNorm."""
-    model, helper = network(0), network(1).requires_grad_(False)
-    part = tiny(method).method.build(SPEC, seed=0, helper=helper).double()
-    state = State(model, part, make_optimizer(model, 0.9, 5e-4), PassCounter(model))
-    draw = torch.Generator().manual_seed(0)
-    x = torch.rand((SPEC.num_samples, *SPEC.shape), generator=draw, dtype=torch.float64)
-    y = torch.randint(SPEC.num_classes, (SPEC.num_samples,), generator=draw)
-    for epoch in range(1, EPOCHS + 1):
-        for step, index in enumerate(torch.randperm(len(x), generator=draw).split(BATCH)):
-            batch = Batch(x[index], y[index], index)
-            train_step(state, batch, Clock(epoch, step, EPOCHS), lr=0.05, micro_batch=micro_batch, awp=ON)
-    return state
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_micro_batches_make_the_same_step(method: str) -> None:
-    whole, parts = run(method, None), run(method, 5)
-    for (name, expected), found in zip(whole.model.named_parameters(), parts.model.parameters(), strict=True):
-        torch.testing.assert_close(found, expected, rtol=0, atol=1e-6, msg=name)
-    z, other = z_of(whole), z_of(parts)
-    if z is not None and other is not None:
-        assert (z == other).double().mean() >= 0.999
-    for mean, expected_mean in zip(parts.meter.means().items(), whole.meter.means().items(), strict=True):
-        assert mean == pytest.approx(expected_mean)
-
-
 @pytest.mark.parametrize("method", ["trades", "uiat-oneoff"])
 def test_it_resumes_in_the_same_bits(method: str, tmp_path: Path) -> None:
     """With everything at once: averaging, micro-batches, no decay on BatchNorm, and a warm-up that ends in between."""
     awp = replace(ON, warmup=1)
     plan = tiny(method, awp=awp, checkpoint_minutes=0.0, averaging=Averaging(True), decay_norm=False, micro_batch=9)
-    whole = snapshot(begin(plan, tmp_path / "whole"))
-    for step in (STEPS - 1, STEPS + 2):
-        assert_same(stopped_and_resumed(plan, tmp_path / str(step), step), whole)
+    assert_same(stopped_and_resumed(plan, tmp_path / "run", STEPS - 1, 3), unbroken(plan))
 
 
 def test_the_warm_up(tmp_path: Path) -> None:
     never = begin(tiny("sat", awp=replace(ON, warmup=3)), tmp_path / "never")
-    plain = begin(tiny("sat"), tmp_path / "plain")
+    plain = finished(tiny("sat"))
     late = begin(tiny("sat", awp=replace(ON, warmup=2)), tmp_path / "late")
     ours = [{k: v for k, v in snapshot(one).items() if "/last/" in k} for one in (never, plain, late)]
     assert ours[0] == ours[1] != ours[2]
-    lines = [[line for line in one.read_metrics() if line["kind"] == "epoch"] for one in (plain, late)]
+    lines = [one.read_metrics("epoch") for one in (plain, late)]
     assert lines[0][1]["loss"] == lines[1][1]["loss"]
     assert lines[0][2]["loss"] != lines[1][2]["loss"]
 
 
-@pytest.mark.parametrize(
-    ("kind", "what"),
-    [
-        ("sample", "the part 'ce' of the loss"),
-        ("logits", "the part 'ce' of the loss"),
-        ("gradient", "the gradient of 'conv.weight'"),
-        ("overflow", "the running variance of 'bn'"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "what"), WHAT.items())
 def test_a_fault_leaves_the_weights(kind: str, what: str, tmp_path: Path) -> None:
     plan = replace(config("uiat"), model=Faulty())
     plan = replace(plan, train=replace(plan.train, fast=kind != "overflow"))  # else the loss itself is not finite

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.support.calls import call, stopped
-from tests.support.runs import CPU, STEPS, TINY, assert_same, begin, snapshot, splits, tiny
+from tests.support.runs import CPU, STEPS, TINY, assert_same, splits, tiny, unbroken
 from uiat.engine.callbacks import LogEvent
 from uiat.engine.loop import train
 from uiat.runs.run_folder import RunFolder
@@ -40,7 +40,7 @@ def test_every_line_is_heard_and_no_bit_changes(tmp_path: Path) -> None:
     assert [record for record, _ in heard] == run.read_metrics()
     assert [at for record, at in heard if record["kind"] == "epoch"] == [STEPS, 2 * STEPS, 3 * STEPS]
     assert [at for record, at in heard if record["kind"] == "step"] == [3, 6, 9, 12]
-    assert_same(run, snapshot(begin(config, tmp_path / "alone")))
+    assert_same(run, unbroken(config))
 
 
 def test_tensorboards_file_can_be_read_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -71,7 +71,7 @@ def test_a_custom_logger(tmp_path: Path, capsys: pytest.CaptureFixture[str], mon
     import own_log  # type: ignore[import-not-found]
 
     assert own_log.seen == [("a", 1, "step", 3), ("a", 1, "epoch", STEPS)]
-    assert "must return a function" in stopped(capsys, *args, "--log", "own_log:nothing", "--out", "b")
+    assert "return a function" in stopped(capsys, *args, "--log", "own_log:nothing", "--out", "b")
     assert not Path("b").exists()
-    assert "has no function 'other'" in stopped(capsys, *args, "--log", "own_log:other", "--out", "b")
+    assert "has no callable 'other'" in stopped(capsys, *args, "--log", "own_log:other", "--out", "b")
     assert "MODULE:FUNCTION" in stopped(capsys, *args, "--log", "wandb", "--out", "b")

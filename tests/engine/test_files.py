@@ -2,14 +2,13 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.support.processes import fork
 from uiat.io import atomic, write_json, write_tensors
 
 
@@ -68,17 +67,19 @@ def test_two_writers_of_one_path_never_mix(tmp_path: Path) -> None:
 
 def test_many_processes_write_one_path(tmp_path: Path) -> None:
     """Each writes a complete file or none; nothing else is left."""
-    code = (
-        "import sys; from pathlib import Path; from uiat.io import write_json\n"
-        "for k in range(40): write_json(Path(sys.argv[1]), [sys.argv[2]] * 5000)"
-    )
-    path = tmp_path / "file.json"
-    writers = [subprocess.Popen([sys.executable, "-c", code, str(path), name]) for name in "ab"]
-    while any(writer.poll() is None for writer in writers):
-        if path.exists():
-            assert len(set(json.loads(path.read_text()))) == 1
-    assert [writer.returncode for writer in writers] == [0, 0]
-    assert [p.name for p in tmp_path.iterdir()] == ["file.json"]
+    path, folder = tmp_path / "logs" / "file.json", tmp_path / "logs"
+    folder.mkdir()
+
+    def write(name: str) -> None:
+        for _ in range(40):
+            write_json(path, [name] * 5000)
+
+    writers = [fork(tmp_path / f"{name}.txt", write, name) for name in "ab"]
+    for writer in writers:
+        writer.wait_for(path)
+        assert len(set(json.loads(path.read_text()))) == 1
+    assert [writer.end() for writer in writers] == [(0, ""), (0, "")]
+    assert [p.name for p in folder.iterdir()] == ["file.json"]
 
 
 def test_a_file_that_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:

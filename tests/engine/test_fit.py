@@ -21,7 +21,8 @@ from tests.support.calls import call, refused
 from tests.support.moments import STEP, Killed, at_call, die
 from tests.support.runs import STEPS, TINY, changes_of_settings, snapshot
 from uiat import recipes
-from uiat.config import AnyConfig, encode
+from uiat.config import AnyConfig
+from uiat.config_json import encode
 from uiat.data.in_memory import gather_images
 from uiat.engine.fit import FitResult
 from uiat.engine.setup import build_model

@@ -67,10 +67,11 @@ def steps_seen(run: RunFolder) -> int:
 @pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
 @pytest.mark.parametrize("target", [LINE, RENAME], ids=["line", "rename"])
 def test_around_a_write(case: Case, target: str, before: bool, tmp_path: Path) -> None:
-    moments = range(1, case.writes[target] + 1)
-    chosen = sorted(random.Random(f"{target} {before}").sample(moments[:-1], 2))
-    for moment in (*chosen, moments[-1]):
-        run = interrupted(case.config, tmp_path / str(moment), target, moment, before)
+    count, chance = case.writes[target], random.Random(f"{target} {before}")
+    again = interrupted(case.config, tmp_path / "again", target, chance.randint(1, count // 2), before)
+    with at_call(target, chance.randint(1, count // 3), die, before=before), pytest.raises(Killed):
+        resume_run(again)
+    for run in (again, interrupted(case.config, tmp_path / "last", target, count, before)):
         assert resume_run(run)
         assert_same(run, case.whole)
 

@@ -129,8 +129,7 @@ def test_a_run_stops(tmp_path: Path) -> None:
 def test_a_run_that_skips_such_steps_counts_them(tmp_path: Path) -> None:
     with starting_at(4.0), script("gradient", (1, 2), (2, 1), (3, 3)):  # the third halving is below 1
         run = begin(half(on_nonfinite="skip"), tmp_path / "run")
-    epochs = [line for line in run.read_metrics() if line["kind"] == "epoch"]
-    assert [line["skipped"] for line in epochs] == [1, 1, 1]
+    assert [line["skipped"] for line in run.read_metrics("epoch")] == [1, 1, 1]
     assert load_checkpoint(run)["average"]["updates"] == 3 * STEPS - 3
     with starting_at(4.0), script("gradient", *ALWAYS), pytest.raises(UserError, match="too many to skip"):
         begin(half(on_nonfinite="skip"), tmp_path / "other")

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.support.runs import finished, load_checkpoint, tiny
 from uiat import HAT, IAT, MART, SAT, TRADES, UIAT, DataSpec, GradAlign, Natural, SingleStep, UIATOneOff
 from uiat.attacks import NFGSM, RSFGSM
 from uiat.config import AWP
@@ -194,8 +195,9 @@ def test_a_counter_keeps_no_network_alive() -> None:
     assert gone() is None
 
 
-def test_validation_is_not_a_cost_of_training(tmp_path_factory: pytest.TempPathFactory) -> None:
-    from tests.support.runs import begin, load_checkpoint, tiny
-
-    run = begin(tiny("sat"), tmp_path_factory.mktemp("runs") / "run")
-    assert load_checkpoint(run)["passes"] == {"forward": 540, "input_backward": 360, "weight_backward": 180}
+def test_validation_is_not_a_cost_of_training() -> None:
+    assert load_checkpoint(finished(tiny("sat")))["passes"] == {
+        "forward": 540,
+        "input_backward": 360,
+        "weight_backward": 180,
+    }

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.runs import CPU, STEPS, assert_same, begin, resume_run, snapshot, splits, tiny
+from tests.engine.test_resume import stopped_and_resumed
+from tests.support.runs import CPU, STEPS, assert_same, splits, tiny, unbroken
 from uiat import recipes
 from uiat.balls import Linf
 from uiat.config import AnyConfig
@@ -21,7 +21,6 @@ from uiat.methods import METHODS
 from uiat.models import ResNet
 from uiat.objectives.divergence import kl_divergence
 from uiat.precision import autocast, to_float32
-from uiat.runs.run_folder import RunFolder
 from uiat.types import Batch, Clock, DataSpec
 
 
@@ -155,12 +154,7 @@ def test_trades_finds_its_attack_in_half_precision() -> None:
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_a_kill_changes_no_bit(precision: str, tmp_path: Path) -> None:
     settings = tiny("uiat", precision=precision, checkpoint_minutes=0.0)
-    whole = snapshot(begin(settings, tmp_path / "whole"))
-    run = RunFolder.create(tmp_path / "run", settings)
-    with at_call(STEP, STEPS + 2, die), pytest.raises(Killed):
-        resume_run(run)
-    assert resume_run(run)
-    assert_same(run, whole)
+    assert_same(stopped_and_resumed(settings, tmp_path / "run", STEPS + 2), unbroken(settings))
 
 
 SPEC = DataSpec(num_classes=3, num_samples=12, shape=(1, 8, 8))

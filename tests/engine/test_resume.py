@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tests.support.moments import STEP, Killed, at_call, die
-from tests.support.runs import STEPS, assert_same, begin, resume_run, snapshot, tiny
+from tests.support.runs import STEPS, assert_same, begin, finished, resume_run, snapshot, tiny, unbroken
 from uiat.config import AnyConfig
 from uiat.methods import HAT, METHODS
 from uiat.models import MODELS
@@ -29,60 +29,47 @@ def stopped_and_resumed(config: AnyConfig, path: Path, *steps: int) -> RunFolder
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method(method: str, tmp_path: Path) -> None:
     config = tiny(method, checkpoint_minutes=0.0)
-    whole = begin(config, tmp_path / "whole")
-    expected = snapshot(whole)
     run = stopped_and_resumed(config, tmp_path / "run", STEPS + 2, STEPS)
-    assert_same(run, expected)
+    assert_same(run, unbroken(config))
     if method == "hat":  # the helper is a separate run, in which the stops happened
-        assert_same(RunFolder.open(run.helper), snapshot(RunFolder.open(whole.helper)))
+        assert_same(RunFolder.open(run.helper), unbroken(tiny("natural", checkpoint_minutes=0.0)))
 
 
-@pytest.mark.parametrize("step", [3 * STEPS + 1, 4 * STEPS + 3])
-def test_hat_resumes_after_its_helper(step: int, tmp_path: Path) -> None:
+def test_hat_resumes_after_its_helper(tmp_path: Path) -> None:
     config = tiny("hat", checkpoint_minutes=0.0)
-    whole = begin(config, tmp_path / "whole")
     run = RunFolder.create(tmp_path / "run", config)
-    with at_call(STEP, step, die), pytest.raises(Killed):
-        resume_run(run)
     helper = run.helper / "checkpoint.pt"
+    with at_call(STEP, 3 * STEPS + 1, die), pytest.raises(Killed):
+        resume_run(run)
     before = helper.read_bytes()
+    with at_call(STEP, STEPS + 2, die), pytest.raises(Killed):
+        resume_run(run)
     assert resume_run(run)
     assert helper.read_bytes() == before  # not trained a second time
-    assert_same(run, snapshot(whole))
+    assert_same(run, unbroken(config))
 
 
 def test_hat_with_a_given_helper(tmp_path: Path) -> None:
-    natural = begin(tiny("natural"), tmp_path / "natural")
-    hat = tiny("hat", checkpoint_minutes=0.0)
+    natural, hat = finished(tiny("natural")), tiny("hat", checkpoint_minutes=0.0)
     assert isinstance(hat.method, HAT)
-    expected = None
-    for kind, path in (("folder", natural.path), ("file", natural.best)):
-        config = replace(hat, method=replace(hat.method, helper=str(path)))
-        whole = begin(config, tmp_path / kind / "whole")
-        assert not whole.helper.exists()
-        assert_same(stopped_and_resumed(config, tmp_path / kind / "run", STEPS + 2), snapshot(whole))
-        last = {k: v for k, v in snapshot(whole).items() if k.startswith("/last/")}
-        assert expected is None or last == expected
-        expected = last
-
-
-def test_hats_own_helper_is_the_natural_run(tmp_path: Path) -> None:
-    hat = begin(tiny("hat"), tmp_path / "hat")
-    natural = begin(tiny("natural"), tmp_path / "natural")
-    assert_same(RunFolder.open(hat.helper), snapshot(natural))
+    folder, file = (replace(hat, method=replace(hat.method, helper=str(p))) for p in (natural.path, natural.best))
+    run = stopped_and_resumed(folder, tmp_path / "folder", STEPS + 2)
+    assert not run.helper.exists()
+    assert_same(run, unbroken(folder))
+    other = snapshot(begin(file, tmp_path / "file"))
+    assert [k for k, v in unbroken(folder).items() if k.startswith("/last/") and other[k] != v] == []
 
 
 def test_helper_epochs(tmp_path: Path) -> None:
-    hat = tiny("hat")
+    hat = tiny("hat", epochs=2)
     assert isinstance(hat.method, HAT)
     run = begin(replace(hat, method=replace(hat.method, helper_epochs=1)), tmp_path / "run")
-    kinds = [line["kind"] for line in RunFolder.open(run.helper).read_metrics()]
-    assert kinds.count("epoch") == 1
+    assert len(RunFolder.open(run.helper).read_metrics("epoch")) == 1
 
 
 def test_a_seed_decides_the_run(tmp_path: Path) -> None:
     """Snapshots of runs with different seeds differ."""
-    one = snapshot(begin(tiny("uiat"), tmp_path / "one"))
+    one = unbroken(tiny("uiat"))
     other = snapshot(begin(replace(tiny("uiat"), seed=1), tmp_path / "other"))
     assert {name for name in one if name.startswith("/best/") and one[name] != other[name]}
 

@@ -1,6 +1,5 @@
 """Learning rates, against torch's and against values computed by hand."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -101,39 +100,23 @@ def test_rate_and_momentum_equal_torchs_cyclic_schedule() -> None:
         cyclic.step()
 
 
-@pytest.mark.parametrize("name", ["triangular", "onecycle"])
-def test_a_run_cycles_its_momentum(name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
+@pytest.mark.parametrize(("name", "low"), [("triangular", 0.5), ("onecycle", 0.5), ("piecewise", None)])
+def test_a_run_follows_it(name: Any, low: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found, others = [], set()
 
     def watched(state: State, *args: Any, **options: Any) -> None:
         train_step(state, *args, **options)
         (group,) = state.optimizer.param_groups
-        found.append((group["momentum"], group["nesterov"]))
+        found.append((group["lr"], group["momentum"]))
+        others.add((group["nesterov"], group["weight_decay"], group["dampening"]))
 
     monkeypatch.setattr(STEP, watched)
-    schedule = Schedule(name=name, lr=0.1, warmup=0.5, low_momentum=0.5)
-    begin(replace(tiny("natural", schedule=schedule, nesterov=False), seed=3), tmp_path / "run")
+    schedule = Schedule(name=name, lr=0.1, warmup=0.5, low_momentum=low)
+    begin(tiny("natural", schedule=schedule, momentum=0.8, nesterov=low is None, weight_decay=1e-3), tmp_path / "run")
     steps = 3 * STEPS
-    assert found == [(schedule.momentum_at(step, steps, 0.9), False) for step in range(steps)]
-    assert min(momentum for momentum, _ in found) < 0.6
-
-
-@pytest.mark.parametrize("name", ["onecycle", "piecewise", "triangular"])
-def test_a_run_follows_it_and_keeps_its_momentum(name: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    rates, others = [], set()
-
-    def watched(state: State, *args: Any, **options: Any) -> None:
-        train_step(state, *args, **options)
-        (group,) = state.optimizer.param_groups
-        rates.append(group["lr"])
-        others.add((group["momentum"], group["nesterov"], group["weight_decay"], group["dampening"]))
-
-    monkeypatch.setattr(STEP, watched)
-    schedule = Schedule(name=name, lr=0.1)
-    config = tiny("natural", schedule=schedule, momentum=0.8, weight_decay=1e-3)
-    begin(replace(config, seed=3), tmp_path / "run")
-    assert rates == [schedule.at(step, 3 * STEPS) for step in range(3 * STEPS)]
-    assert others == {(0.8, True, 1e-3, 0)}
+    assert found == [(schedule.at(step, steps), schedule.momentum_at(step, steps, 0.8)) for step in range(steps)]
+    assert others == {(low is None, 1e-3, 0)}
+    assert (min(momentum for _, momentum in found) < 0.6) == (low is not None)
 
 
 def test_a_rate_of_zero_does_not_change_the_momentum() -> None:

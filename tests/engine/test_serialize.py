@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from uiat import models, recipes
 from uiat.attacks import ATTACKS, PGD
-from uiat.config import AnyConfig, Schedule, from_json, to_json
+from uiat.config import AnyConfig, Schedule
+from uiat.config_json import from_json, to_json
 from uiat.errors import UserError
 from uiat.methods import SAT
 from uiat.rng import Draws

@@ -11,7 +11,7 @@ import uiat
 from tests.support.calls import call
 from tests.support.exports import COLOUR, FAMILIES, make_run
 from tests.support.runs import begin, tiny
-from uiat.config import encode
+from uiat.config_json import encode
 from uiat.export.exported_folder import write_folder
 from uiat.export.loaded_run import load_run
 from uiat.export.model_card import BIBTEX

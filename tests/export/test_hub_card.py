@@ -12,7 +12,7 @@ import uiat
 from tests.export.test_card import ENTRY, NATURAL
 from tests.support.calls import call, stopped
 from tests.support.exports import FAMILIES, configure, make_run
-from uiat.config import to_json
+from uiat.config_json import to_json
 from uiat.io import write_json
 from uiat.runs.run_folder import RunFolder, read_json
 

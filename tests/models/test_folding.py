@@ -182,8 +182,12 @@ def assert_same(fast: AcceleratedModel, x: Tensor) -> None:
     assert float(found[1][0].std()) > 1e-3  # else the test could not detect a difference
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("name", CASES)
+SINGLE = ("resnet", "wrn", "no bias", "tensors of its own")
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), [(name, torch.float64) for name in CASES] + [(name, torch.float32) for name in SINGLE]
+)
 def test_the_copy_computes_what_the_network_does(name: str, dtype: torch.dtype) -> None:
     """When it is new, after its weights changed in place, and after its tensors were replaced."""
     case = CASES[name]
@@ -214,7 +218,7 @@ def test_the_copy_computes_what_the_network_does(name: str, dtype: torch.dtype) 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name != "hat"])
 def test_every_method_computes_the_same(method: str) -> None:
-    plain = settled(CASES["resnet"].build, dtype=torch.double)
+    plain = settled(CASES["features of the head"].build, dtype=torch.double)
     quick = copy.deepcopy(plain)
     fast = speed_up(quick, images(dtype=torch.double))
     assert fast.folds > 0
@@ -337,7 +341,7 @@ def test_what_cannot_be_folded_is_used_unchanged(name: str) -> None:
 
 @pytest.mark.parametrize("make", [networks.Rolls, networks.NumpyRolls, networks.OwnRolls])
 def test_chance_of_any_kind_is_not_folded_away(make: type[nn.Module]) -> None:
-    for attempt in range(10):
+    for attempt in range(4):
         model = settled(make, (1, 8, 8))
         random.seed(attempt)
         np.random.seed(attempt)
@@ -346,7 +350,7 @@ def test_chance_of_any_kind_is_not_folded_away(make: type[nn.Module]) -> None:
         assert facts(model) == before
 
 
-@pytest.mark.parametrize("layer", ["", "conv1", "layer1.0.bn1", "layer1.0", "linear"])
+@pytest.mark.parametrize("layer", ["", "conv1", "layer1.0"])
 def test_hooks_run_where_they_were_registered(layer: str) -> None:
     """Registered before: the network itself is used. Registered after: the copy has none of them."""
     model, seen = settled(CASES["resnet"].build), []
@@ -362,7 +366,7 @@ def test_hooks_run_where_they_were_registered(layer: str) -> None:
     assert seen == [4]
 
 
-@pytest.mark.parametrize("name", ["resnet", "tensors of its own", "features and head", "LeNet with BatchNorm"])
+@pytest.mark.parametrize("name", ["tensors of its own", "features and head", "LeNet with BatchNorm"])
 def test_a_copy_of_another_type_or_device_is_not_used(name: str) -> None:
     """On the meta device, which every machine has."""
     case = CASES[name]

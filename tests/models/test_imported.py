@@ -14,7 +14,7 @@ from tests.support.calls import call, missing_facts, refused
 from tests.support.networks import data
 from tests.support.runs import TINY, tiny
 from uiat import UserError, models
-from uiat.config import from_json, to_json
+from uiat.config_json import from_json, to_json
 from uiat.models import Imported, penultimate
 
 DATA = data(classes=7, shape=(3, 8, 8))

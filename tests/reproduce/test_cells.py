@@ -10,7 +10,7 @@ import pytest
 from tests.support.calls import call
 from tests.support.tiny import TINY, tiny_scale
 from uiat import recipes
-from uiat.config import from_json, to_json
+from uiat.config_json import from_json, to_json
 from uiat.methods import METHODS
 from uiat.recipes.variants import change_method
 from uiat.reproduce import measures

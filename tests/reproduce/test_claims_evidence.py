@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tests.support.tiny import first_of, learned, measured, trained, write_timing
-from uiat.config import to_json
+from uiat.config_json import to_json
 from uiat.io import write_json
 from uiat.reproduce.cell import Cell
 from uiat.reproduce.claims import UNDECIDED, Finding, decide, missing, overall

@@ -16,7 +16,8 @@ from torch import Tensor
 from tests.support.networks import settle
 from tests.support.processes import forget, fork
 from tests.support.runs import tiny
-from uiat.config import AnyConfig, to_json
+from uiat.config import AnyConfig
+from uiat.config_json import to_json
 from uiat.io import write_json, write_tensors
 from uiat.models import ModelConfig, PreActResNet, ResNet, WideResNet
 from uiat.rng import generator

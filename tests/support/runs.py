@@ -1,9 +1,11 @@
 """Tiny runs, and snapshots of everything that must not depend on an interruption."""
 
+import atexit
 from collections.abc import Iterator
 from dataclasses import fields, is_dataclass, replace
 from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import torch
@@ -39,7 +41,7 @@ def tiny(method: str = "uiat", **changes: Any) -> AnyConfig:
     recipe = recipes.get_recipe(f"digits-resnet8-{method}")
     plan = replace(TRAINING, select=recipe.train.select, **changes)
     watch = Validation(eps=0.2, steps=2)
-    part, model = _small(recipe.method), ResNet(blocks=(1, 1, 1), width=4)
+    part, model = _small(recipe.method), ResNet(blocks=(1, 1), width=4)
     return replace(recipe, data=DATA, model=model, method=part, train=plan, validate=watch)
 
 
@@ -68,6 +70,20 @@ def begin(config: AnyConfig, path: Path) -> RunFolder:
     run = RunFolder.create(path, config)
     assert resume_run(run)
     return run
+
+
+@cache
+def finished(config: AnyConfig) -> RunFolder:
+    """Train a run to its end, once for all tests of a process, which only read it."""
+    folder = TemporaryDirectory(prefix="uiat-finished-")
+    atexit.register(folder.cleanup)
+    return begin(config, Path(folder.name) / "run")
+
+
+@cache
+def unbroken(config: AnyConfig) -> dict[str, object]:
+    """Return the snapshot of an uninterrupted run."""
+    return snapshot(finished(config))
 
 
 def resume_run(run: RunFolder) -> bool:

@@ -1,20 +1,16 @@
 """One small UIAT run on digits, shared by all tests of inverse adversarial examples in a process."""
 
-import atexit
 import copy
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from torch import Tensor, nn
 
-from tests.support.runs import CPU, begin, splits, tiny
+from tests.support.runs import CPU, finished, splits, tiny
 from uiat.config import Schedule, Validation
 from uiat.data import Splits
 from uiat.data.data_config import DataConfig
 from uiat.engine.setup import build_model
-from uiat.methods import UIAT
 from uiat.models import ResNet
 from uiat.runs.run_folder import RunFolder
 from uiat.runs.weights import load_weights
@@ -28,13 +24,9 @@ EPS, INNER = 0.2, 0.1
 """ε and ε' of the recipe."""
 
 
-@cache
 def trained() -> RunFolder:
-    """Train it once; the folder is removed with the process. Tests that write into it take a copy."""
-    folder = TemporaryDirectory(prefix="uiat-run-")
-    atexit.register(folder.cleanup)
-    assert isinstance(CONFIG.method, UIAT)
-    return begin(CONFIG, Path(folder.name) / "run")
+    """Return the run. Tests that write into it take a copy."""
+    return finished(CONFIG)
 
 
 @cache

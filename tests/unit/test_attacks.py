@@ -55,7 +55,7 @@ def attacks(draw: st.DrawFn) -> Attack:
     return kinds[draw(st.integers(0, 3))]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(attack=attacks(), shape=shapes, n=st.integers(1, 4), seed=st.integers(0, 99))
 def test_stays_within_its_radius_and_the_pixels(attack: Attack, shape: tuple[int, ...], n: int, seed: int) -> None:
     g = torch.Generator().manual_seed(seed)

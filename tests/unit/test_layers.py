@@ -15,6 +15,7 @@ LAYERS = [
     ("evaluation",),
     ("runs",),
     ("recipes",),
+    ("config_json",),
     ("config",),
     ("data", "methods", "wrap"),
     ("targets",),

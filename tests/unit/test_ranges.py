@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from tests.support.runs import tiny
 from uiat.attacks import ATTACKS, FGSM, NFGSM, PGD
-from uiat.config import AWP, Averaging, Config, Schedule, Training, Validation, _kinds, check
+from uiat.config import AWP, Averaging, Config, Schedule, Training, Validation, check
+from uiat.config_json import _kinds
 from uiat.data.data_config import DataConfig, Generated
 from uiat.errors import UserError
 from uiat.fields import check_numbers, unchecked

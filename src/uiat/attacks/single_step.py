@@ -43,17 +43,12 @@ class FGSM:
         return ascend(lambda at: gradient, x, Linf(x, self.radius), step=step, steps=1), gradient
 
 
-@dataclass(frozen=True)
-class RSFGSM:
-    """FGSM from a random start (Wong et al., 2020): U(−ε, ε), a step of 1.25 ε, projected to ε.
+class NoisyFGSM:
+    """One step from uniform noise: what RS-FGSM and N-FGSM share."""
 
-    >>> x_adv = RSFGSM(eps=8 / 255)(model, x, y)
-    """
-
-    eps: float = 8 / 255
-    """ε: radius of the ball, and of the random start."""
-    alpha: float = 1.25
-    """Step size, as a multiple of ε."""
+    eps: float
+    alpha: float
+    noise: float = 1.0
 
     def __post_init__(self) -> None:
         require(self, eps=RADIUS, alpha=WEIGHT)
@@ -65,12 +60,25 @@ class RSFGSM:
 
     def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
         """Return adversarial examples for x."""
-        start = Linf(x, self.eps).random(draws or Draws(), "attack")
-        return _one_step(model, x, y, start=start, step=self.alpha * self.eps, radius=self.radius)
+        start = Linf(x, self.noise * self.eps).random(draws or Draws(), "attack")
+        return ascend(_gradient(model, y), start, Linf(x, self.radius), step=self.alpha * self.eps, steps=1)
 
 
 @dataclass(frozen=True)
-class NFGSM:
+class RSFGSM(NoisyFGSM):
+    """FGSM from a random start (Wong et al., 2020): U(−ε, ε), a step of 1.25 ε, projected to ε.
+
+    >>> x_adv = RSFGSM(eps=8 / 255)(model, x, y)
+    """
+
+    eps: float = 8 / 255
+    """ε: radius of the ball, and of the random start."""
+    alpha: float = 1.25
+    """Step size, as a multiple of ε."""
+
+
+@dataclass(frozen=True)
+class NFGSM(NoisyFGSM):
     """Noise FGSM (de Jorge et al., 2022): strong noise, a step of ε, and no projection to ε.
 
     >>> x_adv = NFGSM(eps=8 / 255)(model, x, y)
@@ -90,15 +98,6 @@ class NFGSM:
     def radius(self) -> float:
         """Maximum distance of the result from x: 3 ε by default, by design."""
         return (self.noise + self.alpha) * self.eps
-
-    def __call__(self, model: nn.Module, x: Tensor, y: Tensor, draws: Draws | None = None) -> Tensor:
-        """Return adversarial examples for x."""
-        start = Linf(x, self.noise * self.eps).random(draws or Draws(), "attack")
-        return _one_step(model, x, y, start=start, step=self.alpha * self.eps, radius=self.radius)
-
-
-def _one_step(model: nn.Module, x: Tensor, y: Tensor, *, start: Tensor, step: float, radius: float) -> Tensor:
-    return ascend(_gradient(model, y), start, Linf(x, radius), step=step, steps=1)
 
 
 def _gradient(model: nn.Module, y: Tensor) -> Gradient:

@@ -19,7 +19,8 @@ from uiat.bench.timed_method import literal_references, timed_method
 from uiat.cli.flags import brief, flags_of, wants_brief
 from uiat.cli.options import check_counts, read_known, run_parser, take
 from uiat.cli.output_paths import check_file
-from uiat.config import ModelT, Training, encode
+from uiat.config import ModelT, Training
+from uiat.config_json import encode
 from uiat.distributed import pick_device
 from uiat.errors import UserError
 from uiat.io import json_text, output_path, write_output

@@ -9,7 +9,8 @@ import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
 from uiat.cli.flags import ALL, HELP, brief, flags_of, positionals, wants_brief
-from uiat.config import AnyConfig, UnknownMethod
+from uiat.config import AnyConfig
+from uiat.config_json import UnknownMethod
 from uiat.distributed import is_main
 from uiat.errors import UserError, quoted
 from uiat.fields import show_number, unchecked

@@ -12,7 +12,8 @@ from uiat.balls import Norm
 from uiat.cli.options import check_counts
 from uiat.cli.output_paths import check_file
 from uiat.cli.subject_options import parse_subject_command
-from uiat.config import ModelT, encode
+from uiat.config import ModelT
+from uiat.config_json import encode
 from uiat.errors import UserError
 from uiat.escaping import one_line, printable
 from uiat.evaluation.prediction import Prediction, RankedClass, list_pictures, load_predictor, predict_batch

@@ -12,7 +12,8 @@ from uiat import data, models, recipes
 from uiat.cli.flags import brief, flags_of
 from uiat.cli.options import check_imports, check_known, number_of, parse_options, run_parser, take
 from uiat.cli.subject_options import read_statistics
-from uiat.config import AnyConfig, Config, MethodT, ModelT, from_json
+from uiat.config import AnyConfig, Config, MethodT, ModelT
+from uiat.config_json import from_json
 from uiat.data.custom import is_custom
 from uiat.errors import UserError
 from uiat.models.libraries import input_format

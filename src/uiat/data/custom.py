@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +17,7 @@ from uiat.data.in_memory import MAX_CLASSES, as_image, class_names, image_and_la
 from uiat.data.packing import Listing, PackOptions, cached
 from uiat.errors import UserError, first_line
 from uiat.paths import suggest_path, user_path
-from uiat.plugins import import_from
+from uiat.plugins import import_callable
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -105,12 +106,9 @@ def listing(name: str) -> Listing:
 
 def _from_callable(name: str) -> Listing:
     """List the images that a callable returns for `train` and `test`; some are read for the digest."""
+    load = import_callable(name, "--data")
     module_name, _, function = name.partition(":")
-    module = import_from(Path.cwd(), module_name, f"--data {name}")
-    load = getattr(module, function, None)
-    if not callable(load):
-        raise UserError(f"{module_name!r} has no callable {function!r} for --data {name}.")
-    file = getattr(module, "__file__", None)
+    file = getattr(sys.modules[module_name], "__file__", None)
     digest = hashlib.sha256(Path(file).read_bytes() if file else b"")
     sets: dict[str, Dataset] = {}
     for part in ("train", "test"):

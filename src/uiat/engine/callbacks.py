@@ -19,7 +19,7 @@ from uiat.data import Splits
 from uiat.data.images import to_unit
 from uiat.engine.state import State
 from uiat.errors import UserError
-from uiat.plugins import import_from
+from uiat.plugins import import_callable
 from uiat.rng import SampleDraws
 from uiat.runs.run_folder import RunFolder
 from uiat.targets import InstanceInverse
@@ -90,26 +90,22 @@ def open_callback(log: str, run: RunFolder, config: AnyConfig) -> Callback | Non
         return None
     if log == "tensorboard":
         return TensorBoard(run.path)
-    module, colon, name = log.partition(":")
-    if not colon:
+    if ":" not in log:
         raise UserError(f"--log {log!r} is not known: give tensorboard or MODULE:FUNCTION.")
-    make = getattr(import_from(Path.cwd(), module, f"--log {log}"), name, None)
-    if not callable(make):
-        raise UserError(f"{module!r} has no function {name!r} for --log {log}.")
-    if not _takes(make, 2):
-        raise UserError(f"--log {log} cannot be called with a run's folder and its configuration: let it take both.")
-    callback = make(run.path, config)
-    if not callable(callback) or not _takes(callback, 1):
-        raise UserError(f"{log} returned {type(callback).__name__}: it must return a function that takes a LogEvent.")
+    make = import_callable(log, "--log")
+    callback = make(run.path, config) if _takes(make, run.path, config) else None
+    if not callable(callback) or not _takes(callback, None):
+        raise UserError(
+            f"--log {log}: it must take a run's folder and its configuration, and return a function that "
+            "takes a LogEvent."
+        )
     return callback  # type: ignore[no-any-return]
 
 
-def _takes(function: Callable[..., object], count: int) -> bool:
-    """Whether a function accepts this many arguments; `True` for built-in ones without a signature."""
+def _takes(function: Callable[..., object], *arguments: object) -> bool:
+    """Whether a function can be called with these arguments."""
     try:
-        inspect.signature(function).bind(*[None] * count)
+        inspect.signature(function).bind(*arguments)
     except TypeError:
         return False
-    except ValueError:
-        return True
     return True

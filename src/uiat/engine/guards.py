@@ -132,14 +132,13 @@ def _offending(views: Sequence[View]) -> Tensor:
         if isinstance(module, _BatchNorm):
             for buffer in module.buffers(recurse=False):
                 buffer.nan_to_num_(1.0, 1.0, 1.0)  # the step may have spoilt them; the run ends here
+    rows = []
     with crafting(model, "eval"):
-        return torch.cat([_offending_rows(view)[: view.batch.count] for view in views])
-
-
-def _offending_rows(view: View) -> Tensor:
-    # x first: where x itself fails, x̂ may have been spoilt for the whole batch.
-    for x in (view.batch.x, view.x_adv):
-        bad = ~F.cross_entropy(view.model(x), view.batch.y, reduction="none").isfinite()
-        if bad.any():
-            break
-    return bad
+        for view in views:
+            # x first: where x itself fails, x̂ may have been spoilt for the whole batch.
+            for x in (view.batch.x, view.x_adv):
+                bad = ~F.cross_entropy(model(x), view.batch.y, reduction="none").isfinite()
+                if bad.any():
+                    break
+            rows.append(bad[: view.batch.count])
+    return torch.cat(rows)

@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from uiat.averaging import AveragedWeights
-from uiat.config import AWP, AnyConfig, Averaging, check_training
+from uiat.config import AWP, AnyConfig, Averaging
 from uiat.data.images import Images
 from uiat.data.loader import Loader
 from uiat.distributed import is_main, wait, world
@@ -81,7 +81,6 @@ def build_state(
     config: AnyConfig, data: DataSpec, device: torch.device, helper: nn.Module | None, initial: Path | None = None
 ) -> State:
     """Return the run's state before its first step; `initial` is a file of initial weights."""
-    check_training(config.train)
     model = build_model(config, data, device)
     if initial is not None:
         load_weights(model, initial)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 STOP_FILE = "UIAT_STOP_FILE"
@@ -36,14 +36,10 @@ class StopSignal:
 
     @property
     def requested(self) -> bool:
-        """Whether a stop was requested, by a signal or by the file."""
-        return bool(self._first) or self._by_file()
-
-    def _by_file(self) -> bool:
-        """Whether the file exists, or its folder does not: then the parent process has ended."""
-        return self._file is not None and (
-            os.path.exists(self._file) or not os.path.exists(os.path.dirname(os.path.abspath(self._file)))
-        )
+        """Whether a stop was requested: by a signal, by the file, or by a parent process that has ended."""
+        if self._first or self._file is None:
+            return bool(self._first)
+        return os.path.exists(self._file) or not os.path.exists(os.path.dirname(os.path.abspath(self._file)))
 
     @property
     def exit_code(self) -> int:
@@ -58,9 +54,7 @@ class StopSignal:
                     self._before[name] = signal.signal(name, self._on_signal)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         for name, handler in self._before.items():
             signal.signal(name, handler)  # type: ignore[arg-type]
 

@@ -14,7 +14,8 @@ from torch import nn
 from uiat import data as data_sets
 from uiat.attacks import PGD
 from uiat.balls import Norm
-from uiat.config import ModelT, encode
+from uiat.config import ModelT
+from uiat.config_json import encode
 from uiat.data.data_config import DataConfig
 from uiat.data.fetch import cache_folder
 from uiat.data.images import Images, balanced

@@ -6,7 +6,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from uiat.config import encode
+from uiat.config_json import encode
 from uiat.escaping import code_span, markdown, one_line
 from uiat.export.loaded_run import LoadedRun
 from uiat.fields import show_number

@@ -37,8 +37,7 @@ class Natural(MethodConfig):
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        terms = [Weighted("ce", CleanCrossEntropy(self.label_smoothing))]
-        return Method(data, attack=None, terms=terms, seed=seed)
+        return self.compose(data, seed, [Weighted("ce", CleanCrossEntropy(self.label_smoothing))])
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,7 @@ class SAT(MethodConfig):
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        terms = [Weighted("ce", AdversarialCrossEntropy(self.label_smoothing))]
-        return Method(data, attack=self.attack, terms=terms, crafting=self.crafting, seed=seed)
+        return self.compose(data, seed, [Weighted("ce", AdversarialCrossEntropy(self.label_smoothing))])
 
 
 @dataclass(frozen=True)
@@ -85,14 +83,7 @@ class TRADES(MethodConfig):
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        return Method(
-            data,
-            attack=self.attack,
-            target=CleanTarget(),
-            terms=trades_terms(self.omega, self.label_smoothing),
-            crafting=self.crafting,
-            seed=seed,
-        )
+        return self.compose(data, seed, trades_terms(self.omega, self.label_smoothing), CleanTarget())
 
 
 def trades_terms(weight: float, label_smoothing: float) -> list[Weighted]:
@@ -123,15 +114,8 @@ class MART(MethodConfig):
 
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> Method:
         """Return the method for this data."""
-        boosted = MARTBoostedCrossEntropy(self.label_smoothing)
-        return Method(
-            data,
-            attack=self.attack,
-            target=CleanTarget(),
-            terms=[Weighted("bce", boosted), Weighted("kl", mart_weighted_kl, self.beta)],
-            crafting=self.crafting,
-            seed=seed,
-        )
+        boosted = Weighted("bce", MARTBoostedCrossEntropy(self.label_smoothing))
+        return self.compose(data, seed, [boosted, Weighted("kl", mart_weighted_kl, self.beta)], CleanTarget())
 
 
 @dataclass(frozen=True)
@@ -168,15 +152,6 @@ class HAT(MethodConfig):
         """Return the method for this data; `helper` is used in eval mode and not trained."""
         if helper is None:
             raise UserError("HAT needs a naturally trained helper: HAT().build(data, helper=network).")
-        return Method(
-            data,
-            attack=self.attack,
-            target=CleanTarget(),
-            terms=[
-                *trades_terms(self.beta, self.label_smoothing),
-                Weighted("helper", HelperCrossEntropy(helper, self.extrapolation), self.gamma),
-            ],
-            crafting=self.crafting,
-            seed=seed,
-            helper=helper,
-        )
+        beyond = Weighted("helper", HelperCrossEntropy(helper, self.extrapolation), self.gamma)
+        terms = [*trades_terms(self.beta, self.label_smoothing), beyond]
+        return self.compose(data, seed, terms, CleanTarget(), helper=helper)

@@ -65,17 +65,8 @@ class InverseTraining(MethodConfig):
 
     def with_target(self, target: Target, data: DataSpec, seed: int) -> Method:
         """Return CE(f(x̂), y) + λ·KL(p ‖ f(x̂)) with p from the target."""
-        return Method(
-            data,
-            attack=self.attack,
-            target=target,
-            terms=[
-                Weighted("ce", AdversarialCrossEntropy(self.label_smoothing)),
-                Weighted("kl", kl_to_target, self.lam),
-            ],
-            crafting=self.crafting,
-            seed=seed,
-        )
+        ce = Weighted("ce", AdversarialCrossEntropy(self.label_smoothing))
+        return self.compose(data, seed, [ce, Weighted("kl", kl_to_target, self.lam)], target)
 
 
 @dataclass(frozen=True)

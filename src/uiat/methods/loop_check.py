@@ -12,6 +12,15 @@ from uiat.types import Batch, Clock
 
 SAME_CLOCKS = 20
 """Consecutive batches with the same clock after which a warning is given."""
+CLOCK = (
+    f"the clock has shown epoch {{}}, step {{}} in {SAME_CLOCKS} calls in a row: give it the epoch, from 1, and the "
+    "step within the epoch. A constant clock repeats the random starts of attacks, and never reaches the epochs of "
+    "momentum and of the one-off strategy."
+)
+MODE = (
+    "the model is in eval mode while its loss is computed, so that BatchNorm's running statistics are not updated and "
+    "dropout is inactive: call model.train() before the steps of each epoch."
+)
 
 
 class LoopCheck:
@@ -24,34 +33,18 @@ class LoopCheck:
 
     def __call__(self, model: nn.Module, batch: Batch, clock: Clock) -> None:
         """Check one call of a method."""
-        self._check_clock(batch, clock)
-        if torch.is_grad_enabled():  # without gradients, any mode is fine
-            self._check_mode(model.original if isinstance(model, AcceleratedNetwork) else model)
-
-    def _check_clock(self, batch: Batch, clock: Clock) -> None:
         if clock != self._clock:
             self._clock, self._count = clock, 0
         self._count += batch.start == 0 and not batch.padding  # micro-batches of one batch share its clock
         if self._count == SAME_CLOCKS:
-            self._warn(
-                "clock",
-                f"the clock has shown epoch {clock.epoch}, step {clock.step} in {SAME_CLOCKS} calls in a row: give it "
-                "the epoch, from 1, and the step within the epoch. A constant clock repeats the random starts of "
-                "attacks, and never reaches the epochs of momentum and of the one-off strategy.",
-            )
+            self._warn(CLOCK.format(clock.epoch, clock.step), "clock")
+        model = model.original if isinstance(model, AcceleratedNetwork) else model
+        if torch.is_grad_enabled() and not model.training:  # without gradients, any mode is fine
+            layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm | _DropoutNd)]
+            if layers and not any(layer.training for layer in layers):
+                self._warn(MODE, "mode")
 
-    def _check_mode(self, model: nn.Module) -> None:
-        if model.training:
-            return
-        layers = [layer for layer in model.modules() if isinstance(layer, _BatchNorm | _DropoutNd)]
-        if layers and not any(layer.training for layer in layers):
-            self._warn(
-                "mode",
-                "the model is in eval mode while its loss is computed, so that BatchNorm's running statistics are "
-                "not updated and dropout is inactive: call model.train() before the steps of each epoch.",
-            )
-
-    def _warn(self, about: str, message: str) -> None:
+    def _warn(self, message: str, about: str) -> None:
         if about not in self._warned:
             self._warned.add(about)
-            warnings.warn(message, UserWarning, stacklevel=7)
+            warnings.warn(message, UserWarning, stacklevel=6)

@@ -53,6 +53,14 @@ class MethodConfig(ABC):
     def build(self, data: DataSpec, *, seed: int = 0, helper: nn.Module | None = None) -> "Method":
         """Return the method for this data; `helper` is the naturally trained network, if the method needs one."""
 
+    def compose(
+        self, data: DataSpec, seed: int, terms: Sequence[Weighted], target: Target | None = None, **options: Any
+    ) -> "Method":
+        """Return the method of this configuration's attack with a target and loss terms."""
+        return Method(
+            data, attack=self.attack, terms=terms, target=target, crafting=self.crafting, seed=seed, **options
+        )
+
 
 class Method(nn.Module):
     """Computes a training loss: `method(model, Batch(x, y, index), Clock(epoch, step, epochs)).total.backward()`.

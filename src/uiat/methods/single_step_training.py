@@ -55,15 +55,7 @@ class WithPlugIn(MethodConfig):
         if self.uiat.enabled:
             terms.append(Weighted("kl", kl_to_target, self.uiat.lam))
             target = one_off_universal(self.uiat.inverse, self.uiat.one_off, data, seed, self.uiat.detach_target)
-        return Method(
-            data,
-            attack=self.attack,
-            target=target,
-            terms=[*terms, *more],
-            crafting=self.crafting,
-            seed=seed,
-            keep_gradient=keep_gradient,
-        )
+        return self.compose(data, seed, [*terms, *more], target, keep_gradient=keep_gradient)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,13 @@ and in `DESCRIPTIONS`.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import asdict, dataclass, fields
-from typing import ClassVar, Literal, Protocol, get_args, get_origin
+from dataclasses import asdict, dataclass
+from typing import ClassVar, Literal, Protocol
 
 from torch import nn
 
 from uiat.errors import UserError, unknown
-from uiat.fields import optional_in_key
+from uiat.fields import SHARE, Range, optional_in_key, require
 from uiat.models import networks
 from uiat.models.features import penultimate
 from uiat.models.imported import Imported, InMemory
@@ -32,10 +32,14 @@ __all__ = [
     "PreActResNet",
     "ResNet",
     "WideResNet",
-    "check_options",
     "get_model",
     "penultimate",
 ]
+
+
+LARGEST = 10_000
+"""Upper limit of the sizes of a bundled network, so that a file cannot describe one that exhausts the memory."""
+SIZE = Range(1, LARGEST, whole=True)
 
 
 class ModelConfig(Hashable, Protocol):
@@ -64,6 +68,10 @@ class NetworkOptions(InputStatistics):
     statistics: Literal["cifar10", "cifar100"] = optional_in_key("cifar10")
     """The data set whose mean and standard deviation normalise images with 3 channels, if `normalize` is on."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self, norm_momentum=SHARE)
+
     def build(self, data: DataSpec) -> nn.Module:
         """Return the network for data of this shape and number of classes."""
         self.check(data)
@@ -81,10 +89,6 @@ class NetworkOptions(InputStatistics):
                 f"normalisation is known for images with 1 or 3 channels, not {data.shape[0]}: "
                 "give `mean` and `std`, or turn `normalize` off."
             )
-        for field in fields(self):
-            value, choices = getattr(self, field.name), get_args(field.type)
-            if get_origin(field.type) is Literal and value not in choices:
-                raise unknown(field.name, value, choices)
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,14 @@ class StageOptions(NetworkOptions):
     width: int = 64
     """Channels of the first stage; each further stage has twice as many."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self, blocks=SIZE, width=SIZE)
+
     def check(self, data: DataSpec) -> None:
         """Raise a `UserError` if the network cannot be built for this data."""
-        if not self.blocks or min(self.blocks) < 1 or self.width < 1:
-            raise UserError(f"`blocks` and `width` must be positive, not {self.blocks} and {self.width}.")
+        if sum(self.blocks) not in SIZE:
+            raise UserError(f"the network has {sum(self.blocks)} blocks: give {SIZE.advice(sum(self.blocks))}.")
         super().check(data)
 
 
@@ -133,17 +141,16 @@ class WideResNet(NetworkOptions):
     widen: int = 10
     """Width, as a multiple of the 16, 32 and 64 channels of the plain network's stages."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self, depth=SIZE, widen=SIZE)
+
     def check(self, data: DataSpec) -> None:
         """Raise a `UserError` if the network cannot be built for this data."""
-        if self.depth < 10 or (self.depth - 4) % 6:
-            raise UserError(f"the depth of a wide ResNet must be 6n + 4 (16, 22, 28, …), not {self.depth}.")
-        if self.widen < 1:
-            raise UserError(f"the widening factor of a wide ResNet must be at least 1, not {self.widen}.")
+        if self.depth < 10 or self.depth % 6 != 4:
+            raise UserError(f"the depth of a wide ResNet is {self.depth}: give 6n + 4, such as 16, 22 or 28.")
         super().check(data)
 
-
-LARGEST = 10_000
-"""Upper limit for an option of a bundled network in a file, such as its width or its total number of blocks."""
 
 MODELS: dict[str, ModelConfig] = {
     "resnet18": ResNet(),
@@ -164,15 +171,6 @@ DESCRIPTIONS: dict[str, str] = {
     "wrn-10-1": "small wide ResNet-10-1 for a CPU, 78k parameters",
 }
 """A line about each model."""
-
-
-def check_options(model: ModelConfig) -> None:
-    """Raise a `UserError` if an option of a bundled network, read from a file, is too large to be built."""
-    for field in fields(model) if isinstance(model, NetworkOptions) else ():
-        value = getattr(model, field.name)
-        size = sum(map(abs, value)) if isinstance(value, tuple) else value
-        if isinstance(size, int | float) and not -LARGEST <= size <= LARGEST:
-            raise UserError(f"the network's {field.name} is larger than {LARGEST:,}.")
 
 
 def get_model(name: str) -> ModelConfig:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from uiat.crafting import AcceleratedNetwork, crafting
-from uiat.errors import UserError
+from uiat.errors import UserError, first_line
 from uiat.models.features import Features
 from uiat.models.folding import AcceleratedCopy, folded_copy
 from uiat.models.probe import agree, close, full_precision, logits_and_gradients, untouched
@@ -42,13 +42,16 @@ def to_channels_last(model: nn.Module, x: Tensor | None = None) -> nn.Module:
     on_cpu = any(parameter.device.type == "cpu" for parameter in model.parameters())
     if strided and on_cpu:
         return model
-    is_bundled = type(model).__module__.startswith(f"{__package__}.")
-    tried = None if is_bundled or x is None else x[:2].detach()
     before = [(conv.weight, conv.weight.data) for conv in convolutions]
-    expected = None if tried is None else _try(model, tried, training=False)
+    is_bundled = type(model).__module__.startswith(f"{__package__}.")
+    expected = None if is_bundled or x is None else _logits_and_gradients(model, x, training=False)
     for weight, data in before:
         weight.data = data.to(memory_format=torch.channels_last)
-    if tried is not None and not _computes(model, tried, expected):
+    if is_bundled or x is None:
+        return model
+    computed = _logits_and_gradients(model, x, training=False)
+    trained = _logits_and_gradients(model, x, training=True)
+    if expected is None or computed is None or trained is None or not agree(computed, expected):
         for weight, data in before:
             weight.data = data
     return model
@@ -65,20 +68,12 @@ def _convolutions(model: nn.Module) -> list[nn.Conv2d]:
     return [conv for conv in convs if isinstance(conv._parameters.get("weight"), Tensor) and conv.weight.ndim == 4]
 
 
-def _computes(model: nn.Module, x: Tensor, expected: list[Tensor] | None) -> bool:
-    """Return whether the model computes the expected values in eval mode and can be trained."""
-    computed = _try(model, x, training=False)
-    if expected is None or computed is None or not agree(computed, expected):
-        return False
-    return _try(model, x, training=True) is not None
-
-
-def _try(model: nn.Module, x: Tensor, *, training: bool) -> list[Tensor] | None:
-    """Return logits and gradients for x and the parameters; `None` if the model fails."""
+def _logits_and_gradients(model: nn.Module, x: Tensor, *, training: bool) -> list[Tensor] | None:
+    """Return logits and gradients for two samples and the parameters; `None` if the model fails."""
     with untouched(model), full_precision(x.device):
         try:
             model.train(training)
-            return logits_and_gradients(model, x, [p for p in model.parameters() if p.requires_grad])
+            return logits_and_gradients(model, x[:2], [p for p in model.parameters() if p.requires_grad])
         except Exception:  # a custom forward may raise anything
             return None
 
@@ -109,7 +104,8 @@ class Compiled(nn.Module):
                     self._try(self._compiled, x)
                     return self._compiled(x)
             except Exception as error:  # no compiler, an unsupported operation: any exception is possible
-                self._give_up(error)
+                self._compiled = None
+                print_message(f"{self.what} runs without torch.compile, which failed ({first_line(error)})")
         return self._network[0](x)
 
     def _try(self, compiled: Callable[[Tensor], Any], x: Tensor) -> None:
@@ -126,11 +122,6 @@ class Compiled(nn.Module):
                 ends = [end.sum() for end in (output if isinstance(output, tuple) else (output,)) if end.requires_grad]
                 torch.autograd.grad(ends, [*trained, *([at] if x.requires_grad else [])], allow_unused=True)
         self._tried.add(kind)
-
-    def _give_up(self, error: Exception) -> None:
-        self._compiled = None
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
-        print_message(f"{self.what} runs without torch.compile, which failed ({reason})")
 
 
 class AcceleratedModel(AcceleratedNetwork):

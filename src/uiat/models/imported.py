@@ -5,7 +5,6 @@ import inspect
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any, ClassVar
 
 from torch import nn
@@ -13,7 +12,7 @@ from torch import nn
 from uiat.errors import UserError
 from uiat.models.libraries import library_of
 from uiat.models.wrappers import InputStatistics, Normalized, rounded, statistics_of
-from uiat.plugins import import_from
+from uiat.plugins import import_callable
 from uiat.types import DataSpec
 
 
@@ -57,12 +56,9 @@ class Imported(InputStatistics):
         if (found := library_of(self.target)) is not None:
             library, name = found
             return partial(library.build, name)
-        module, _, name = self.target.partition(":")
-        function = getattr(import_from(Path.cwd(), module, f"--model {self.target}"), name, None)
+        function = import_callable(self.target, "--model")
         if isinstance(function, nn.Module):
             raise UserError(f"{self.target} is a network: name the class or the function that builds it.")
-        if not callable(function):
-            raise UserError(f"{module!r} has no callable {name!r} for --model {self.target}.")
         return function
 
     def arguments(self, function: Any, data: DataSpec) -> dict[str, Any]:

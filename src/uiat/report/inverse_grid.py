@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from uiat import data
-from uiat.config import encode
+from uiat.config_json import encode
 from uiat.data.images import balanced
 from uiat.evaluation.inverses import IMAGE_KINDS, Inverses, InverseSettings, Universal
 from uiat.evaluation.subject import LoadedSubject, subject_facts

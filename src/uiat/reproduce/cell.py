@@ -19,7 +19,8 @@ from typing import Any
 from safetensors.torch import load_file
 from torch import Tensor
 
-from uiat.config import AnyConfig, encode, to_json
+from uiat.config import AnyConfig
+from uiat.config_json import encode, to_json
 from uiat.engine.setup import helper_config
 from uiat.errors import UserError
 from uiat.io import reason, write_json, write_tensors

@@ -14,7 +14,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from uiat.config import AnyConfig, encode
+from uiat.config import AnyConfig
+from uiat.config_json import encode
 from uiat.data import Splits
 from uiat.data.images import balanced
 from uiat.engine.callbacks import LogEvent

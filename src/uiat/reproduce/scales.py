@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from uiat import data, methods, recipes
-from uiat.config import AnyConfig, Schedule, encode
+from uiat.config import AnyConfig, Schedule
+from uiat.config_json import encode
 from uiat.data import data_folder
 from uiat.data.data_config import DataConfig, Generated
 from uiat.io import atomic

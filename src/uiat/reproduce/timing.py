@@ -16,7 +16,8 @@ from uiat.bench.interleaved_timing import as_rounds, time_methods, timing_warnin
 from uiat.bench.pass_count import passes_per_image, phases_of
 from uiat.bench.setting import BenchSetting
 from uiat.bench.timed_method import timed_method
-from uiat.config import AnyConfig, Training, encode
+from uiat.config import AnyConfig, Training
+from uiat.config_json import encode
 from uiat.data import split_sizes
 from uiat.fields import optional_in_key
 from uiat.io import write_json

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from uiat.config import encode, from_json, to_json
+from uiat.config_json import encode, from_json, to_json
 from uiat.distributed import pick_device
 from uiat.engine.signals import GRACE_SECONDS, StopSignal, python_module, start_child, stop_file
 from uiat.errors import UserError

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from uiat.config import AnyConfig, from_json, to_json
+from uiat.config import AnyConfig
+from uiat.config_json import from_json, to_json
 from uiat.data import Splits
 from uiat.distributed import world
 from uiat.errors import UserError

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from uiat.balls import Norm
-from uiat.config import IMPORTS
+from uiat.config_json import IMPORTS
 from uiat.errors import UserError
 from uiat.plugins import Import
 from uiat.typed import check_record, fits, show_value

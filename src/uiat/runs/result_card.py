@@ -9,7 +9,8 @@ from typing import Any
 
 import torch
 
-from uiat.config import AnyConfig, encode, to_json
+from uiat.config import AnyConfig
+from uiat.config_json import encode, to_json
 from uiat.data import Splits
 from uiat.data.custom import is_callable
 from uiat.data.pixels import RESAMPLING

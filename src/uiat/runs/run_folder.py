@@ -10,7 +10,8 @@ from typing import Any, Literal, get_args
 from uuid import uuid4
 
 from uiat import locks
-from uiat.config import IMPORTS, RUN_ID, AnyConfig, from_json, to_json
+from uiat.config import AnyConfig
+from uiat.config_json import IMPORTS, RUN_ID, from_json, to_json
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
 from uiat.io import reason, write_json
 from uiat.paths import suggest_path

@@ -14,7 +14,8 @@ from torch import nn
 
 from uiat import models
 from uiat.attacks import PGD
-from uiat.config import AnyConfig, model_from_json
+from uiat.config import AnyConfig
+from uiat.config_json import model_from_json
 from uiat.data import Splits, load_splits
 from uiat.data.data_config import DataConfig
 from uiat.errors import UserError, first_line

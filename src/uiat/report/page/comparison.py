@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
-from uiat.config import to_json
+from uiat.config_json import to_json
 from uiat.errors import UserError
 from uiat.escaping import csv_cell
 from uiat.evaluation.intervals import Paired, compare_verdicts
