@@ -130,6 +130,12 @@ def finished(results: Results, method: str, seeds: Sequence[int]) -> dict[Settin
     }
 
 
+def selected(results: Results, method: str, seeds: Sequence[int]) -> Setting:
+    """Return the setting with the best score; of equals the first, so the default before others."""
+    own = finished(results, method, seeds)
+    return max(own, key=lambda setting: score(own[setting]))
+
+
 def tables(results: Results, methods: Iterable[str], seeds: Sequence[int]) -> list[str]:
     """Return two Markdown tables: every setting on validation images, and the selected ones on test images."""
     every = [
@@ -141,7 +147,7 @@ def tables(results: Results, methods: Iterable[str], seeds: Sequence[int]) -> li
         own = finished(results, method, seeds)
         if not own:
             continue
-        best = max(own, key=lambda setting: score(own[setting]))  # the first of equals, so the default before others
+        best = selected(results, method, seeds)
         for value in GRID[method][1]:
             row = [Setting(method, value, lr) for lr in RATES]
             cells = (f"{score(own[each]):.2f}" if each in own else "–" for each in row)

@@ -96,4 +96,4 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert missing_facts(refused(capsys, "bench", "--methods", "uait"), "uait uiat") == []
     assert missing_facts(refused(capsys, "bench", "--rounds", "0"), "--rounds 0 1") == []
     assert missing_facts(refused(capsys, "bench", "--samples", "5"), "--samples 5 32") == []
-    assert "there is no such folder" in refused(capsys, "bench", "--json", str(tmp_path / "no" / "b.json"))
+    assert str(tmp_path / "no") in refused(capsys, "bench", "--json", str(tmp_path / "no" / "b.json"))

@@ -12,6 +12,8 @@ from uiat.cli.reproduce import next_command
 from uiat.cli.reproduce_job import Reproduce, plan_job
 from uiat.runs.run_folder import RunFolder
 
+NETWORK = ("--model.width", "4", "--model.blocks", "1", "1")
+"""The network of `tiny`."""
 QUICK = {
     "evaluate": ["--n", "4", "--attacks", "natural"],
     "curves": ["--n", "4", "--grid", "0"],
@@ -54,11 +56,10 @@ def test_a_weights_file_takes_its_flags_along(
     run_copy: RunFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    own = ["--model", "resnet8", "--data", "digits"]
-    args = [str(run_copy.weights()), *own]
+    args = [str(run_copy.weights()), "--model", "resnet8", "--data", "digits"]
     for command, after in (("evaluate", ["curves", *args]), ("curves", ["inverse", *args])):
-        assert following(call(capsys, command, *args, "--model.width", "4", *QUICK[command])) == after
-    after = following(call(capsys, "inverse", *args, "--model.width", "4", *QUICK["inverse"]))
+        assert following(call(capsys, command, *args, *NETWORK, *QUICK[command])) == after
+    after = following(call(capsys, "inverse", *args, *NETWORK, *QUICK["inverse"]))
     assert after == ["evaluate", *args, "--attacks", "natural", "autoattack"]
 
 

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from benchmarks import tune_small_recipes as tuning
+from tests.support.processes import ROOT
 from uiat.config import AnyConfig
+from uiat.recipes import get_recipe
 
 
 def test_all_methods_have_the_same_number_of_runs_and_they_all_differ() -> None:
@@ -67,3 +69,12 @@ def test_a_run_is_measured_on_validation_images_and_on_test_images() -> None:
     assert set(found) == {"natural", "robust", "test natural", "test robust"}
     assert all(0 <= value <= 100 for value in found.values())
     assert found["test natural"] % 2.5 == pytest.approx(0)  # shares of 40 images
+
+
+@pytest.mark.parametrize("method", tuning.GRID)
+def test_the_recipes_on_digits_have_the_selected_numbers(method: str) -> None:
+    """Those that the published runs of the tuning select, over three seeds."""
+    results = tuning.read_results(ROOT / "results" / "tuning" / "digits.jsonl", "digits")
+    assert all((setting, seed) in results for setting in tuning.settings(method) for seed in range(3))
+    expected = tuning.selected(results, method, (0, 1, 2)).config("digits", seed=0)
+    assert get_recipe(f"digits-resnet8-{method}") == expected

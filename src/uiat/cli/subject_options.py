@@ -128,11 +128,16 @@ def read_statistics(mean: Sequence[str], std: Sequence[str]) -> tuple[tuple[floa
         return named_statistics(mean[0])
     if not mean or not std:
         raise UserError("--mean and --std belong together: give both, or a name as --mean alone, such as cifar10.")
-    means, deviations = (
-        named_statistics(words[0])[place] if _is_name(words) else tuple(number_of(flag, word) for word in words)
-        for place, (flag, words) in enumerate({"--mean": mean, "--std": std}.items())
-    )
-    return means, deviations
+    return _per_channel("--mean", mean, 0), _per_channel("--std", std, 1)
+
+
+def _per_channel(flag: str, words: Sequence[str], place: int) -> tuple[float, ...]:
+    if _is_name(words):
+        return named_statistics(words[0])[place]
+    values = tuple(number_of(flag, word) for word in words)
+    if any(value > 1 for value in values):
+        raise UserError(f"{flag} is {' '.join(words)}: images are in [0, 1]; divide the numbers by 255.")
+    return values
 
 
 def _is_name(words: Sequence[str]) -> bool:
