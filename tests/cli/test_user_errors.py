@@ -160,7 +160,7 @@ ERRORS = {
     "bench --figure x.txt": "--figure x.txt .png .svg",
     # found only when the network is built
     "train --data.crop 99": "99",
-    "train --model.width 0": "width 0",
+    "train --model.width 0": "model.width 0",
     "train digits-resnet8-hat --method.helper nowhere.safetensors": "nowhere.safetensors",
 }
 

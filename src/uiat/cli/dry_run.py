@@ -34,7 +34,7 @@ def load_or_blank(config: AnyConfig, data_dir: str | None) -> tuple[Splits, bool
         try:
             parts = data.read_source(source, scratch if users_own else data_dir)
         except DatasetNotFound:
-            known, present = data.SOURCES[source.name], False
+            known, present = data.known_size(source.name), False
             blank = [
                 Images(
                     torch.zeros(n, *known.shape, dtype=torch.uint8),

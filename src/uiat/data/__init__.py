@@ -22,6 +22,7 @@ __all__ = [
     "Splits",
     "data_folder",
     "empty_classes",
+    "known_size",
     "load_splits",
     "plain",
     "resize",
@@ -32,12 +33,9 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Source:
-    """A built-in data set."""
+class KnownSize:
+    """Size of a data set, for plans that need no data."""
 
-    title: str
-    load: Callable[[Path, bool], tuple[Images, Images]]
-    """(data folder, whether to download) → (train, test)."""
     train: int
     """Number of training images, from which validation images are held out."""
     test: int
@@ -45,21 +43,44 @@ class Source:
     shape: tuple[int, int, int]
     """Channels, height and width of an image."""
 
-    @property
-    def description(self) -> str:
-        """What the data set contains, in one line."""
-        channels, height, width = self.shape
-        image = f"{height}×{width} {'grey' if channels == 1 else 'RGB'}"
-        return f"{self.title}, {image}, {self.classes} classes, {self.train:,} + {self.test:,} images"
+
+@dataclass(frozen=True)
+class Source:
+    """A built-in data set."""
+
+    description: str
+    load: Callable[[Path, bool], tuple[Images, Images]]
+    """(data folder, whether to download) → (train, test)."""
+    size: KnownSize | None = None
+    """Its size, if `split_sizes` is to know it."""
 
 
+_CIFAR10 = KnownSize(50_000, 10_000, 10, (3, 32, 32))
 SOURCES: dict[str, Source] = {
-    "digits": Source("handwritten digits of scikit-learn", grey.load_digits, 1438, 359, 10, (1, 8, 8)),
-    "cifar10": Source("CIFAR-10", cifar.load10, 50_000, 10_000, 10, (3, 32, 32)),
-    "cifar100": Source("CIFAR-100", cifar.load100, 50_000, 10_000, 100, (3, 32, 32)),
-    "cifar100-coarse": Source("CIFAR-100, coarse labels", cifar.load100_coarse, 50_000, 10_000, 20, (3, 32, 32)),
-    "svhn": Source("house numbers", svhn.load_svhn, 73_257, 26_032, 10, (3, 32, 32)),
-    "fashion-mnist": Source("clothes", grey.load_fashion, 60_000, 10_000, 10, (1, 28, 28)),
+    "digits": Source(
+        "handwritten digits, 8×8 grey, 1,797 images, comes with scikit-learn",
+        grey.load_digits,
+        KnownSize(1438, 359, 10, (1, 8, 8)),
+    ),
+    "cifar10": Source("CIFAR-10, 32×32 RGB, 10 classes, 50,000 + 10,000 images", cifar.load10, _CIFAR10),
+    "cifar100": Source(
+        "CIFAR-100, 32×32 RGB, 100 classes, 50,000 + 10,000 images", cifar.load100, replace(_CIFAR10, classes=100)
+    ),
+    "cifar100-coarse": Source(
+        "CIFAR-100 with its 20 coarse classes, 50,000 + 10,000 images",
+        cifar.load100_coarse,
+        replace(_CIFAR10, classes=20),
+    ),
+    "svhn": Source(
+        "house numbers, 32×32 RGB, 10 classes, 73,257 + 26,032 images",
+        svhn.load_svhn,
+        KnownSize(73_257, 26_032, 10, (3, 32, 32)),
+    ),
+    "fashion-mnist": Source(
+        "clothes, 28×28 grey, 10 classes, 60,000 + 10,000 images",
+        grey.load_fashion,
+        KnownSize(60_000, 10_000, 10, (1, 28, 28)),
+    ),
 }
 
 _NAMED = 8
@@ -93,9 +114,17 @@ class SplitSizes:
     spec: DataSpec
 
 
+def known_size(name: str) -> KnownSize:
+    """Return the size of a built-in data set, which is not read."""
+    size = SOURCES[name].size
+    if size is None:
+        raise UserError(f"the size of {name} is not known: give its Source a `size`.")
+    return size
+
+
 def split_sizes(config: DataConfig) -> SplitSizes:
     """Return the sizes of the splits of a built-in data set, which is not read."""
-    known = SOURCES[config.name]
+    known = known_size(config.name)
     total, test = config.subset or known.train, config.test_subset or known.test
     validation = config.validation or default_validation(total)
     size = config.size if config.size is not None else known.shape[1:]

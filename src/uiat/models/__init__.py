@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, Protocol
 from torch import nn
 
 from uiat.errors import UserError, unknown
-from uiat.fields import SHARE, Range, optional_in_key, require
+from uiat.fields import SHARE, Range, optional_in_key, require, require_that
 from uiat.models import networks
 from uiat.models.features import penultimate
 from uiat.models.imported import Imported, InMemory
@@ -103,12 +103,8 @@ class StageOptions(NetworkOptions):
     def __post_init__(self) -> None:
         super().__post_init__()
         require(self, blocks=SIZE, width=SIZE)
-
-    def check(self, data: DataSpec) -> None:
-        """Raise a `UserError` if the network cannot be built for this data."""
-        if sum(self.blocks) not in SIZE:
-            raise UserError(f"the network has {sum(self.blocks)} blocks: give {SIZE.advice(sum(self.blocks))}.")
-        super().check(data)
+        blocks = sum(self.blocks)
+        require_that(self, blocks in SIZE, "blocks", f"has {blocks} in all: give {SIZE.advice(blocks)}.")
 
 
 @dataclass(frozen=True)

@@ -62,10 +62,8 @@ class RunFolder:
         try:
             run.path.mkdir(parents=True, exist_ok=True)
             write_json(run.config, _content(config, imports, uuid4().hex), exclusive=True)
-        except FileExistsError:
-            run.check_free()
-            raise
         except OSError as error:
+            run.check_free()
             raise UserError(f"cannot write the run folder {run.path}: {reason(error)}; choose another --out.") from None
         return run
 
@@ -192,6 +190,8 @@ class RunFolder:
             advice = "it was published without weights; train it with `uiat reproduce` and another --out"
         elif self.is_finished:
             advice = "the run is finished and will not write it again; train again in another folder"
+        elif self.past_epochs() and not self.has_checkpoint():
+            advice = "its checkpoints are missing too; train again in another folder"
         else:
             advice = f"the run writes it after its first epoch; resume with `uiat train --resume {quoted(self.path)}`"
         raise UserError(f"{self.path} has no {file.name}: {advice}.")
