@@ -13,7 +13,15 @@ RS_FGSM_EPS = 0.1
 """RS-FGSM overfits catastrophically at larger radii on digits: its recipes train at half of it."""
 
 
-DIGITS_TUNED: dict[str, dict[str, float]] = {}
+DIGITS_TUNED: dict[str, dict[str, float]] = {
+    "sat": {"lr": 0.4, "weight_decay": 5e-4},
+    "trades": {"lr": 0.4, "omega": 3.0},
+    "mart": {"lr": 0.4, "beta": 2.5},
+    "hat": {"lr": 0.4, "beta": 2.5},
+    "iat": {"lr": 0.2, "lam": 2.0},
+    "uiat": {"lr": 0.4, "lam": 1.0},
+    "uiat-oneoff": {"lr": 0.2, "lam": 2.0},
+}
 """Learning rate and weight of each method, selected on validation images over three seeds (docs/log.md)."""
 
 
