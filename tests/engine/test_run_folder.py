@@ -64,7 +64,7 @@ def test_metrics_have_a_line_an_epoch_and_every_third_step(run: RunFolder) -> No
     assert places == list(range(3, EPOCHS * STEPS + 1, 3))
     assert [line["lr"] for line in steps] == [CONFIG.train.schedule.at(p - 1, EPOCHS * STEPS) for p in places]
     for line in epochs:
-        assert line["loss"] == pytest.approx(line["loss_ce"] + 3.5 * line["loss_kl"], rel=1e-5)
+        assert line["loss"] == pytest.approx(line["loss_ce"] + CONFIG.method.lam * line["loss_kl"], rel=1e-5)
         assert {"train_accuracy", "val_natural", "val_robust", "seconds"} <= line.keys()
 
 

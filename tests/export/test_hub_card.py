@@ -48,7 +48,7 @@ def test_the_model_card(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert "| pgd-20 | Linf, 8/255, 20 steps of 2/255 | 50.00% | 35.20% – 64.80% | 40 |" in body
     assert "| autoattack | Linf, 8/255, standard version | 50.00% | 35.20% – 64.80% | 40 |" in body
     for row in (
-        "| method | UIAT, lam 3.5, attack: PGD (eps 0.2, step 0.05, steps 2",
+        "| method | UIAT, lam 1.0, attack: PGD (eps 0.2, step 0.05, steps 2",
         "| seed | 0 |",
         "| commit of uiat | abcdef |",
     ):
