@@ -7,7 +7,7 @@ DEMO := runs/demo/natural runs/demo/sat runs/demo/uiat
 # One thread a worker: two test processes on two cores must not wait for each other's threads.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
-.PHONY: help demo test test-cpus test-versions test-slow test-faults lint style types tests format docs notebook constraints clean
+.PHONY: help demo test test-cpus test-versions test-slow test-faults lint style types types-macos tests format docs notebook constraints clean
 
 help:
 	@echo "make demo       train three networks on digits and write the page that compares them (about three minutes)"
@@ -16,7 +16,7 @@ help:
 	@echo "make test-versions  numerical tests with the oldest and the newest torch, and other Pythons (many gigabytes)"
 	@echo "make test-slow  the slow tests"
 	@echo "make test-faults  kills, torn files and full disks by the hundred (docs/reliability.md)"
-	@echo "make lint       ruff and mypy"
+	@echo "make lint       ruff and mypy, also for macOS"
 	@echo "make format     rewrite the sources with ruff"
 	@echo "make docs       the documentation as a site in build/site, with the demo's report in it"
 	@echo "make notebook   rewrite the notebook of the examples from its script, and execute it"
@@ -66,15 +66,17 @@ test-slow: $(VENV)/.done
 test-faults: $(VENV)/.done
 	$(PYTEST) -m faults tests/faults tests/distributed tests/engine
 
-lint: style types
+lint: style types types-macos
 
 style: $(VENV)/.done
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-# macOS lacks some names that Linux has.
 types: $(VENV)/.done
 	$(BIN)/mypy
+
+# macOS lacks some names that Linux has.
+types-macos: $(VENV)/.done
 	$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin src
 
 format: $(VENV)/.done

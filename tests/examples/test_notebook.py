@@ -83,6 +83,7 @@ def kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "fresh"
 
 
+@pytest.mark.slow
 def test_it_runs_whole(kernel: str, tmp_path: Path) -> None:
     """Five figures and a slider; UIAT is robust where natural training is not; its step equals the other example."""
     made = notebook()
