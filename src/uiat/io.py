@@ -90,7 +90,7 @@ def atomic(path: Path, *, exclusive: bool = False, previous: Path | None = None)
             with suppress(OSError):
                 temporary.unlink(missing_ok=True)
             os.close(handle)
-            _remove_abandoned(path)
+            remove_abandoned(path)
 
 
 def _new_temporary(path: Path) -> tuple[int, Path]:
@@ -104,7 +104,7 @@ def _new_temporary(path: Path) -> tuple[int, Path]:
         os.close(handle)  # another process removed it as abandoned before it was locked
 
 
-def _remove_abandoned(path: Path) -> None:
+def remove_abandoned(path: Path) -> None:
     """Remove the temporary files that killed writers of this path left: those that no process has locked."""
     for file in path.parent.glob(f".{escape(path.name)}.*tmp"):
         with suppress(OSError), locked(file):

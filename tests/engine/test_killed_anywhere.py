@@ -1,6 +1,7 @@
 """A run that is killed after a step, or before or after a write, resumes in the same bits."""
 
 import contextlib
+import os
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -105,6 +106,16 @@ def test_again_and_again(case: Case, tmp_path: Path) -> None:
 def _steps(chance: random.Random) -> Iterator[int]:
     for _ in range(4):
         yield chance.randint(2, 2 * STEPS)
+
+
+def test_within_the_creation_of_the_folder(tmp_path: Path) -> None:
+    """After a kill between the link to config.json and the removal of its temporary file, a resume removes it."""
+    run = RunFolder.create(tmp_path / "run", UIAT)
+    abandoned = run.path / ".config.json.killed.tmp"
+    os.link(run.config, abandoned)
+    with run.lock():
+        assert not abandoned.exists()
+    assert run.read_config() == UIAT
 
 
 def test_before_the_first_step(case: Case, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from uiat import locks
 from uiat.config import AnyConfig
 from uiat.config_json import IMPORTS, RUN_ID, from_json, to_json
 from uiat.errors import PeerLost, Resumable, UserError, quoted, unknown
-from uiat.io import reason, write_json
+from uiat.io import reason, remove_abandoned, write_json
 from uiat.paths import suggest_path
 from uiat.plugins import Import
 from uiat.runs.records import (
@@ -247,6 +247,7 @@ class RunFolder:
         The error of a full disk names the command that resumes the run.
         """
         handle = lock_run(self.path, self.lock_file)
+        remove_abandoned(self.config)  # a kill within its creation: it is not written again
         try:
             self._handle = handle
             yield
