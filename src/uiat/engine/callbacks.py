@@ -103,9 +103,11 @@ def open_callback(log: str, run: RunFolder, config: AnyConfig) -> Callback | Non
 
 
 def _takes(function: Callable[..., object], *arguments: object) -> bool:
-    """Whether a function can be called with these arguments."""
+    """Whether a function can be called with these arguments; true for built-in ones without a signature."""
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:
         return False
+    except ValueError:
+        return True
     return True
